@@ -1,0 +1,1 @@
+"""Assemble real objects from configuration, run the loop, decide recovery."""

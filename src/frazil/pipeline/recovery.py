@@ -1,0 +1,95 @@
+"""What the process does about each error: the one table.
+
+There is no catch-all row. An error without a row is a defect, and a test walks the whole family
+to find it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from frazil import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Action(StrEnum):
+    """What comes next for the table that met the error; the other tables go on."""
+
+    NOW = "now"
+    """Plan the work again on what is there now, at once."""
+    LATER = "later"
+    """Wait with back-off, then try again."""
+    NEVER = "never"
+    """Hold the table until a person has acted."""
+    LOOK = "look"
+    """Ask the table what happened before doing anything else."""
+    STOP = "stop"
+    """End this process: another one does the work, or somebody asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The next action, and the one that follows when the attempts are used up."""
+
+    action: Action
+    after_attempts: Action
+
+
+def _always(action: Action) -> Recovery:
+    return Recovery(action, after_attempts=action)
+
+
+# Retrying costs nothing but time, and the cause may pass by itself.
+_PATIENTLY = _always(Action.LATER)
+# A conflict or an unknown outcome that repeats is a rival or an outage: slow down.
+_AT_ONCE = Recovery(Action.NOW, after_attempts=Action.LATER)
+_ASK_FIRST = Recovery(Action.LOOK, after_attempts=Action.LATER)
+_BY_A_PERSON = _always(Action.NEVER)
+_GIVE_WAY = _always(Action.STOP)
+
+RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
+    {
+        errors.ConfigError: _BY_A_PERSON,
+        errors.SourceUnavailableError: _PATIENTLY,
+        errors.PermissionError: _BY_A_PERSON,
+        errors.PositionLostError: _BY_A_PERSON,
+        errors.SlotBusyError: _PATIENTLY,
+        errors.SourceReplacedError: _BY_A_PERSON,
+        # The segment may still be on its way; one that never comes needs a person.
+        errors.MissingSegmentError: Recovery(Action.LATER, after_attempts=Action.NEVER),
+        errors.MalformedChangeError: _BY_A_PERSON,
+        errors.UnsupportedSchemaChangeError: _BY_A_PERSON,
+        errors.UnrepresentableValueError: _BY_A_PERSON,
+        errors.TableNotFoundError: _BY_A_PERSON,
+        errors.StorageError: _PATIENTLY,
+        errors.CatalogError: _PATIENTLY,
+        errors.WriteFailedError: _PATIENTLY,
+        errors.CommitConflictError: _AT_ONCE,
+        errors.CommitUnknownError: _ASK_FIRST,
+        errors.FencedError: _GIVE_WAY,
+        errors.TableReplacedError: _BY_A_PERSON,
+        errors.MarkerLostError: _BY_A_PERSON,
+        errors.RolledBackError: _BY_A_PERSON,
+        errors.OutOfOrderError: _BY_A_PERSON,
+        errors.DuplicateKeyError: _BY_A_PERSON,
+        errors.NullKeyError: _BY_A_PERSON,
+        errors.MissingImageError: _BY_A_PERSON,
+        errors.EqualityDeletesError: _BY_A_PERSON,
+        errors.StaleIndexError: _AT_ONCE,
+        errors.DamagedIndexError: _AT_ONCE,
+        errors.LeaseLostError: _GIVE_WAY,
+        errors.ShutdownRequested: _GIVE_WAY,
+        errors.RuntimeMissingError: _BY_A_PERSON,
+        errors.ServiceError: _BY_A_PERSON,
+    }
+)
+
+
+def recovery_for(error: errors.FrazilError) -> Recovery:
+    """The row for this very error. A group, which nobody raises, has none: KeyError."""
+    return RECOVERY[type(error)]
