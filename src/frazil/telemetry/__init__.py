@@ -1,0 +1,1 @@
+"""Metric names, log format, tracing, error reporting: what the house says about itself."""

@@ -1,0 +1,206 @@
+"""Every metric of ours, in one table; the label ``pipeline`` is added to each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frazil.errors import leaves
+from frazil.telemetry.metric_kinds import Counter, Gauge, Histogram, Label, Metric, Unit
+
+PIPELINE: Final = Label("pipeline")
+TABLE: Final = Label("table")
+OPERATION: Final = Label("operation", frozenset({"read", "insert", "update", "delete", "truncate"}))
+ROLE: Final = Label("role", frozenset({"ingest", "merge", "maintain"}))
+OUTCOME: Final = Label("outcome", frozenset({"ok", "conflict", "unknown", "fenced", "failed"}))
+TABLE_PHASE: Final = Label("phase", frozenset({"copying", "live", "held", "resync_needed"}))
+MERGE_PHASE: Final = Label(
+    "phase", frozenset({"plan", "read", "fold", "locate", "write", "index", "commit"})
+)
+ACTION: Final = Label("action", frozenset({"insert", "update", "delete", "late", "none"}))
+REPAIR_REASON: Final = Label(
+    "reason",
+    frozenset({"foreign_commit", "no_ancestor", "missing", "damaged", "other_key", "rollback"}),
+)
+DEAD_LETTER_REASON: Final = Label(
+    "reason", frozenset({"malformed", "invalid", "unrepresentable", "blob", "poison"})
+)
+CODE: Final = Label("code", frozenset(leaf.code for leaf in leaves()))
+
+# A commit is a few requests to a catalog: tens of milliseconds on a local one, seconds on a busy
+# one; past a minute it is a fault, and one bucket more tells how bad.
+COMMIT_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+# A batch or merge takes from half a second (small, warm) to an hour (first copy); steps of about
+# two around the default intervals of ten seconds and one minute, where the alerts are.
+BATCH_SECONDS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+# One phase of a merge may be a lookup of milliseconds.
+PHASE_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+# From one row to beyond `merge.max_rows` (5 million), in decades with a step in between.
+ROWS: Final = (1.0, 10.0, 100.0, 1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 5e6, 1e7)
+# From a few rows (4 KiB) to four times the default target of 128 MiB, in steps of four, so that
+# "too small" and "as wanted" fall apart.
+FILE_BYTES: Final = tuple(float(4**power * 1024) for power in range(1, 11))
+
+SOURCE_EVENTS: Final = Counter(
+    name="frazil_source_events_total",
+    help="Changes read from the source.",
+    labels=(TABLE, OPERATION),
+)
+SOURCE_LAG_BYTES: Final = Gauge(
+    name="frazil_source_lag_bytes",
+    help="Bytes between the newest position of the source and the one committed.",
+    unit=Unit.BYTES,
+)
+SOURCE_LAG_SECONDS: Final = Gauge(
+    name="frazil_source_lag_seconds",
+    help="Age of the newest committed change.",
+    unit=Unit.SECONDS,
+)
+SLOT_RETAINED_BYTES: Final = Gauge(
+    name="frazil_slot_retained_bytes",
+    help="Bytes of WAL that the replication slot keeps the server from removing.",
+    unit=Unit.BYTES,
+)
+SLOT_SAFE_WAL_BYTES: Final = Gauge(
+    name="frazil_slot_safe_wal_bytes",
+    help="Bytes of WAL that may still be written before the slot is in danger of being lost.",
+    unit=Unit.BYTES,
+)
+COMMITS: Final = Counter(
+    name="frazil_commits_total",
+    help="Attempts to commit to a table, by how they ended.",
+    labels=(TABLE, ROLE, OUTCOME),
+)
+COMMIT_DURATION: Final = Histogram(
+    name="frazil_commit_duration_seconds",
+    help="Time a commit to a table took.",
+    unit=Unit.SECONDS,
+    buckets=COMMIT_SECONDS,
+)
+ROWS_WRITTEN: Final = Counter(
+    name="frazil_rows_written_total",
+    help="Rows in data files that were committed.",
+    labels=(TABLE, ROLE),
+)
+DATA_FILES: Final = Counter(
+    name="frazil_data_files_total",
+    help="Data files that were committed.",
+    labels=(TABLE, ROLE),
+)
+FILE_SIZE: Final = Histogram(
+    name="frazil_file_bytes",
+    help="Size of the data files that were committed.",
+    unit=Unit.BYTES,
+    buckets=FILE_BYTES,
+)
+PENDING_COMMITS: Final = Gauge(
+    name="frazil_pending_commits",
+    help="Commits of the running batch that have not ended yet.",
+)
+TABLES: Final = Gauge(
+    name="frazil_tables",
+    help="Tables of the pipeline, by the phase they are in.",
+    labels=(TABLE_PHASE,),
+)
+BATCH_ROWS: Final = Histogram(
+    name="frazil_batch_rows",
+    help="Rows in a batch.",
+    buckets=ROWS,
+)
+BATCH_DURATION: Final = Histogram(
+    name="frazil_batch_duration_seconds",
+    help="Time a batch took from planning to the last commit.",
+    unit=Unit.SECONDS,
+    labels=(ROLE,),
+    buckets=BATCH_SECONDS,
+)
+MERGE_DURATION: Final = Histogram(
+    name="frazil_merge_duration_seconds",
+    help="Time a phase of a merge took.",
+    unit=Unit.SECONDS,
+    labels=(TABLE, MERGE_PHASE),
+    buckets=PHASE_SECONDS,
+)
+MERGE_ROWS: Final = Counter(
+    name="frazil_merge_rows_total",
+    help="Keys merged into a mirror, by what became of them.",
+    labels=(TABLE, ACTION),
+)
+MERGE_FILES: Final = Counter(
+    name="frazil_merge_files_total",
+    help="Data files of a mirror that a merge touched.",
+    labels=(TABLE,),
+)
+MERGE_LAG_SECONDS: Final = Gauge(
+    name="frazil_merge_lag_seconds",
+    help="Age of the oldest change in the changelog that the mirror lacks.",
+    unit=Unit.SECONDS,
+    labels=(TABLE,),
+)
+INDEX_ENTRIES: Final = Gauge(
+    name="frazil_index_entries",
+    help="Entries in the key index of a mirror.",
+    labels=(TABLE,),
+)
+INDEX_BYTES: Final = Gauge(
+    name="frazil_index_bytes",
+    help="Size of the key index of a mirror.",
+    unit=Unit.BYTES,
+    labels=(TABLE,),
+)
+INDEX_REPAIRS: Final = Counter(
+    name="frazil_index_repairs_total",
+    help="Repairs and rebuilds of a key index, by their reason.",
+    labels=(REPAIR_REASON,),
+)
+DEAD_LETTERS: Final = Counter(
+    name="frazil_dead_letters_total",
+    help="Changes put among the dead letters, by their reason.",
+    labels=(DEAD_LETTER_REASON,),
+)
+LEASE_HELD: Final = Gauge(
+    name="frazil_lease_held",
+    help="Leases that this process holds.",
+)
+BACKPRESSURE_ACTIVE: Final = Gauge(
+    name="frazil_backpressure_active",
+    help="Whether reading is held back because writing lags, 1 or 0.",
+)
+ERRORS: Final = Counter(
+    name="frazil_errors_total",
+    help="Errors met, by their code.",
+    labels=(CODE,),
+)
+BUILD_INFO: Final = Gauge(
+    name="frazil_build_info",
+    help="Always 1; the labels say which release runs.",
+    labels=(Label("version"), Label("python")),
+)
+
+METRICS: Final[tuple[Metric, ...]] = (
+    SOURCE_EVENTS,
+    SOURCE_LAG_BYTES,
+    SOURCE_LAG_SECONDS,
+    SLOT_RETAINED_BYTES,
+    SLOT_SAFE_WAL_BYTES,
+    COMMITS,
+    COMMIT_DURATION,
+    ROWS_WRITTEN,
+    DATA_FILES,
+    FILE_SIZE,
+    PENDING_COMMITS,
+    TABLES,
+    BATCH_ROWS,
+    BATCH_DURATION,
+    MERGE_DURATION,
+    MERGE_ROWS,
+    MERGE_FILES,
+    MERGE_LAG_SECONDS,
+    INDEX_ENTRIES,
+    INDEX_BYTES,
+    INDEX_REPAIRS,
+    DEAD_LETTERS,
+    LEASE_HELD,
+    BACKPRESSURE_ACTIVE,
+    ERRORS,
+    BUILD_INFO,
+)

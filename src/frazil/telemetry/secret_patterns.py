@@ -1,0 +1,152 @@
+"""Secrets recognised by their surroundings, for those that nobody told us about.
+
+Every expression here starts at a literal and ends without a long way back, so that a text of a
+megabyte costs milliseconds whatever is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAMES = (
+    r"secret|passw(?:or)?d|passphrase|token|credential|signature|api.?key|access.?key|private.?key"
+    r"|account.?key|(?<![a-z])(?:pwd|sas|sig|dsn)(?![a-z])"
+)
+_NAME = re.compile(_NAMES, re.IGNORECASE)
+
+# `password=x`, `"password": "x"`, `\"password\": \"x\"`, `password -> x`, `<password>x<`.
+# A key may go on after the telling word (`secret-access-key`); 64 is longer than any we know.
+_ASSIGNMENT = re.compile(
+    rf"(?P<key>(?:{_NAMES})(?:[\w.]|-(?!>)){{0,64}}+)"
+    r"(?P<sign>\\{0,3}[\"']?\s{0,4}(?:=>|->|[=:>])\s{0,4}(?:SecretStr\()?)"
+    r"(?:(?P<open>\\{0,3})(?P<quote>[\"'])|(?P<bare>[^\s\"'<>&]++))",
+    re.IGNORECASE,
+)
+_QUOTED = {
+    '"': re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL),
+}
+_CLOSERS = ",;)}]\\"
+_NOTHING = frozenset({"", "none", "null", "true", "false"})
+# From here on an unquoted word after `token: ` is rather a token than a word of a sentence.
+_LONG_WORD = 20
+
+_ADDRESS = re.compile(r"://[^\s\"'<>`]++")
+_PORT = re.compile(r"[^:]*:\d{0,5}")
+_AUTHORIZATION = re.compile(
+    r"(authorization\\{0,3}[\"']?\s{0,4}(?:[=:]|->)\s{0,4}\\{0,3}[\"']?(?:[a-z]{1,16}\s{1,4})?)"
+    r"[^\s\"'\\,]++",
+    re.IGNORECASE,
+)
+_SCHEME_AND_TOKEN = re.compile(r"\b(Bearer|Basic)(\s{1,4})([\w\-.~+/]{8,}+={0,2})", re.IGNORECASE)
+_WHOLE = (
+    re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    # The header of a JSON web token is `{"` in base64.
+    re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)?"),
+    re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[^-]*+"),
+)
+
+
+def names_a_secret(key: str) -> bool:
+    """Whether a field of this name must not be shown."""
+    return _NAME.search(key) is not None
+
+
+def hide_by_pattern(text: str, placeholder: str) -> str:
+    """Replace whatever looks like a secret; the text around it stays as it is."""
+    text = _ADDRESS.sub(lambda found: _without_userinfo(found, placeholder), text)
+    text = _AUTHORIZATION.sub(lambda found: found[1] + placeholder, text)
+    text = _SCHEME_AND_TOKEN.sub(lambda found: _without_token(found, placeholder), text)
+    for pattern in _WHOLE:
+        text = pattern.sub(placeholder, text)
+    return _each_assignment(text, lambda _: placeholder)
+
+
+def secrets_by_pattern(text: str) -> tuple[str, ...]:
+    """What the patterns would hide in an address or a keyword connection string."""
+    found: list[str] = []
+    for match in _ADDRESS.finditer(text):
+        userinfo, _ = _split_userinfo(match)
+        found.append(userinfo.partition(":")[2])
+
+    def note(value: str) -> str:
+        found.append(value)
+        return value
+
+    _each_assignment(text, note)
+    return tuple(filter(None, found))
+
+
+def _split_userinfo(found: re.Match[str]) -> tuple[str, str]:
+    rest = found[0][3:]
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        cut = authority.rindex("@")
+    elif ":" in authority and not _PORT.fullmatch(authority) and "@" in rest:
+        # Somebody wrote a password with a slash in it without quoting.
+        cut = rest.rindex("@")
+    else:
+        return "", rest
+    return rest[:cut], rest[cut:]
+
+
+def _without_userinfo(found: re.Match[str], placeholder: str) -> str:
+    userinfo, rest = _split_userinfo(found)
+    if not userinfo:
+        return found[0]
+    user, colon, _ = userinfo.partition(":")
+    if colon:
+        return f"://{user}:{placeholder}{rest}"
+    # Before the @ stands a token in `https://`, a container in `abfss://`, a user elsewhere.
+    is_token = found.string[: found.start()][-5:].lower().endswith(("http", "https"))
+    return f"://{placeholder if is_token else user}{rest}"
+
+
+def _without_token(found: re.Match[str], placeholder: str) -> str:
+    word = found[3]
+    # `Basic authentication failed` is prose.
+    if word[1:].islower() and word.isalpha() and len(word) < _LONG_WORD:
+        return found[0]
+    return f"{found[1]}{found[2]}{placeholder}"
+
+
+def _each_assignment(text: str, replace: Callable[[str], str]) -> str:
+    pieces: list[str] = []
+    done = 0
+    while (found := _ASSIGNMENT.search(text, done)) is not None:
+        start, end = _value_span(text, found)
+        value = text[start:end]
+        pieces.append(text[done:start])
+        pieces.append(value if _is_harmless(text, found, value, end) else replace(value))
+        done = end
+    pieces.append(text[done:])
+    return "".join(pieces)
+
+
+def _value_span(text: str, found: re.Match[str]) -> tuple[int, int]:
+    if found["quote"] is None:
+        return found.start("bare"), found.start("bare") + len(found["bare"].rstrip(_CLOSERS))
+    start = found.end("quote")
+    if not found["open"]:
+        inside = _QUOTED[found["quote"]].match(text, start)
+        return start, inside.end() if inside else start
+    # A text within a text ends at a quote with as many backslashes as it began with; one with
+    # more belongs to the value.
+    depth = len(found["open"])
+    ending = re.compile(rf"(?<!\\)\\{{0,{depth}}}{found['quote']}").search(text, start)
+    return start, ending.start() if ending else len(text)
+
+
+def _is_harmless(text: str, found: re.Match[str], value: str, end: int) -> bool:
+    if value.lower() in _NOTHING:
+        return True
+    if found["quote"] is not None or found["sign"].strip(" \t\\\"'") != ":":
+        return False
+    # `source.dsn: is required` is a sentence, `password: hunter2` is not.
+    goes_on = text[end : end + 2]
+    in_a_sentence = goes_on[:1] == " " and goes_on[1:].isalpha()
+    return in_a_sentence and len(value) < _LONG_WORD and not any(c.isdigit() for c in value)

@@ -1,0 +1,1 @@
+"""The probes and /metrics: what a process shows of itself over HTTP."""

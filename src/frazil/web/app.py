@@ -1,0 +1,99 @@
+"""Routes: /metrics, /healthz, /readyz, and whatever a caller adds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from frazil.web.readiness import NO_CHECKS, NotReady, Ready
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from frazil.telemetry.metrics import Exposition
+    from frazil.telemetry.redaction import Redactor
+    from frazil.web.readiness import Readiness, State
+
+# A state is true for a moment, and a browser must not guess what it is.
+HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+UNAVAILABLE: Final = 503
+
+
+class Scraped(Protocol):
+    """What /metrics shows."""
+
+    def expose(self, accept: str = "") -> Exposition:
+        """Everything recorded, in the format the header asks for."""
+
+
+def build_app(
+    metrics: Scraped,
+    readiness: Readiness,
+    redactor: Redactor,
+    routes: Sequence[BaseRoute] = (),
+) -> Starlette:
+    """The application; every answer carries our headers, only GET and HEAD are served."""
+
+    # Plain functions run in starlette's threads, so that a slow check or scrape holds up nothing.
+    def scrape(request: Request) -> Response:
+        shown = metrics.expose(request.headers.get("accept", ""))
+        return Response(shown.body, headers={"content-type": shown.content_type})
+
+    async def alive(_request: Request) -> Response:
+        # On the loop itself: it must answer even when every thread is waiting for a source.
+        return PlainTextResponse("ok")
+
+    def ready(_request: Request) -> Response:
+        report = readiness.report()
+        states = {
+            redactor.redact(name): _shown(state, redactor) for name, state in report.states.items()
+        }
+        body: dict[str, object] = {"ready": report.ready, "checks": states}
+        if not states:
+            body["reason"] = NO_CHECKS.reason
+        return JSONResponse(body, status_code=200 if report.ready else UNAVAILABLE)
+
+    app = Starlette(
+        routes=[
+            Route("/metrics", scrape, methods=["GET"]),
+            Route("/healthz", alive, methods=["GET"]),
+            Route("/readyz", ready, methods=["GET"]),
+            *routes,
+        ],
+        middleware=[Middleware(_OurHeaders)],
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _shown(state: State, redactor: Redactor) -> dict[str, object]:
+    match state:
+        case Ready():
+            return {"ready": True}
+        case NotReady(reason):
+            return {"ready": False, "reason": redactor.redact(reason)}
+
+
+class _OurHeaders:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
