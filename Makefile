@@ -1,0 +1,55 @@
+# Every target sets up what it needs; a machine with Python 3.11, make and package registries is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+CODE := src tests tools benchmarks
+# Seconds that the long suites may take, and where their randomness starts.
+DEEP_SECONDS ?= 600
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-deep check fmt bench docs lock build clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## Install everything into .venv and the machine's cache
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup ## Run the tour on embedded services and prove the result
+	@$(BIN)/frazil demo
+
+test: check ## Run the checks and all tests (what CI runs)
+	@$(BIN)/pytest -m "not deep"
+
+test-fast: setup ## Run the tests that need no JVM and no service
+	@$(BIN)/pytest -q -m "not deep and not spark and not services"
+
+test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
+	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
+
+check: setup ## Check style, types, imports, dependencies and generated pages
+	@$(BIN)/ruff format --check --quiet $(CODE)
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo > .tools/lint-imports.log || { cat .tools/lint-imports.log; exit 1; }
+	@$(BIN)/deptry . --quiet
+	@$(BIN)/python -m tools.reference_pages --check
+	@echo "check: style, types, imports, dependencies and generated pages are in order"
+
+fmt: setup ## Format the code and apply safe fixes
+	@$(BIN)/ruff check --fix --quiet $(CODE) || true
+	@$(BIN)/ruff format --quiet $(CODE)
+
+bench: setup ## Measure, check the results, and write benchmarks/results
+	@$(BIN)/python -m benchmarks
+
+docs: setup ## Generate docs/reference from the code
+	@$(BIN)/python -m tools.reference_pages
+
+lock: setup ## Refresh the locked dependencies with their hashes
+	@$(PYTHON) tools/lock.py
+
+build: setup ## Build the wheel and the source archive into dist
+	@$(BIN)/hatchling build
+
+clean: ## Remove what setup and the tests made in this checkout
+	@rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

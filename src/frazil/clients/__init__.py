@@ -1,0 +1,1 @@
+"""Doors to systems we do not own; each driver is imported behind one of them only."""

@@ -1,0 +1,1 @@
+"""The lake behind one door: catalogs, tables, commits, data files."""

@@ -1,0 +1,108 @@
+"""From configuration to the settings and jars of a Spark session: a pure decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from frazil.clients import jars
+from frazil.clients.iceberg.catalog_settings import (
+    catalog_properties,
+    needs_aws,
+    needs_azure,
+    needs_gcp,
+)
+from frazil.config import CatalogKind
+from frazil.errors import RuntimeMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.config import Config
+
+_EXTENSIONS_KEY = "spark.sql.extensions"
+_ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+# Spark's own pattern leaves out Iceberg's `credential`, and Azure's `sas`.
+_REDACTED_KEYS = r"(?i)secret|password|passwd|token|credential|access[.-]?key|shared-key|sas|dsn"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """What a session will be started with; settings may hold secrets and are not shown."""
+
+    master: str
+    catalog_key: str
+    catalog_conf: Mapping[str, str] = field(repr=False)
+    conf: Mapping[str, str] = field(repr=False)
+    jars: tuple[tuple[jars.Jar, ...], ...] = field(repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether every process of the session runs on this machine."""
+        return self.master.startswith("local")
+
+    @property
+    def worker_python(self) -> str | None:
+        """The interpreter the user chose for Python tasks, if any."""
+        return self.conf.get("spark.pyspark.python")
+
+
+def plan_session(config: Config) -> SessionPlan:
+    """Settings and jars for this configuration; the user's ``spark.conf`` wins."""
+    catalog_key = f"spark.sql.catalog.{config.catalog.name}"
+    catalog_conf = {catalog_key: "org.apache.iceberg.spark.SparkCatalog"}
+    for key, value in catalog_properties(config.catalog, config.storage).items():
+        catalog_conf[f"{catalog_key}.{key}"] = value
+    ours = {
+        "spark.master": config.spark.master,
+        "spark.app.name": f"frazil {config.pipeline}",
+        "spark.ui.enabled": "false",
+        # Timestamps mean the same on every machine.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.redaction.regex": _REDACTED_KEYS,
+        **catalog_conf,
+    }
+    theirs = dict(config.spark.conf)
+    extensions = [_ICEBERG_EXTENSIONS, *filter(None, [theirs.pop(_EXTENSIONS_KEY, None)])]
+    conf = ours | theirs | {_EXTENSIONS_KEY: ",".join(extensions)}
+    return SessionPlan(
+        master=conf["spark.master"],
+        catalog_key=catalog_key,
+        catalog_conf=MappingProxyType(catalog_conf),
+        conf=MappingProxyType(conf),
+        jars=_needed_jars(config),
+    )
+
+
+def _needed_jars(config: Config) -> tuple[tuple[jars.Jar, ...], ...]:
+    needed = [jars.ICEBERG_RUNTIME]
+    if config.catalog.kind is CatalogKind.SQL:
+        uri = config.catalog.uri or ""
+        is_sqlite = uri.startswith("sqlite:")
+        needed.append(jars.SQLITE_DRIVER if is_sqlite else jars.POSTGRES_DRIVER)
+    if needs_aws(config.catalog):
+        needed.append(jars.AWS_BUNDLE)
+    _require_own_jars(config)
+    return tuple(needed)
+
+
+def _require_own_jars(config: Config) -> None:
+    """Google's and Azure's libraries are the user's to bring: we have no way to test against them.
+
+    Raises RuntimeMissingError naming the coordinates to add.
+    """
+    if needs_gcp(config.catalog):
+        store, bundle = "Google Cloud Storage", "iceberg-gcp-bundle"
+    elif needs_azure(config.catalog):
+        store, bundle = "Azure", "iceberg-azure-bundle"
+    else:
+        return
+    if config.spark.conf.keys() & {"spark.jars", "spark.jars.packages"}:
+        return
+    message = f"a warehouse on {store} needs Iceberg's library for it."
+    coordinates = f"org.apache.iceberg:{bundle}:{jars.ICEBERG_VERSION}"
+    raise RuntimeMissingError(
+        message, next_step=f"add spark.conf: {{spark.jars.packages: {coordinates}}}"
+    )

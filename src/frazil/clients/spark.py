@@ -1,0 +1,284 @@
+"""Sessions are built, joined and ended here; everybody else is handed one.
+
+``open_session`` starts a JVM of our own, or uses the one that ``spark-submit`` started us with.
+``attach_session`` joins a session that belongs to the caller and leaves it running.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import string
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from frazil.clients.jars import ICEBERG_RUNTIME, ensure_jars
+from frazil.clients.java import JavaRuntime, find_java
+from frazil.clients.session_plan import SessionPlan, plan_session
+from frazil.errors import RuntimeMissingError
+from frazil.seams import Failpoint, failpoint
+from frazil.telemetry.foreign_lines import JvmLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from py4j.java_gateway import JavaGateway
+
+    from frazil.config import Config
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
+_ICEBERG_PROBE = "org.apache.iceberg.spark.SparkCatalog"
+
+# What a properties file takes as it stands.
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
+
+# A JVM that was told to end and has not within this time is ended.
+_EXIT_SECONDS = 10
+# A stack trace of the JVM's and what came before it.
+_RECENT_LINES = 200
+_IS_CHATTER = re.compile(r"WARNING|\s|Caused by|\{")
+
+
+@contextmanager
+def open_session(config: Config) -> Iterator[SparkSession]:
+    """A session for this configuration; leaving stops it and all that was started for it."""
+    plan = plan_session(config)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        with _session_of_submit(plan) as session:
+            yield session
+        return
+    _refuse_second_session()
+    with _own_session(plan) as session:
+        failpoint(Failpoint.SESSION_STARTED)
+        yield session
+
+
+def attach_session(session: SparkSession, config: Config) -> SparkSession:
+    """Make the configured catalog known to a session of the caller's, who goes on owning it.
+
+    A catalog of that name which the session already has stays as the caller set it.
+    """
+    jvm = session.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass(_ICEBERG_PROBE)
+    except Py4JJavaError as error:
+        jar = ICEBERG_RUNTIME[0]
+        message = "this Spark session has no Iceberg on its class path."
+        raise RuntimeMissingError(
+            message,
+            next_step=f"start it with --packages {jar.organisation}:{jar.name}:{jar.revision}",
+        ) from error
+    plan = plan_session(config)
+    if session.conf.get(plan.catalog_key, None) is None:
+        for key, value in plan.catalog_conf.items():
+            session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def _session_of_submit(plan: SessionPlan) -> Iterator[SparkSession]:
+    """The JVM is spark-submit's: master and jars are its business, the rest is ours."""
+    # Connected first, so that the settings given to spark-submit are seen and stay.
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    conf = SparkConf()
+    for key, value in plan.conf.items():
+        conf.setIfMissing(key, value)
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _refuse_second_session() -> None:
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public question
+        raise RuntimeMissingError(
+            "a Spark session is already running in this process.",
+            next_step="pass it to frazil instead of opening a second one",
+        )
+
+
+@contextmanager
+def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
+    java = find_java()
+    jars = ensure_jars(*plan.jars)
+    output = _JvmOutput(JvmLog().feed)
+    gateway: JavaGateway | None = None
+    try:
+        with _launch_environment(plan, java):
+            gateway = _launch(_launch_conf(plan, java, jars), plan.master, output)
+            session = _create_session(gateway, plan, output)
+        try:
+            yield session
+        finally:
+            _stop(session)
+    finally:
+        _end_jvm(gateway)
+        output.close()
+
+
+def _launch_conf(plan: SessionPlan, java: JavaRuntime, jars: tuple[Path, ...]) -> dict[str, str]:
+    """The plan's settings together with what only this machine knows."""
+    conf = dict(plan.conf)
+    options = (*java.options, f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
+    theirs = conf.get("spark.driver.extraJavaOptions", "")
+    conf["spark.driver.extraJavaOptions"] = " ".join(filter(None, (*options, theirs)))
+    given = filter(None, conf.get("spark.jars", "").split(","))
+    conf["spark.jars"] = ",".join((*map(str, jars), *given))
+    return conf
+
+
+@contextmanager
+def _launch_environment(plan: SessionPlan, java: JavaRuntime) -> Iterator[None]:
+    """What Spark's launch scripts and its context take from the environment and nowhere else."""
+    wanted: dict[str, str | None] = {"JAVA_HOME": str(java.home)}
+    if "PYSPARK_PYTHON" not in os.environ:
+        # Else workers run whatever python3 is on PATH, without pyarrow and without us.
+        wanted["PYSPARK_PYTHON"] = plan.worker_python or sys.executable
+    if plan.is_local:
+        # Executors on this machine must not be sent to its outer address, nor listen there.
+        wanted |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": None}
+    with _environment(wanted):
+        yield
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    _apply_environment(changes)
+    try:
+        yield
+    finally:
+        _apply_environment(before)
+
+
+def _apply_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _launch(conf: Mapping[str, str], master: str, output: _JvmOutput) -> JavaGateway:
+    """Start the JVM. Settings travel in a private file: a command line is everybody's to read."""
+    with tempfile.TemporaryDirectory(prefix="frazil-session-") as folder:
+        settings = Path(folder) / "session.properties"
+        settings.touch(mode=0o600)
+        settings.write_text(_properties(conf), encoding="ascii")
+        submit = f"--properties-file {shlex.quote(str(settings))} --load-spark-defaults"
+        with _environment({"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}):
+            try:
+                return launch_gateway(  # type: ignore[no-untyped-call]
+                    popen_kwargs={"stdout": output.descriptor, "stderr": output.descriptor}
+                )
+            except PySparkRuntimeError as error:
+                raise _not_started(master, output.complaint()) from error
+
+
+def _properties(conf: Mapping[str, str]) -> str:
+    """Java's properties format with everything unusual escaped, so that any value survives."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in conf.items())
+
+
+def _escaped(text: str) -> str:
+    units = text.encode("utf-16-be")
+    codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
+    return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
+
+
+def _create_session(gateway: JavaGateway, plan: SessionPlan, output: _JvmOutput) -> SparkSession:
+    try:
+        context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
+        return SparkSession(context)
+    except Py4JError as error:
+        raise _not_started(plan.master, _reason(error, output)) from error
+
+
+def _not_started(master: str, reason: str) -> RuntimeMissingError:
+    message = f"Spark did not start with master {master}: {reason.rstrip('.')}."
+    return RuntimeMissingError(
+        message, next_step="correct spark.master or spark.conf in the configuration"
+    )
+
+
+def _reason(error: Py4JError, output: _JvmOutput) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage()).partition("\n")[0]
+    return output.complaint()
+
+
+def _stop(session: SparkSession) -> None:
+    context = session.sparkContext
+    master, application = str(context.master), context.applicationId
+    session.stop()
+    if master.startswith("local-cluster"):
+        # Its workers keep their folders inside the installed package, whatever they are told.
+        home = Path(launch_gateway.__code__.co_filename).parent
+        shutil.rmtree(home / "work" / application, ignore_errors=True)
+
+
+def _end_jvm(gateway: JavaGateway | None) -> None:
+    """End the JVM we launched, so that nothing outlives the session and a next one starts clean."""
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = None  # noqa: SLF001 - PySpark keeps it for a JVM that lives on
+    SparkContext._jvm = None  # noqa: SLF001
+
+
+class _JvmOutput:
+    """Everything the JVM and its Python workers print, line by line to one receiver."""
+
+    def __init__(self, receive: Callable[[str], None]) -> None:
+        reading, self.descriptor = os.pipe()
+        self._closed = False
+        self._receive = receive
+        self._recent: deque[str] = deque(maxlen=_RECENT_LINES)
+        lines = os.fdopen(reading, encoding="utf-8", errors="replace")
+        self._thread = threading.Thread(
+            target=self._pump, args=(lines,), name="spark-output", daemon=True
+        )
+        self._thread.start()
+
+    def _pump(self, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                text = line.rstrip()
+                self._recent.append(text)
+                self._receive(text)
+
+    def complaint(self) -> str:
+        """Why the JVM ended: its first line that is neither a warning nor part of a trace."""
+        self.close()
+        said = (line for line in self._recent if line and not _IS_CHATTER.match(line))
+        return next(said, "it printed nothing").removeprefix('Exception in thread "main" ')
+
+    def close(self) -> None:
+        """Let the reader finish what is in the pipe; may be called again."""
+        if not self._closed:
+            self._closed = True
+            os.close(self.descriptor)
+        self._thread.join(_EXIT_SECONDS)

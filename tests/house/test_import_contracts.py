@@ -1,0 +1,75 @@
+"""The contracts hold, and each of them bites."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    linter = Path(sysconfig.get_path("scripts")) / "lint-imports"
+    return subprocess.run(
+        [linter, "--no-cache", "--config", folder / "pyproject.toml"],
+        cwd=folder / "src",
+        # The copy under test, not the installed package, is what must be found.
+        env={"PYTHONPATH": str(folder / "src"), "PATH": "/usr/bin:/bin", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "frazil", tmp_path / "src" / "frazil", ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def plant(house: Path, module: str, code: str) -> None:
+    file = house / "src" / "frazil" / module
+    file.parent.mkdir(exist_ok=True)
+    if file.parent.name != "frazil":
+        (file.parent / "__init__.py").touch()
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(f"\n{code}\n")
+
+
+def test_the_contracts_hold(house: Path) -> None:
+    finished = lint(house)
+    assert finished.returncode == 0, finished.stdout
+    assert "0 broken" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "contract"),
+    [
+        ("clients/java.py", "from frazil.cli.main import main", "Imports point down"),
+        ("config/upward.py", "def f():\n    import frazil.clients.jars", "Imports point down"),
+        ("utils/strings.py", "LETTERS = 'abc'", "Imports point down"),
+        ("telemetry/sideways.py", "import frazil.config", "Imports point down"),
+        ("pipeline/recovery.py", "def f():\n    import pyspark", "Thinking is pure"),
+        ("web/driver.py", "import pyspark", "DataFrames stay where data moves"),
+        ("demo/gateway.py", "import py4j", "One door to Spark's JVM: clients"),
+        ("demo/driver.py", "import pydantic", "One door to the configuration's libraries"),
+        ("cli/driver.py", "import prometheus_client", "One door to logs, metrics"),
+        ("demo/serving.py", "import uvicorn", "One door to HTTP serving: web"),
+        ("demo/terminal.py", "import typer", "One door to the terminal: cli"),
+    ],
+    ids=lambda value: value.replace("/", ".") if value.endswith(".py") else "",
+)
+def test_a_breach_is_refused_by_name(house: Path, module: str, code: str, contract: str) -> None:
+    plant(house, module, code)
+    finished = lint(house)
+    assert finished.returncode != 0
+    broken = [line for line in finished.stdout.splitlines() if "BROKEN" in line]
+    reported = "\n".join(broken) + finished.stdout[finished.stdout.find("Broken contracts") :]
+    assert contract in reported
+    assert any(contract in line for line in broken) or "utils" in finished.stdout + finished.stderr

@@ -1,0 +1,114 @@
+"""What no linter checks: sizes, names, and what must never be committed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_MODULE = 500
+LONGEST_ROOT_CONFTEST = 100
+DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "manager"}
+
+# Machine paths, registry hosts and the workplace have no place in a repository others clone.
+UNWANTED = (
+    r"\.\./shared",
+    r"/work/(?:main|shared)",
+    r"/root/",
+    r"(?:repo1?|central)\.(?:maven|sonatype)\.\w+",
+    r"pypi\.org",
+    r"files\.pythonhosted\.org",
+    r"registry\.npmjs\.org",
+    r"crates\.io",
+)
+
+
+def committed_files() -> list[Path]:
+    """Tracked files and those about to be; what git ignores is nobody's business."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    files = (ROOT / name for name in listed.split("\0") if name)
+    return [file for file in files if file.is_file()]
+
+
+def python_files() -> list[Path]:
+    return [file for file in committed_files() if file.suffix == ".py"]
+
+
+def lines_in(file: Path) -> int:
+    return len(file.read_text(encoding="utf-8").splitlines())
+
+
+def test_there_are_files_to_look_at() -> None:
+    assert ROOT / "src/frazil/errors.py" in python_files()
+
+
+def test_no_module_is_longer_than_five_hundred_lines() -> None:
+    sizes = {str(file.relative_to(ROOT)): lines_in(file) for file in python_files()}
+    assert {name: size for name, size in sizes.items() if size > LONGEST_MODULE} == {}
+
+
+def test_the_root_conftest_stays_small() -> None:
+    conftest = ROOT / "tests" / "conftest.py"
+    assert lines_in(conftest) <= LONGEST_ROOT_CONFTEST
+
+
+def test_no_module_or_folder_is_a_drawer_for_everything() -> None:
+    drawers = []
+    for file in python_files():
+        path = file.relative_to(ROOT)
+        words = {*path.parts[:-1], path.stem, *path.stem.split("_")}
+        if words & DRAWERS:
+            drawers.append(str(path))
+    assert drawers == []
+
+
+def test_no_room_is_empty() -> None:
+    rooms = [folder for folder in (ROOT / "src/frazil").iterdir() if folder.is_dir()]
+    empty = [
+        room.name
+        for room in rooms
+        if room.name != "__pycache__" and not any(f for f in room.rglob("*.py") if lines_in(f) > 5)
+    ]
+    assert empty == []
+
+
+def test_no_committed_file_names_a_machine_path_a_registry_host_or_the_workplace() -> None:
+    unwanted = re.compile("|".join(UNWANTED))
+    found = []
+    for file in committed_files():
+        if file == Path(__file__).resolve():
+            continue
+        text = file.read_bytes().decode("utf-8", "replace")
+        found += [
+            f"{file.relative_to(ROOT)}:{number}"
+            for number, line in enumerate(text.splitlines(), start=1)
+            if unwanted.search(line)
+        ]
+    assert found == []
+
+
+def test_the_lock_pins_every_package_by_hash_and_names_no_index() -> None:
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        text = lock.read_text(encoding="utf-8")
+        entries = re.split(r"\n(?=\S)", text.strip())
+        assert all("--hash=sha256:" in entry for entry in entries), lock.name
+        assert not re.search(r"https?://|--index-url|--find-links", text), lock.name
+
+
+def test_the_makefile_stays_within_fifteen_targets_each_with_help() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
+    helped = re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE)
+    assert len(targets) <= 15
+    assert helped == targets
+
+
+def test_contributing_is_short_enough_to_be_read() -> None:
+    assert lines_in(ROOT / "CONTRIBUTING.md") <= 100

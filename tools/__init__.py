@@ -1,0 +1,1 @@
+"""What builds and documents the project; nothing here is shipped."""
