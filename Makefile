@@ -46,7 +46,7 @@ docs: setup ## Generate docs/reference from the code
 	@$(BIN)/python -m tools.reference_pages
 
 lock: setup ## Refresh the locked dependencies with their hashes
-	@$(PYTHON) tools/lock.py
+	@$(PYTHON) -m tools.lock
 
 build: setup ## Build the wheel and the source archive into dist
 	@$(BIN)/hatchling build

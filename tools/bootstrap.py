@@ -112,40 +112,22 @@ def install_environment(uv: str) -> None:
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(ENVIRONMENT)],
             "no virtual environment could be made",
         )
-    target = ["--quiet", "--python", str(PYTHON)]
+    pip = (uv, "pip")
+    target = ("--quiet", "--python", str(PYTHON))
+    locked = ("--require-hashes", "-r")
     # Build tools first: packages published as source are then built with pinned tools.
     run(
-        [uv, "pip", "install", *target, "--require-hashes", "-r", str(LOCKS / "build.lock")],
+        [*pip, "install", *target, *locked, str(LOCKS / "build.lock")],
         "the build tools were not installed",
     )
+    # Compiled once here instead of at every start of every Spark worker.
+    thorough = ("--no-build-isolation", "--compile-bytecode", "--require-hashes")
     run(
-        [
-            uv,
-            "pip",
-            "sync",
-            *target,
-            "--require-hashes",
-            "--no-build-isolation",
-            # Compiled once here instead of at every start of every Spark worker.
-            "--compile-bytecode",
-            str(LOCKS / "all.lock"),
-        ],
+        [*pip, "sync", *target, *thorough, str(LOCKS / "all.lock")],
         "the packages were not installed",
     )
-    run(
-        [
-            uv,
-            "pip",
-            "install",
-            *target,
-            "--no-deps",
-            "--no-build-isolation",
-            "--offline",
-            "--editable",
-            str(ROOT),
-        ],
-        "frazil was not installed",
-    )
+    itself = ("--no-deps", "--no-build-isolation", "--offline", "--editable", str(ROOT))
+    run([*pip, "install", *target, *itself], "frazil was not installed")
 
 
 def is_current(python: Path) -> bool:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-# Run as a script by any Python, so the folder of this file is what can be imported from.
-from bootstrap import LOCKS, ROOT, find_uv
+from tools.bootstrap import LOCKS, ROOT, find_uv
 
 if TYPE_CHECKING:
     from pathlib import Path

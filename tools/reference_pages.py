@@ -5,6 +5,7 @@ With ``--check``, write nothing and exit 1 when a page is out of date.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,7 +14,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from frazil.cli.app import app
-from frazil.cli.exit_codes import ExitCode
+from frazil.cli.exit_codes import MEANINGS
 from frazil.cli.verbs import recovery_in_words
 from frazil.config import config_schema
 from frazil.errors import leaves
@@ -78,7 +79,7 @@ def metrics_table(metrics: tuple[Metric, ...]) -> list[str]:
 def commands_page() -> str:
     """Every command's own help, and the exit statuses."""
     lines = ["# Commands", "", "| exit status | meaning |", "|---|---|"]
-    lines += [f"| {code.value} | {code.name.lower().replace('_', ' ')} |" for code in ExitCode]
+    lines += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
     for words in command_paths():
         text = CliRunner().invoke(app, [*words, "--help"], prog_name="frazil").output
         lines += ["", f"## frazil {' '.join(words)}".rstrip(), "", "```text", text.strip(), "```"]
@@ -130,19 +131,18 @@ def section_table(name: str, section: Schema) -> list[str]:
         "|---|---|---|---|",
     ]
     for key, entry in properties.items():
-        default = "required" if key in required else f"`{shown(entry.get('default'))}`"
+        default = "required" if key in required else shown(entry)
         meaning = str(entry.get("description", "")).replace("|", "\\|")
         lines.append(f"| `{key}` | {value_kind(entry)} | {default} | {meaning} |")
     return [*lines, ""]
 
 
-def shown(default: object) -> str:
-    """A default as one would write it."""
-    if default is None:
-        return "null"
-    if isinstance(default, bool):
-        return str(default).lower()
-    return str(default).replace("|", "\\|")
+def shown(entry: Schema) -> str:
+    """A default as one would write it; a section's defaults stand with its own keys."""
+    if "default" not in entry:
+        return "–"
+    text = json.dumps(entry["default"], ensure_ascii=False).strip('"').replace("|", "\\|")
+    return f"`{text}`"
 
 
 def value_kind(entry: Schema) -> str:

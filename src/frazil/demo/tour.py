@@ -16,7 +16,7 @@ from frazil.errors import ServiceError
 from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -74,16 +74,24 @@ def expected_contents() -> Contents:
 
 
 @contextmanager
-def touring(report: Callable[[Step], None], *, clock: Clock | None = None) -> Iterator[None]:
+def touring(
+    report: Callable[[Step], None],
+    *,
+    learn_secrets: Callable[[Iterable[str]], None],
+    clock: Clock | None = None,
+) -> Iterator[None]:
     """Take the tour, reporting each step; services live until the block is left.
 
+    Secrets made up for the services are told to ``learn_secrets`` before anything uses them.
     Raises ServiceError when the table does not hold what was written.
     """
     watch = _Watch(report, clock or SystemClock())
     with ExitStack() as services:
         postgres = services.enter_context(embedded_postgres())
+        learn_secrets([postgres.password])
         watch.done(f"Postgres {postgres.version}", f"{postgres.host}:{postgres.port}")
         store = services.enter_context(seaweedfs())
+        learn_secrets([store.secret_key])
         watch.done("S3 (SeaweedFS)", store.endpoint)
         catalog = services.enter_context(rest_catalog(s3=store))
         watch.done("Iceberg REST catalog", catalog.uri)

@@ -29,7 +29,7 @@ class JvmLog:
     """
 
     def __init__(self, log: Log | None = None) -> None:
-        self._log = log if log is not None else get_logger("spark")
+        self._log = log if log is not None else get_logger("frazil.spark")
 
     def feed(self, line: str) -> None:
         """Log one line. Never fails on its content."""

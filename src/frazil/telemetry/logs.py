@@ -41,6 +41,10 @@ QUIET_LOGGERS: Final = (
 )
 
 
+# A library is silent until its user wants logs; without this, Python prints bare warnings.
+logging.getLogger("frazil").addHandler(logging.NullHandler())
+
+
 class LogFormat(StrEnum):
     """How events look; ``auto`` is console on a terminal and JSON everywhere else."""
 

@@ -1,0 +1,1 @@
+"""Measurements: every claim is a ratio of two things measured in one run, alternating."""

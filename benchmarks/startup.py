@@ -1,0 +1,91 @@
+"""How long a person waits: for help, and for a session that can read and write Iceberg."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.report import Comparison, Report, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The first is for the disk cache; the median of the others counts.
+REPETITIONS = 4
+
+DOCUMENT = """
+pipeline: bench
+catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: ./wh}
+tables: [{mirror: a.b, changelog: a.c, key: [id]}]
+spark: {master: 'local[2]'}
+"""
+# Each prints the seconds from asking for a session to having it, and proves that it works.
+OUR_SESSION = """
+import sys, time
+from pathlib import Path
+from frazil.clients.spark import open_session
+from frazil.config import load_config
+config = load_config(Path(sys.argv[1]), environ={}).config
+started = time.perf_counter()
+with open_session(config) as spark:
+    seconds = time.perf_counter() - started
+    assert spark.range(3).count() == 3
+print(seconds)
+"""
+PLAIN_SESSION = """
+import os, sys, time
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+from pyspark.sql import SparkSession
+started = time.perf_counter()
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+seconds = time.perf_counter() - started
+assert spark.range(3).count() == 3
+spark.stop()
+print(seconds)
+"""
+
+
+def measure() -> Report:
+    """Help beside the bare command line library; our session beside a plain one of Spark."""
+    with tempfile.TemporaryDirectory() as folder:
+        document = Path(folder) / "frazil.yaml"
+        document.write_text(DOCUMENT)
+        python = sys.executable
+        help_ = compare(
+            ("frazil --help", lambda: whole(python, "-m", "frazil.cli", "--help")),
+            ("python -c 'import typer'", lambda: whole(python, "-c", "import typer")),
+            goal="under 0.5 s",
+        )
+        session = compare(
+            ("frazil session with Iceberg", lambda: told(OUR_SESSION, str(document))),
+            ("plain SparkSession without Iceberg", lambda: told(PLAIN_SESSION)),
+            goal="under 10 s",
+        )
+    return Report((help_, session))
+
+
+def compare(
+    ours: tuple[str, Callable[[], float]], beside: tuple[str, Callable[[], float]], *, goal: str
+) -> Comparison:
+    """Alternate between the two, so that a busy moment hits both."""
+    pairs = [(ours[1](), beside[1]()) for _ in range(REPETITIONS)][1:]
+    first, second = zip(*pairs, strict=True)
+    return Comparison(Series(ours[0], first), Series(beside[0], second), goal)
+
+
+def whole(*command: str) -> float:
+    """The seconds a command takes."""
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+    return time.perf_counter() - started
+
+
+def told(program: str, *arguments: str) -> float:
+    """The seconds a program measured itself."""
+    command = (sys.executable, "-c", program, *arguments)
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    return float(finished.stdout.splitlines()[-1])

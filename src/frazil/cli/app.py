@@ -1,0 +1,150 @@
+"""The verbs and their options.
+
+Only signatures and help live here. What a verb does is imported when it runs, so that help answers
+at once and a mistake in the command line does not wait for Spark.
+"""
+
+from __future__ import annotations
+
+# Typer reads these annotations when it runs, so they are not type-checking imports.
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frazil.cli.invocation import Invocation
+from frazil.cli.output import OutputFormat
+
+app = typer.Typer(
+    name="frazil",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(
+    help="Look at the configuration as frazil understands it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(config_app, name="config")
+
+Document = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="The configuration document. [default: $CONFIG_FILE, else frazil.yaml]",
+        show_default=False,
+    ),
+]
+Format = Annotated[
+    OutputFormat, typer.Option("--output", "-o", help="A table for people, JSON for programs.")
+]
+
+
+def _invocation(context: typer.Context) -> Invocation:
+    return context.ensure_object(Invocation)
+
+
+@app.callback()
+def frazil(
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the stack trace of an error.")
+    ] = False,
+) -> None:
+    """Streams of changes become Apache Iceberg tables.
+
+    \b
+    frazil demo                          see it work on embedded services
+    frazil config show -c frazil.yaml    see what a configuration means
+    """  # noqa: D301 - \b keeps the examples' line breaks
+    # The option is read by main(), which must know it also when parsing itself fails.
+    del debug
+
+
+@app.command()
+def version(*, output: Format = OutputFormat.TABLE) -> None:
+    """Show the versions of frazil and of what it runs on.
+
+    \b
+    frazil version
+    frazil version -o json
+    """  # noqa: D301
+    from frazil.cli.verbs import show_version
+
+    show_version(output)
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="An error code, such as FRZ-CFG-01.", show_default=False)
+    ] = None,
+    *,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Say what an error code means, or list them all.
+
+    \b
+    frazil explain FRZ-CFG-01
+    frazil explain -o json
+    """  # noqa: D301
+    from frazil.cli.verbs import explain_code
+
+    explain_code(code, output)
+
+
+@config_app.command("show")
+def config_show(
+    context: typer.Context,
+    more: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="More documents.", show_default=False),
+    ] = None,
+    *,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show the resolved document and where each value comes from.
+
+    \b
+    frazil config show -c frazil.yaml
+    frazil config show -c frazil.yaml -o json | jq .document.catalog
+    """  # noqa: D301
+    from frazil.cli.config_verbs import show_configuration
+
+    show_configuration([config, *(more or [])], output, _invocation(context))
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of the configuration document.
+
+    \b
+    frazil config schema > frazil.schema.json
+    frazil config schema | jq '.properties | keys'
+    """  # noqa: D301
+    from frazil.cli.config_verbs import print_schema
+
+    print_schema()
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave services running until Ctrl-C, to look around.")
+    ] = False,
+) -> None:
+    """Take the tour on embedded services.
+
+    \b
+    frazil demo
+    frazil demo --keep
+    """  # noqa: D301
+    from frazil.cli.demo_verb import run_demo
+
+    run_demo(_invocation(context), keep=keep)

@@ -1,0 +1,51 @@
+"""What a command's exit status tells a script."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from frazil import errors
+
+if TYPE_CHECKING:
+    from frazil.errors import FrazilError
+
+
+class ExitCode(IntEnum):
+    """The published statuses."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NEEDS_A_PERSON = 3
+    DIFFERENCE = 4
+    PERMISSION = 5
+    BUSY = 75
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.DONE: "done; also after a SIGTERM that ended the work cleanly",
+    ExitCode.FAILED: "failed",
+    ExitCode.USAGE: "wrong usage or configuration",
+    ExitCode.NEEDS_A_PERSON: "some tables need a person, the rest is done",
+    ExitCode.DIFFERENCE: "a difference was found",
+    ExitCode.PERMISSION: "a permission is missing",
+    ExitCode.BUSY: "busy or fenced: try again later",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+def exit_code_for(error: FrazilError) -> ExitCode:
+    """The status a command ends with when this error ends it."""
+    match error:
+        case errors.ConfigError():
+            return ExitCode.USAGE
+        case errors.PermissionError():
+            return ExitCode.PERMISSION
+        case errors.FencedError() | errors.LeaseLostError() | errors.SlotBusyError():
+            return ExitCode.BUSY
+        case errors.ShutdownRequested():
+            return ExitCode.DONE
+        case _:
+            return ExitCode.FAILED

@@ -1,0 +1,244 @@
+"""The configuration: one YAML document as frozen models, loading, showing, and two foreign forms.
+
+Read ``document.py`` for the whole, ``loading.py`` for how a file becomes it. The names below are
+imported when they are first used, so that a command that needs none of them pays for none.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from frazil.config.buffer_source import BufferSource
+    from frazil.config.catalog import (
+        S3,
+        Azure,
+        Catalog,
+        CatalogKind,
+        Encryption,
+        Gcs,
+        Sigv4,
+        Storage,
+    )
+    from frazil.config.dialects import Dialect
+    from frazil.config.document import Config, Source
+    from frazil.config.json_schema import config_schema
+    from frazil.config.kafscale_source import (
+        ColumnsFrom,
+        Discovery,
+        Envelope,
+        KafscaleSource,
+        Lfs,
+        LfsMode,
+        OffsetsBackend,
+        OnBadSegment,
+        OnGap,
+        Topic,
+        TopicColumn,
+        TopicColumnType,
+        Validation,
+    )
+    from frazil.config.loading import LoadedConfig, load_config
+    from frazil.config.observing import LogFormat, LogLevel, Telemetry
+    from frazil.config.per_table import TableSettings, table_settings
+    from frazil.config.postgres_source import OnSlotLost, OnWiden, PostgresSource
+    from frazil.config.redaction import MASK, secret_values
+    from frazil.config.running import DeadLetters, Ingest, Ledger, Merge, Retry, Spark
+    from frazil.config.showing import ShownTree, ShownValue, native_document, show_document
+    from frazil.config.tables import (
+        Changelog,
+        ColumnSettings,
+        Compression,
+        Deletes,
+        Evolution,
+        Index,
+        Mirror,
+        OnDrop,
+        OnUnrepresentable,
+        Order,
+        Table,
+        Write,
+    )
+    from frazil.config.transforms import (
+        SortTerm,
+        Transform,
+        TransformKind,
+        parse_sort_term,
+        parse_transform,
+    )
+
+_ROOMS = {
+    "buffer_source": ("BufferSource",),
+    "catalog": (
+        "Azure",
+        "Catalog",
+        "CatalogKind",
+        "Encryption",
+        "Gcs",
+        "S3",
+        "Sigv4",
+        "Storage",
+    ),
+    "dialects": ("Dialect",),
+    "document": (
+        "Config",
+        "Source",
+    ),
+    "json_schema": ("config_schema",),
+    "kafscale_source": (
+        "ColumnsFrom",
+        "Discovery",
+        "Envelope",
+        "KafscaleSource",
+        "Lfs",
+        "LfsMode",
+        "OffsetsBackend",
+        "OnBadSegment",
+        "OnGap",
+        "Topic",
+        "TopicColumn",
+        "TopicColumnType",
+        "Validation",
+    ),
+    "loading": (
+        "LoadedConfig",
+        "load_config",
+    ),
+    "observing": (
+        "LogFormat",
+        "LogLevel",
+        "Telemetry",
+    ),
+    "per_table": (
+        "TableSettings",
+        "table_settings",
+    ),
+    "postgres_source": (
+        "OnSlotLost",
+        "OnWiden",
+        "PostgresSource",
+    ),
+    "redaction": (
+        "MASK",
+        "secret_values",
+    ),
+    "running": (
+        "DeadLetters",
+        "Ingest",
+        "Ledger",
+        "Merge",
+        "Retry",
+        "Spark",
+    ),
+    "showing": (
+        "ShownTree",
+        "ShownValue",
+        "native_document",
+        "show_document",
+    ),
+    "tables": (
+        "Changelog",
+        "ColumnSettings",
+        "Compression",
+        "Deletes",
+        "Evolution",
+        "Index",
+        "Mirror",
+        "OnDrop",
+        "OnUnrepresentable",
+        "Order",
+        "Table",
+        "Write",
+    ),
+    "transforms": (
+        "SortTerm",
+        "Transform",
+        "TransformKind",
+        "parse_sort_term",
+        "parse_transform",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = [
+    "MASK",
+    "S3",
+    "Azure",
+    "BufferSource",
+    "Catalog",
+    "CatalogKind",
+    "Changelog",
+    "ColumnSettings",
+    "ColumnsFrom",
+    "Compression",
+    "Config",
+    "DeadLetters",
+    "Deletes",
+    "Dialect",
+    "Discovery",
+    "Encryption",
+    "Envelope",
+    "Evolution",
+    "Gcs",
+    "Index",
+    "Ingest",
+    "KafscaleSource",
+    "Ledger",
+    "Lfs",
+    "LfsMode",
+    "LoadedConfig",
+    "LogFormat",
+    "LogLevel",
+    "Merge",
+    "Mirror",
+    "OffsetsBackend",
+    "OnBadSegment",
+    "OnDrop",
+    "OnGap",
+    "OnSlotLost",
+    "OnUnrepresentable",
+    "OnWiden",
+    "Order",
+    "PostgresSource",
+    "Retry",
+    "ShownTree",
+    "ShownValue",
+    "Sigv4",
+    "SortTerm",
+    "Source",
+    "Spark",
+    "Storage",
+    "Table",
+    "TableSettings",
+    "Telemetry",
+    "Topic",
+    "TopicColumn",
+    "TopicColumnType",
+    "Transform",
+    "TransformKind",
+    "Validation",
+    "Write",
+    "config_schema",
+    "load_config",
+    "native_document",
+    "parse_sort_term",
+    "parse_transform",
+    "secret_values",
+    "show_document",
+    "table_settings",
+]

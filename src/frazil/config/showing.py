@@ -1,0 +1,99 @@
+"""The resolved document for people and machines, in our own form and without secrets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from frazil.config.nodes import spell_path
+from frazil.config.quantities import format_duration, format_size
+from frazil.config.redaction import MASK, is_masked_whole, mask_uri
+from frazil.config.values import Marker
+from frazil.config.walking import Setting, SettingValue, settings_of
+
+if TYPE_CHECKING:
+    from frazil.config.loading import LoadedConfig
+    from frazil.config.section import KeyPath
+
+Shown = str | int | float | bool | None
+ShownTree = Shown | list["ShownTree"] | dict[str, "ShownTree"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """One line of ``frazil config show``."""
+
+    path: str
+    value: str
+    origin: str
+
+
+def show_document(loaded: LoadedConfig) -> tuple[ShownValue, ...]:
+    """Every setting in the order of the document, masked, with its origin."""
+    lines = []
+    for setting in settings_of(loaded.config):
+        path = spell_path(setting.path)
+        lines.append(ShownValue(path, _text(_masked(setting)), loaded.origins[path]))
+    return tuple(lines)
+
+
+def native_document(loaded: LoadedConfig) -> dict[str, ShownTree]:
+    """The nested document in our form, masked; what is not secret reads back as it is."""
+    root: dict[str, ShownTree] = {}
+    for setting in settings_of(loaded.config):
+        _place_value(root, setting.path, _masked(setting))
+    return root
+
+
+def _masked(setting: Setting) -> ShownTree:
+    if isinstance(setting.value, tuple):
+        return [_plain(setting, item) for item in setting.value]
+    return _plain(setting, setting.value)
+
+
+def _plain(setting: Setting, value: SettingValue) -> Shown:
+    if isinstance(value, SecretStr) or (value is not None and is_masked_whole(setting)):
+        return MASK
+    match value:
+        case timedelta():
+            shown: Shown = format_duration(value)
+        case Enum():
+            shown = str(value.value)
+        case Path():
+            shown = str(value)
+        case str() if Marker.GUARDED in setting.spot.markers:
+            shown = mask_uri(value)
+        case int() if value and Marker.SIZE in setting.spot.markers:
+            shown = format_size(value)
+        case _:
+            shown = value
+    return shown
+
+
+def _text(value: ShownTree) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _place_value(root: dict[str, ShownTree], path: KeyPath, value: ShownTree) -> None:
+    node: ShownTree = root
+    for key, following in pairwise(path):
+        node = _step(node, key, [] if isinstance(following, int) else {})
+    if isinstance(node, dict):
+        node[str(path[-1])] = value
+
+
+def _step(node: ShownTree, key: str | int, new: ShownTree) -> ShownTree:
+    if isinstance(node, dict):
+        return node.setdefault(str(key), new)
+    if isinstance(node, list) and isinstance(key, int):
+        if key == len(node):
+            node.append(new)
+        return node[key]
+    return new

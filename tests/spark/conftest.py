@@ -1,0 +1,67 @@
+"""One session for the whole test process, over the catalog and store that users have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.clients.spark import open_session
+from frazil.config import load_config
+from tests.support.services import object_store, s3_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from frazil.config import Config
+    from frazil.demo.services import ObjectStore, RestCatalog
+
+__all__ = ["object_store", "s3_catalog"]
+
+# One shuffle partition and no adaptive planning: tests have few rows and want the same plan twice.
+# The heap is bounded because the suite shares its machine with the services.
+DOCUMENT = """
+pipeline: tests
+catalog: {{kind: rest, uri: '{uri}', warehouse: '{warehouse}'}}
+storage:
+  s3:
+    endpoint: '{endpoint}'
+    path_style: true
+    access_key_id: '{access_key}'
+    secret_access_key: ${{TEST_S3_SECRET}}
+tables:
+  - {{mirror: public.users, changelog: public.users_changelog, key: [id]}}
+spark:
+  master: 'local[2]'
+  conf:
+    spark.sql.shuffle.partitions: '1'
+    spark.sql.adaptive.enabled: 'false'
+    spark.driver.memory: 2g
+"""
+
+
+@pytest.fixture(scope="session")
+def lake_config(
+    tmp_path_factory: pytest.TempPathFactory, object_store: ObjectStore, s3_catalog: RestCatalog
+) -> Config:
+    """The configuration the session is built from."""
+    document = tmp_path_factory.mktemp("lake") / "frazil.yaml"
+    document.write_text(
+        DOCUMENT.format(
+            uri=s3_catalog.uri,
+            warehouse=s3_catalog.warehouse,
+            endpoint=object_store.endpoint,
+            access_key=object_store.access_key,
+        )
+    )
+    environ = {"TEST_S3_SECRET": object_store.secret_key}
+    return load_config(document, environ=environ).config
+
+
+@pytest.fixture(scope="session")
+def spark(lake_config: Config) -> Iterator[SparkSession]:
+    """The one session; started when the first test wants it."""
+    with open_session(lake_config) as session:
+        yield session

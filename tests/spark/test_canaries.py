@@ -1,0 +1,207 @@
+"""Secrets planted everywhere, and looked for in everything that leaves the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from frazil.config import Config
+
+pytestmark = pytest.mark.spark
+
+CANARY = "canary-5f3a"
+FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
+
+COMMON = """
+pipeline: aviary
+storage:
+  s3: {access_key_id: k, secret_access_key: canary-5f3a-s3, session_token: canary-5f3a-session}
+  gcs: {credentials: canary-5f3a-gcs}
+  azure: {account: a, %s}
+telemetry:
+  token: canary-5f3a-page
+  sentry: {dsn: 'https://canary-5f3a-sentry@127.0.0.1:9/1'}
+spark:
+  master: 'local[1]'
+  conf: {spark.hadoop.fs.s3a.secret.key: canary-5f3a-hadoop}
+catalog:
+  kind: rest
+  uri: 'http://127.0.0.1:9'
+  warehouse: wh
+  %s
+  properties: {header.Authorization-Token: canary-5f3a-header}
+"""
+MERGE = "tables: [{mirror: a.b, changelog: a.c, key: [id]}]"
+POSTGRES = "source: {kind: postgres, dsn: 'postgresql://u:canary-5f3a-dsn@127.0.0.1:9/db'}"
+BUFFER = "source: {kind: buffer, dsn: 'host=127.0.0.1 port=9 password=canary-5f3a-buffer'}"
+KAFSCALE = """source:
+  kind: kafscale
+  bucket: b
+  etcd: {endpoints: ['http://127.0.0.1:9'], username: u, password: canary-5f3a-etcd}
+  topics: [{topic: orders, table: prod.orders}]
+"""
+DOCUMENTS = {
+    "merge": COMMON % ("key: canary-5f3a-azure", "token: canary-5f3a-token") + MERGE,
+    "postgres": COMMON % ("sas: canary-5f3a-sas", "credential: 'id:canary-5f3a-client'") + POSTGRES,
+    "buffer": COMMON % ("sas: canary-5f3a-sas", "token: canary-5f3a-token") + BUFFER,
+    "kafscale": COMMON % ("sas: canary-5f3a-sas", "token: canary-5f3a-token") + KAFSCALE,
+}
+VARIABLES = {
+    "AWS_SECRET_ACCESS_KEY": "canary-5f3a-aws",
+    "AWS_SESSION_TOKEN": "canary-5f3a-aws-session",
+    "ICEBERG_CATALOG_TOKEN": "canary-5f3a-catalog",
+    "ICEBERG_S3_SECRET_ACCESS_KEY": "canary-5f3a-iceberg-s3",
+    "PGPASSWORD": "canary-5f3a-pg",
+    "SENTRY_DSN": "https://canary-5f3a-variable@127.0.0.1:9/1",
+    "FRAZIL__STORAGE__S3__SECRET_ACCESS_KEY": "canary-5f3a-override",
+}
+
+# Does what a running pipeline does with its secrets, and fails in the ways it may fail.
+PROGRAM = """
+import json, os, sys, warnings
+from pathlib import Path
+import psutil
+from frazil.cli.invocation import Invocation
+from frazil.clients.spark import open_session
+from frazil.errors import CatalogError
+from frazil.telemetry.last_words import install_hooks
+from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
+from frazil.telemetry.metrics import Metrics
+
+invocation = Invocation()
+invocation.learn_environment()
+loaded = invocation.load(Path(sys.argv[1]))
+configure_logs(
+    LogSettings(format=LogFormat(sys.argv[2]), level=LogLevel.DEBUG), invocation.redactor
+)
+log = get_logger("frazil.test")
+install_hooks(log)
+log.info("loaded", config=loaded.config, shown=repr(loaded), environ=dict(os.environ))
+warnings.warn(f"about {os.environ['PGPASSWORD']}")
+metrics = Metrics(f"p {os.environ['PGPASSWORD']}", release="1", redactor=invocation.redactor)
+with open_session(loaded.config) as spark:
+    secret = spark.conf.get("spark.sql.catalog.lake.s3.secret-access-key")
+    assert secret == os.environ["FRAZIL__STORAGE__S3__SECRET_ACCESS_KEY"], "the override counts"
+    spark._jvm.org.apache.logging.log4j.LogManager.getLogger("x").error(f"jvm says {secret}")
+    alive = psutil.Process().children(recursive=True)
+    family = [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    arguments = [p.cmdline() for p in family]
+    try:
+        spark.sql("show namespaces in lake").collect()
+    except Exception as error:
+        log.exception("listing failed", error=error, table=f"a.{secret}")
+    try:
+        spark.range(1).selectExpr(f"raise_error('row {secret}')").collect()
+    except Exception as error:
+        log.exception("job failed", error=error)
+        print(json.dumps({
+            "arguments": arguments,
+            "metrics": metrics.expose().body.decode(),
+        }))
+        raise CatalogError(f"could not sign in with {secret}") from error
+"""
+
+
+def secret_fields(model: type[BaseModel], path: str = "") -> set[str]:
+    """Every place in the document that holds a secret, found in the models themselves."""
+    found = set()
+    for name, field in model.model_fields.items():
+        for kind in flattened(field.annotation):
+            where = f"{path}{name}"
+            if kind is SecretStr:
+                found.add(where)
+            elif isinstance(kind, type) and issubclass(kind, BaseModel):
+                found |= secret_fields(kind, f"{where}.")
+    return found
+
+
+def flattened(annotation: Any) -> list[Any]:
+    """The classes an annotation mentions, through unions, lists and Annotated."""
+    if get_origin(annotation) in {Union, types.UnionType} or get_args(annotation):
+        return [kind for part in get_args(annotation) for kind in flattened(part)]
+    return [annotation]
+
+
+PLANTED = {
+    "storage.s3.secret_access_key", "storage.s3.session_token", "storage.gcs.credentials",
+    "storage.azure.key", "storage.azure.sas", "telemetry.token", "telemetry.sentry.dsn",
+    "catalog.token", "catalog.credential", "source.dsn", "source.etcd.password",
+}  # fmt: skip
+
+
+def test_a_canary_is_planted_in_every_secret_field_there_is() -> None:
+    assert secret_fields(Config) == PLANTED
+    everything = "".join(DOCUMENTS.values())
+    for place in PLANTED:
+        key = place.rpartition(".")[2]
+        lines = [line for line in everything.splitlines() if f"{key}:" in line]
+        assert any(CANARY in line for line in lines), place
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**os.environ, **VARIABLES},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def written(folder: Path, name: str) -> Path:
+    document = folder / f"{name}.yaml"
+    document.write_text(DOCUMENTS[name])
+    return document
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_config_show_sings_no_canary(tmp_path: Path, name: str, output: str) -> None:
+    finished = run(FRAZIL, "config", "show", "-c", written(tmp_path, name), "-o", output)
+    assert finished.returncode == 0, finished.stderr
+    assert "*****" in finished.stdout
+    assert CANARY not in finished.stdout + finished.stderr
+
+
+def spoilt(text: str) -> list[str]:
+    """The document with mistakes beside its secrets, in their place, and in the syntax."""
+    in_lists = text.replace(": canary", ": [canary").splitlines()
+    return [
+        text.replace("aviary", "Not A Name"),
+        "\n".join(f"{line}]" if "[canary" in line else line for line in in_lists),
+        f"{text}\nx: [",
+        f"{text}\nunknown: canary-5f3a-unknown\n",
+    ]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_mistakes_beside_and_inside_secrets_sing_no_canary(tmp_path: Path, name: str) -> None:
+    document = tmp_path / "spoilt.yaml"
+    for text in spoilt(DOCUMENTS[name]):
+        document.write_text(text)
+        finished = run(FRAZIL, "--debug", "config", "show", "-c", document)
+        assert finished.returncode == 2
+        assert CANARY not in finished.stdout + finished.stderr
+
+
+def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
+    finished = run(sys.executable, "-c", PROGRAM, written(tmp_path, "postgres"), "json")
+    assert finished.returncode == 1
+    for event in ("loaded", "jvm says", "listing failed", "job failed", "could not sign in with"):
+        assert event in finished.stderr, finished.stderr
+    assert "***" in finished.stderr
+    assert CANARY not in finished.stderr
+    report = json.loads(finished.stdout)
+    assert "frazil_build_info" in report["metrics"]
+    assert any("SparkSubmit" in word for words in report["arguments"] for word in words)
+    assert CANARY not in finished.stdout

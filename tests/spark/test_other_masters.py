@@ -1,0 +1,146 @@
+"""Sessions that need a process of their own: another master, spark-submit, a bad setting."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from frazil.clients.jars import ICEBERG_RUNTIME, SQLITE_DRIVER, ensure_jars
+from frazil.clients.java import find_java
+
+pytestmark = pytest.mark.spark
+
+DOCUMENT = """
+pipeline: elsewhere
+catalog: {{kind: sql, uri: 'sqlite:///c.db', warehouse: ./wh}}
+storage: {{s3: {{access_key_id: k, secret_access_key: canary-of-storage}}}}
+tables: [{{mirror: a.b, changelog: a.c, key: [id]}}]
+spark:
+  master: '{master}'
+  conf:
+    spark.sql.shuffle.partitions: '2'
+    spark.hadoop.example.password: canary-of-conf
+"""
+
+# Writes a table with Iceberg, reads it with Python tasks, and reports as one line of JSON.
+PROGRAM = """
+import json, os, sys
+import psutil, pyarrow as pa
+from pathlib import Path
+from frazil.clients.spark import open_session
+from frazil.config import load_config
+
+def work(batches):
+    import os, frazil
+    for batch in batches:
+        rows = batch.num_rows
+        yield pa.RecordBatch.from_pydict({"pid": [os.getppid()], "rows": [rows]})
+
+config = load_config(Path(sys.argv[1]), environ={}).config
+with open_session(config) as spark:
+    spark.sql("create namespace lake.a")
+    spark.sql("create table lake.a.t (id bigint) using iceberg")
+    spark.range(0, 1000, numPartitions=4).writeTo("lake.a.t").append()
+    read = spark.table("lake.a.t").repartition(4).mapInArrow(work, "pid long, rows long").collect()
+    alive = psutil.Process().children(recursive=True)
+    family = [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    report = {
+        "master": spark.sparkContext.master,
+        "rows": sum(row.rows for row in read),
+        "workers": len({row.pid for row in read}),
+        "executors": sum("CoarseGrainedExecutorBackend" in " ".join(p.cmdline()) for p in family),
+        "leaks": [w for p in family for w in p.cmdline() if "canary" in w],
+    }
+left = [p.pid for p in psutil.Process().children(recursive=True)]
+print(json.dumps(report | {"left": left}))
+"""
+
+
+def document(folder: Path, master: str) -> Path:
+    file = folder / "frazil.yaml"
+    file.write_text(DOCUMENT.format(master=master))
+    return file
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def worker_folders() -> set[Path]:
+    """What workers of a local cluster leave inside the installed package unless it is removed."""
+    return set((Path(pyspark.__file__).parent / "work").glob("*"))
+
+
+def test_a_job_with_python_tasks_runs_on_a_cluster_of_separate_executors(tmp_path: Path) -> None:
+    config = document(tmp_path, "local-cluster[2,1,1024]")
+    before = worker_folders()
+    finished = run(sys.executable, "-c", PROGRAM, config)
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads(finished.stdout)
+    assert report["rows"] == 1000
+    assert report["executors"] == 2
+    assert report["workers"] >= 2
+    assert report["leaks"] == []
+    assert report["left"] == []
+    assert worker_folders() <= before
+
+
+def test_a_session_under_spark_submit_uses_its_jvm(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(PROGRAM)
+    config = document(tmp_path, "local[1]")
+    jars = ",".join(map(str, ensure_jars(ICEBERG_RUNTIME, SQLITE_DRIVER)))
+    submit = Path(sysconfig.get_path("scripts")) / "spark-submit"
+    environment = {
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    command = (submit, "--master", "local[2]", "--jars", jars, program, config)
+    finished = run(*command, **environment)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    report = json.loads(finished.stdout.splitlines()[-1])
+    assert report["rows"] == 1000
+    # The master is spark-submit's to choose.
+    assert report["master"] == "local[2]"
+
+
+def test_an_ordinary_session_is_silent_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    config = document(tmp_path, "local[2]")
+    finished = run(sys.executable, "-c", PROGRAM, config)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    report = json.loads(finished.stdout)
+    assert (report["rows"], report["leaks"], report["left"]) == (1000, [], [])
+
+
+def test_a_master_spark_does_not_know_is_one_sentence(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from frazil.clients.spark import open_session\n"
+        "from frazil.config import load_config\n"
+        "from frazil.errors import FrazilError\n"
+        "try:\n"
+        "    with open_session(load_config(Path(sys.argv[1]), environ={}).config): pass\n"
+        "except FrazilError as error:\n"
+        "    print(error.code, error)\n"
+    )
+    finished = run(sys.executable, "-c", program, document(tmp_path, "nonsense"))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("FRZ-OPS-02 Spark did not start with master nonsense: ")
+    assert "Next: correct spark.master or spark.conf" in finished.stdout
+    assert finished.stdout.count("\n") == 1

@@ -1,0 +1,155 @@
+"""Documents written to hurt: refused with a sentence, in bounded time and memory."""
+
+from __future__ import annotations
+
+import os
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frazil.config import load_config
+from frazil.config.reading import LARGEST_DOCUMENT
+from frazil.config.substitution import MOST_SUBSTITUTED
+from frazil.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Generous for a loaded machine; an idle one needs a third of it.
+PATIENCE_SECONDS = 4.0
+MOST_BYTES = 64 * 2**20
+
+K = LARGEST_DOCUMENT // 1024 - 1
+HOSTILE = {
+    "deep lists": b"[" * 100_000,
+    "deep mappings": b"{a: " * 100_000,
+    "deep blocks": b"- " * 100_000,
+    "deep keys": b"? " * 100_000,
+    "one long word": b"a" * 1000 * K,
+    "blank lines": b"\n" * 1000 * K,
+    "a comment": b"#" * 1000 * K,
+    "quotes": b"'" * 1000 * K,
+    "escapes": b'"' + b"\\x41" * 250 * K + b'"',
+    "an impossible escape": b'"\\UFFFFFFFF"',
+    "an endless tag": b"!" * 1000 * K,
+    "an endless tag of letters": b"a: !" + b"a" * 1000 * K,
+    "an endless anchor": b"&" * 1000 * K,
+    "short lines": b"a\n" * 500 * K,
+    "many keys": b"".join(b"k%d: v\n" % i for i in range(40_000)),
+    "many items": b"- a\n" * 250 * K,
+    "many documents": b"---\n" * 250 * K,
+    "many directives": b"%YAML 1.2\n" * 40 * K,
+    "many empty lists": b"a: [" + b"[]," * 300 * K + b"]",
+    "openings of references": b"a: " + b"${" * 400 * K,
+    "an endless number": b"a: " + b"9" * 1000 * K,
+    "an endless fraction": b"a: " + b"9" * 900 * K + b".0e99999",
+    "line separators": "\u2028".encode() * 300 * K,
+    "ten megabytes": b"a: b\n" * 2_000_000,
+    "an alias bomb": b"a: &a [x, x]\n" + b"".join(
+        b"b%d: &b%d [*a, *a, *a, *a, *a, *a, *a, *a]\n" % (i, i) for i in range(30)
+    ),
+    "an object": b"a: !!python/object/apply:os.system [echo]",
+    "a local tag": b"a: !secret b",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_document_is_refused_quickly_and_without_much_memory(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(HOSTILE[name])
+    started = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, environ={})
+    assert time.monotonic() - started < PATIENCE_SECONDS
+    assert caught.value.mistakes
+    assert len(str(caught.value)) < 100_000
+
+
+@pytest.mark.parametrize("name", ["deep lists", "many keys", "an alias bomb", "one long word"])
+def test_a_hostile_document_needs_little_memory(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(HOSTILE[name][: LARGEST_DOCUMENT // 8])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError):
+            load_config(path, environ={})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST_BYTES
+
+
+def test_a_pipe_that_nobody_writes_to_does_not_block(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        load_config(path, environ={})
+
+
+def test_a_large_variable_named_often_does_not_make_a_large_document(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("pipeline: shop\nspark: {conf: {" + "".join(
+        f"a{i}: '${{BIG}}', " for i in range(1_000)
+    ) + "}}\n")  # fmt: skip
+    with pytest.raises(ConfigError, match="variables and files make the document too large"):
+        load_config(path, environ={"BIG": "x" * (MOST_SUBSTITUTED // 100)})
+
+
+def test_a_key_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text('pipeline: shop\n"\\e[2Jgone": 1\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, environ={})
+    assert all(line.isprintable() for line in caught.value.mistakes)
+
+
+@pytest.mark.parametrize("value", ["[" * 5_000, "{a: *b}", "!!python/none", "a: b: c", "\x00"])
+def test_a_hostile_override_is_refused_with_its_name(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("pipeline: shop\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, environ={"FRAZIL__SPARK__MASTER": value})
+    where = "environment FRAZIL__SPARK__MASTER: spark.master"
+    assert any(line.startswith(where) for line in caught.value.mistakes)
+
+
+BUDGET = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+WORDS = st.sampled_from(
+    ["pipeline", "catalog", "source", "tables", "kind", "mirror", "s3", "mappings", "project_ref",
+     "iceberg", "rest", "postgres", "off", "null", "1", ": ", "- ", "\n", "\n  ", "{", "}", "[", "]",
+     "${", "${A}", "$$", "&a ", "*a", "!!int ", "|", ">", "'", '"', "#", "-", "?", "<<", "\t", "\\",
+     "\u2028"]
+)  # fmt: skip
+
+
+@BUDGET
+@given(data=st.binary(max_size=300))
+def test_arbitrary_bytes_raise_nothing_but_a_configuration_error(
+    data: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError):
+        load_config(path, environ={})
+
+
+@BUDGET
+@given(parts=st.lists(WORDS, max_size=40), value=st.text(max_size=30))
+def test_arbitrary_yaml_raises_nothing_but_a_configuration_error(
+    parts: list[str], value: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("".join(parts), encoding="utf-8")
+    with pytest.raises(ConfigError):
+        load_config(path, environ={"A": value, "FRAZIL__MERGE__INTERVAL": value})

@@ -1,0 +1,243 @@
+"""No secret leaves the configuration by any door."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.config import (
+    MASK,
+    LoadedConfig,
+    load_config,
+    native_document,
+    secret_values,
+    show_document,
+)
+from frazil.config.field_paths import ROOT, Shape, spot_below
+from frazil.config.redaction import is_secret_name, mask_uri
+from frazil.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from frazil.config.field_paths import Spot
+
+CANARY = "canary-7f3a"
+
+CATALOG = {"kind": "rest", "uri": "http://c"}
+SOURCES: dict[str, dict[str, object]] = {
+    "postgres": {"kind": "postgres", "dsn": "postgresql://h/d"},
+    "buffer": {"kind": "buffer", "dsn": "postgresql://h/d"},
+    "kafscale": {
+        "kind": "kafscale",
+        "bucket": "b",
+        "etcd": {"endpoints": ["http://e:2379"], "username": "u"},
+    },
+}
+# What a secret needs beside itself, and the shape some of them must have.
+COMPANY: dict[str, object] = {
+    "storage.s3.secret_access_key": {"s3": {"access_key_id": "id"}},
+    "storage.s3.session_token": {"s3": {"access_key_id": "id", "secret_access_key": "s"}},
+    "storage.azure.key": {"azure": {"account": "a"}},
+    "storage.azure.sas": {"azure": {"account": "a"}},
+}
+SHAPES = {"source.dsn": f"postgresql://user:{CANARY}@h/d"}
+
+
+def secret_paths(spot: Spot = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key in spot.keys:
+        below = spot_below(spot, key)
+        assert below is not None
+        if below.is_secret:
+            yield (*path, key)
+        elif below.shape is Shape.SECTION:
+            yield from secret_paths(below, (*path, key))
+
+
+SECRETS = [".".join(path) for path in secret_paths()]
+
+
+def document_with(secret: str, value: object) -> dict[str, object]:
+    kind = "kafscale" if ".etcd." in secret else "postgres"
+    document: dict[str, object] = {
+        "pipeline": "shop",
+        "catalog": dict(CATALOG),
+        "source": json.loads(json.dumps(SOURCES[kind])),
+        "storage": json.loads(json.dumps(COMPANY.get(secret, {}))),
+    }
+    *parents, last = secret.split(".")
+    node = document
+    for key in parents:
+        below = node.setdefault(key, {})
+        assert isinstance(below, dict)
+        node = below
+    node[last] = value
+    return document
+
+
+def write(folder: Path, document: dict[str, object]) -> Path:
+    path = folder / "c.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def doors(loaded: LoadedConfig) -> str:
+    shown = show_document(loaded)
+    return "\n".join(
+        (
+            repr(loaded), str(loaded), repr(loaded.config), str(loaded.config), repr(shown),
+            json.dumps(native_document(loaded)), repr(dict(loaded.origins)), *loaded.warnings,
+        )
+    )  # fmt: skip
+
+
+def test_the_secrets_of_the_document_are_the_ones_we_think_of() -> None:
+    assert SECRETS == [
+        "catalog.token",
+        "catalog.credential",
+        "storage.s3.secret_access_key",
+        "storage.s3.session_token",
+        "storage.gcs.credentials",
+        "storage.azure.key",
+        "storage.azure.sas",
+        "source.dsn",
+        "source.etcd.password",
+        "telemetry.token",
+        "telemetry.sentry.dsn",
+    ]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_masked_at_every_door_and_known_to_telemetry(
+    secret: str, tmp_path: Path
+) -> None:
+    value = SHAPES.get(secret, CANARY)
+    loaded = load_config(write(tmp_path, document_with(secret, value)), environ={})
+    assert CANARY not in doors(loaded)
+    assert {line.path: line.value for line in show_document(loaded)}[secret] == MASK
+    assert CANARY in secret_values(loaded)
+    assert value in secret_values(loaded)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("wrong", [[CANARY], {CANARY: 1}, {"a": CANARY}], ids=str)
+def test_a_secret_in_the_wrong_shape_is_not_repeated(
+    secret: str, wrong: object, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, document_with(secret, wrong)), environ={})
+    assert CANARY not in str(caught.value) + repr(caught.value) + repr(caught.value.__dict__)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_from_a_variable_or_an_override_is_not_repeated_by_other_mistakes(
+    secret: str, tmp_path: Path
+) -> None:
+    document = document_with(secret, SHAPES.get(secret, "x").replace(CANARY, "${CANARY}"))
+    document["merge"] = {"interval": "${CANARY}", "max_rows": "${CANARY}"}
+    name = f"FRAZIL__{secret.replace('.', '__').upper()}"
+    environ = {"CANARY": CANARY, name: CANARY, "FRAZIL__INGEST__MAX_ROWS": CANARY}
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, document), environ=environ)
+    assert CANARY not in str(caught.value)
+
+
+URIS = {
+    "catalog.uri": f"https://user:{CANARY}@c/api",
+    "catalog.oauth2_server_uri": f"https://user:{CANARY}@c/token?client_secret={CANARY}",
+    "storage.s3.endpoint": f"https://user:{CANARY}@s3",
+    "telemetry.otlp.endpoint": f"https://c/?api_key={CANARY}",
+    "source.registry.base_url": f"https://user:{CANARY}@r",
+}
+
+
+@pytest.mark.parametrize("path", URIS)
+def test_a_password_inside_an_address_is_masked_and_the_rest_is_shown(
+    path: str, tmp_path: Path
+) -> None:
+    document = document_with(path, URIS[path])
+    if "registry" in path:
+        source = {**SOURCES["kafscale"], "registry": {"base_url": URIS[path]}}
+        document["source"] = source
+    loaded = load_config(write(tmp_path, document), environ={})
+    assert CANARY not in doors(loaded)
+    shown = {line.path: line.value for line in show_document(loaded)}[path]
+    assert shown == URIS[path].replace(CANARY, MASK)
+    assert CANARY in secret_values(loaded)
+
+
+def test_a_list_of_addresses_is_masked_too(tmp_path: Path) -> None:
+    document = document_with("source.etcd.password", "p")
+    source = document["source"]
+    assert isinstance(source, dict)
+    source["etcd"] = {"endpoints": [f"http://user:{CANARY}@e:2379"]}
+    loaded = load_config(write(tmp_path, document), environ={})
+    assert CANARY not in doors(loaded)
+    assert CANARY in secret_values(loaded)
+
+
+def test_free_settings_with_telling_names_are_masked(tmp_path: Path) -> None:
+    document = document_with("catalog.token", "t")
+    document["catalog"] = {**CATALOG, "properties": {"s3.secret-access-key": CANARY, "io": "plain"}}
+    document["spark"] = {
+        "conf": {
+            "spark.hadoop.fs.s3a.access.key": CANARY,
+            "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:x://u:{CANARY}@h",
+            "spark.ssl.keyStorePassword": CANARY,
+            "spark.executor.cores": 2,
+        }
+    }
+    loaded = load_config(write(tmp_path, document), environ={})
+    assert CANARY not in doors(loaded)
+    assert CANARY in secret_values(loaded)
+    shown = {line.path: line.value for line in show_document(loaded)}
+    assert shown["catalog.properties.io"] == "plain"
+    assert shown["spark.conf.spark.executor.cores"] == "2"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["s3.secret-access-key", "adls.sas-token.x", "password", "spark.authenticate.secret", "gcs.oauth2.token",
+     "s3.access-key-id", "credential", "adls.auth.shared-key.account.key", "fs.azure.account.key.x.net",
+     "header.X-Api-Key"],
+)  # fmt: skip
+def test_names_that_announce_a_secret(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["s3.endpoint", "io-impl", "spark.sql.shuffle.partitions", "warehouse", "clients"]
+)
+def test_names_that_do_not(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_the_password_of_a_keyword_connection_string_is_known(tmp_path: Path) -> None:
+    dsn = "host=h password='it''s' user=u".replace("''", "\\'")
+    loaded = load_config(write(tmp_path, document_with("source.dsn", dsn)), environ={})
+    assert {dsn, "it's"} <= secret_values(loaded)
+
+
+def test_an_encoded_password_is_known_in_both_spellings(tmp_path: Path) -> None:
+    dsn = "postgresql://u:p%40ss@h/d"
+    loaded = load_config(write(tmp_path, document_with("source.dsn", dsn)), environ={})
+    assert {"p%40ss", "p@ss"} <= secret_values(loaded)
+
+
+def test_the_secret_half_of_client_credentials_is_known(tmp_path: Path) -> None:
+    path = write(tmp_path, document_with("catalog.credential", "id:s3cr3t"))
+    assert {"id:s3cr3t", "s3cr3t"} <= secret_values(load_config(path, environ={}))
+
+
+def test_nothing_is_secret_in_a_document_without_secrets(tmp_path: Path) -> None:
+    document = document_with("source.dsn", "postgresql://h/d")
+    assert secret_values(load_config(write(tmp_path, document), environ={})) == {"postgresql://h/d"}
+
+
+def test_masking_leaves_an_address_without_a_password_alone() -> None:
+    assert mask_uri("postgresql://user@h/d?sslmode=require") == (
+        "postgresql://user@h/d?sslmode=require"
+    )
