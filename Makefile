@@ -31,7 +31,7 @@ check: setup ## Check style, types, imports, dependencies and generated pages
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo > .tools/lint-imports.log || { cat .tools/lint-imports.log; exit 1; }
-	@$(BIN)/deptry . --quiet
+	@$(BIN)/deptry --no-ansi . > .tools/deptry.log 2>&1 || { cat .tools/deptry.log; exit 1; }
 	@$(BIN)/python -m tools.reference_pages --check
 	@echo "check: style, types, imports, dependencies and generated pages are in order"
 

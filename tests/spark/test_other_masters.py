@@ -144,3 +144,27 @@ def test_a_master_spark_does_not_know_is_one_sentence(tmp_path: Path) -> None:
     assert finished.stdout.startswith("FRZ-OPS-02 Spark did not start with master nonsense: ")
     assert "Next: correct spark.master or spark.conf" in finished.stdout
     assert finished.stdout.count("\n") == 1
+
+
+def test_a_session_without_iceberg_is_refused_with_the_package_to_add(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from pyspark.sql import SparkSession\n"
+        "from frazil.clients.spark import attach_session\n"
+        "from frazil.config import load_config\n"
+        "from frazil.errors import FrazilError\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
+        "try:\n"
+        "    attach_session(spark, load_config(Path(sys.argv[1]), environ={}).config)\n"
+        "except FrazilError as error:\n"
+        "    print(error.code, error)\n"
+        "spark.stop()\n"
+    )
+    environment = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = (sys.executable, "-c", program, document(tmp_path, "local[1]"))
+    finished = run(*command, **environment)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == (
+        "FRZ-OPS-02 this Spark session has no Iceberg on its class path. Next: start it with "
+        "--packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0\n"
+    )

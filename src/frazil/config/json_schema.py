@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from frazil.config.document import Config
+from frazil.config.quantities import format_duration, format_size
+from frazil.config.values import SIZE_SCHEMA
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -17,10 +20,17 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 def config_schema() -> dict[str, object]:
     """The schema of what a person may write; secrets, durations and sizes are strings in it."""
     schema: JsonSchemaValue = Config.model_json_schema(
-        mode="validation", schema_generator=GenerateJsonSchema
+        mode="validation", schema_generator=_AsWritten
     )
-    return {
-        "$schema": DRAFT,
-        "title": "frazil",
-        **{k: v for k, v in schema.items() if k != "title"},
-    }
+    for section in (schema, *schema["$defs"].values()):
+        for setting in section.get("properties", {}).values():
+            if setting.get("anyOf") == SIZE_SCHEMA["anyOf"] and setting.get("default"):
+                setting["default"] = format_size(setting["default"])
+    return {"$schema": DRAFT, **schema, "title": "frazil"}
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Shows defaults the way they would be written."""
+
+    def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - pydantic's own signature
+        return format_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)

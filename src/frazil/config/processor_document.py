@@ -171,8 +171,14 @@ def _with_scheme(node: Node) -> Node:
 def _translate_validation(draft: Draft, schema: Fields) -> None:
     registry = draft.section(schema, "registry", ("source", "registry"))
     draft.warn_unknown(registry, _REGISTRY_KEYS)
-    draft.put(("source", "validation"), off_if_false(lowered(given(schema, "mode"))))
-    draft.put(("source", "registry", "base_url"), given(registry, "base_url"))
+    mode = off_if_false(lowered(given(schema, "mode")))
+    draft.put(("source", "validation"), mode)
+    address = given(registry, "base_url")
+    draft.put(("source", "registry", "base_url"), address)
+    if address is None and _text(mode) not in {"", "off"}:
+        place = registry.place.child("base_url")
+        wrong = ("source", "registry", "base_url")
+        draft.complain(place, f"is required with mode {_text(mode)}", wrong)
     _put_seconds(draft, ("source", "registry", "timeout"), registry, "timeout_seconds")
     _put_seconds(draft, ("source", "registry", "cache"), registry, "cache_seconds")
 

@@ -47,9 +47,10 @@ def _read_bytes(path: Path, *, limit: int) -> bytes:
         raise UnreadableError("is not a possible file name") from None
     except OSError as error:
         raise UnreadableError(_reason(error)) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UnreadableError("is not a regular file")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UnreadableError("is not a regular file")
         try:
             data = file.read(limit + 1)
         except OSError as error:

@@ -1,21 +1,25 @@
-"""References such as ``${S3_KEY}`` made safe for the YAML parser.
+"""``${S3_KEY}`` and ``decimal(20,6)`` made safe for the YAML parser.
 
-Inside ``{…}`` a brace ends the mapping, so ``{key: ${S3_KEY}}`` is not YAML. People write it all
-the same, and so do we in our documentation. Before parsing, the characters of a reference are
-moved to a plane where YAML sees letters only, and moved back in every scalar.
+Inside ``{…}`` a brace ends the mapping and a comma ends the value, so neither ``{key: ${S3_KEY}}``
+nor ``{price: decimal(20,6)}`` is YAML. People write it all the same, and so do we in our
+documentation. Before parsing, such characters are moved to a plane where YAML sees letters only,
+and moved back in every scalar.
 """
 
 from __future__ import annotations
 
 import re
 
-# No brace inside: with one, a text of nothing but openings would be searched in its square. No
-# quote either: the end of a quoted scalar must stay visible.
-_REFERENCE = re.compile(r"\$\{[^{}\n\r'\"]*\}")
+# No brace inside a reference: with one, a text of nothing but openings would be searched in its
+# square. No quote either: the end of a quoted scalar must stay visible.
+_REFERENCE = r"\$\{[^{}\n\r'\"]*\}"
+_ARGUMENTS = r"(?<=[A-Za-z])\([^(){}\[\]\n\r'\"]*\)"
+_FRAGILE = re.compile(f"{_REFERENCE}|{_ARGUMENTS}")
+# What has a meaning inside {…} and […]; a backslash is not among them, quotes need it.
+_HIDDEN = frozenset("{}[],:#")
 # The last private-use plane: printable for YAML, and in nobody's document.
 _PLANE = 0x100000
-_LAST_ASCII = 0x7F
-_SHIELDED = re.compile(f"[{chr(_PLANE)}-{chr(_PLANE + _LAST_ASCII)}]")
+_SHIELDED = re.compile(f"[{chr(_PLANE)}-{chr(_PLANE + 0x7F)}]")
 
 
 def is_shielded(text: str) -> bool:
@@ -24,8 +28,8 @@ def is_shielded(text: str) -> bool:
 
 
 def shield(text: str) -> str:
-    """Hide the references of a document from the parser; lines stay where they are."""
-    return _REFERENCE.sub(lambda match: "".join(map(_hide, match[0])), text)
+    """Hide references and arguments from the parser; lines stay where they are."""
+    return _FRAGILE.sub(lambda match: "".join(map(_hide, match[0])), text)
 
 
 def unshield(text: str) -> str:
@@ -34,5 +38,4 @@ def unshield(text: str) -> str:
 
 
 def _hide(character: str) -> str:
-    code = ord(character)
-    return chr(_PLANE + code) if code <= _LAST_ASCII else character
+    return chr(_PLANE + ord(character)) if character in _HIDDEN else character

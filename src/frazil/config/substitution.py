@@ -55,8 +55,9 @@ class Substitution:
         if self._budget < 0:
             self._complain(node, "variables and files make the document too large")
             return Scalar(None, node.place, node.origin)
-        if not filled and node.is_plain and _REFERENCE.fullmatch(text):
-            # Nothing where a value stood alone is YAML's nothing, as if it had not been written.
+        if not filled and _REFERENCE.fullmatch(text):
+            # Nothing where a reference stood alone is YAML's nothing, as if it had not been
+            # written; quotes do not matter, because charts and JSON add them unasked.
             return Scalar(None, node.place, _origin(sources, node), _source(sources))
         return Scalar(Substituted(filled), node.place, _origin(sources, node), _source(sources))
 

@@ -104,15 +104,15 @@ class _Search:
         section = self._section_of(fault, path)
         if path in self.pruned or self._is_premature(fault, path, section):
             # What was reported already makes this section unusable; look at the rest without it.
-            self.pruned.add(section)
+            if section:
+                self.pruned.add(section)
             return
         self.found[path] = report(fault, path, self.root)
         self.pruned.add(path)
 
     def _section_of(self, fault: ErrorDetails, path: KeyPath) -> KeyPath:
         depth = fault["ctx"][DEPTH] if fault["type"] == RULE else 1
-        section = path[: len(path) - depth]
-        return section or path[:1]
+        return path[: len(path) - depth]
 
     def _is_premature(self, fault: ErrorDetails, path: KeyPath, section: KeyPath) -> bool:
         """Whether a rule looked at a setting that is itself wrong."""
@@ -120,8 +120,7 @@ class _Search:
             return True
         if fault["type"] != RULE:
             return False
-        start = section if fault["ctx"][DEPTH] < len(fault["loc"]) else ()
-        return any(self._touches((*start, *other)) for other in fault["ctx"][DEPENDS])
+        return any(self._touches((*section, *other)) for other in fault["ctx"][DEPENDS])
 
     def _touches(self, path: KeyPath) -> bool:
         return any(

@@ -222,21 +222,21 @@ Duration = Annotated[
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}),
 ]
-_SIZE_SCHEMA: Final = {
+SIZE_SCHEMA: Final = {
     "anyOf": [{"type": "string", "pattern": SIZE_PATTERN}, {"type": "integer", "minimum": 0}]
 }
 Size = Annotated[
     int,
     BeforeValidator(_size),
     PlainSerializer(format_size, return_type=str),
-    WithJsonSchema(_SIZE_SCHEMA),
+    WithJsonSchema(SIZE_SCHEMA),
     Marker.SIZE,
 ]
 SizeOrZero = Annotated[
     int,
     BeforeValidator(_size_or_zero),
     PlainSerializer(format_size, return_type=str),
-    WithJsonSchema(_SIZE_SCHEMA),
+    WithJsonSchema(SIZE_SCHEMA),
     Marker.SIZE,
 ]
 LocalPath = Annotated[

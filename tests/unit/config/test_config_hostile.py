@@ -125,12 +125,10 @@ BUDGET = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
-WORDS = st.sampled_from(
-    ["pipeline", "catalog", "source", "tables", "kind", "mirror", "s3", "mappings", "project_ref",
-     "iceberg", "rest", "postgres", "off", "null", "1", ": ", "- ", "\n", "\n  ", "{", "}", "[", "]",
-     "${", "${A}", "$$", "&a ", "*a", "!!int ", "|", ">", "'", '"', "#", "-", "?", "<<", "\t", "\\",
-     "\u2028"]
-)  # fmt: skip
+KEYS = "pipeline catalog source tables kind mirror s3 mappings project_ref iceberg rest postgres"
+MARKS = "off null 1 { } [ ] ${ ${A} $$ *a | > ' # ? << - \" \\ \t"
+BREAKS = [": ", "- ", "\n", "\n  ", "&a ", "!!int ", "\u2028"]
+WORDS = st.sampled_from([*KEYS.split(), *MARKS.split(" "), *BREAKS])
 
 
 @BUDGET

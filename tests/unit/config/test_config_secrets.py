@@ -200,10 +200,19 @@ def test_free_settings_with_telling_names_are_masked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["s3.secret-access-key", "adls.sas-token.x", "password", "spark.authenticate.secret", "gcs.oauth2.token",
-     "s3.access-key-id", "credential", "adls.auth.shared-key.account.key", "fs.azure.account.key.x.net",
-     "header.X-Api-Key"],
-)  # fmt: skip
+    [
+        "s3.secret-access-key",
+        "s3.access-key-id",
+        "adls.sas-token.x",
+        "password",
+        "spark.authenticate.secret",
+        "gcs.oauth2.token",
+        "credential",
+        "adls.auth.shared-key.account.key",
+        "fs.azure.account.key.x.net",
+        "header.X-Api-Key",
+    ],
+)
 def test_names_that_announce_a_secret(name: str) -> None:
     assert is_secret_name(name)
 

@@ -31,7 +31,11 @@ def test_a_json_line_becomes_a_message_of_its_level(
     caplog.set_level(logging.DEBUG)
     JvmLog().feed(json.dumps({"level": level, "logger": "org.X", "message": "gone"}) + "\n")
     (record,) = caplog.records
-    assert (record.levelno, record.name, record.message) == (number, "spark", "spark message")
+    assert (record.levelno, record.name, record.message) == (
+        number,
+        "frazil.spark",
+        "spark message",
+    )
     assert fields(record) == {"source": "org.X", "message": "gone"}
 
 

