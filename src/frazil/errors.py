@@ -30,7 +30,8 @@
     │   ├── DuplicateKeyError
     │   ├── NullKeyError
     │   ├── MissingImageError
-    │   └── EqualityDeletesError
+    │   ├── EqualityDeletesError
+    │   └── ForeignChangeError
     ├── IndexError_
     │   ├── StaleIndexError
     │   └── DamagedIndexError
@@ -145,8 +146,11 @@ class PermissionError(SourceError):  # noqa: A001 - the published name of this e
     """The source refuses what we ask for."""
 
     code = "FRZ-SRC-02"
-    meaning = "The source refused an operation because the role lacks a privilege."
-    remedy = "Run `frazil check`: it prints the SQL that grants what is missing."
+    meaning = (
+        "The source, the catalog or the store refused an operation: a privilege is missing or the "
+        "credentials are not accepted."
+    )
+    remedy = "Run `frazil check`: it prints what must be granted, and the SQL for it."
 
 
 class PositionLostError(SourceError):
@@ -372,6 +376,17 @@ class EqualityDeletesError(LakeError):
     code = "FRZ-LAK-15"
     meaning = "Another engine left equality deletes on the mirror; they cannot be addressed by row."
     remedy = "Compact the table with the command in the message, then run again."
+
+
+class ForeignChangeError(LakeError):
+    """Somebody changed rows of a table that only ever grows."""
+
+    code = "FRZ-LAK-16"
+    meaning = (
+        "A changelog's history holds a snapshot that removed or replaced rows; what it changed "
+        "cannot be told from the rows that are left."
+    )
+    remedy = "Roll the changelog back to before that snapshot, or run `frazil resync TABLE`."
 
 
 class IndexError_(FrazilError):  # noqa: N801, N818 - the published name; the builtin has the plain one

@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 FAILPOINTS_VARIABLE = "FRAZIL_FAILPOINTS"
 
@@ -125,6 +126,11 @@ class Failpoint(StrEnum):
     SESSION_STARTED = "session.started"
     JARS_FETCHED = "jars.fetched"
     SERVICE_SPAWNED = "service.spawned"
+    FILE_OPENED = "file.opened"
+    FILE_CLOSED = "file.closed"
+    COMMIT_PLANNED = "commit.planned"
+    COMMIT_STAGED = "commit.staged"
+    COMMIT_LANDED = "commit.landed"
 
 
 class InjectedFault(Exception):  # noqa: N818 - not an error of ours: a test made it happen
@@ -180,6 +186,18 @@ def parse_failpoints(text: str) -> dict[Failpoint, Interference]:
 
 _armed: Mapping[Failpoint, Interference] = parse_failpoints(os.environ.get(FAILPOINTS_VARIABLE, ""))
 _passed: dict[Failpoint, int] = {}
+
+
+@contextmanager
+def armed(text: str) -> Iterator[None]:
+    """Arm failpoints of this process for a while, as the variable would from its start."""
+    global _armed  # noqa: PLW0603 - what is armed belongs to the process, as the variable does
+    before, _armed = _armed, parse_failpoints(text)
+    _passed.clear()
+    try:
+        yield
+    finally:
+        _armed = before
 
 
 def failpoint(name: Failpoint) -> None:

@@ -62,6 +62,10 @@ def test_the_contracts_hold(house: Path) -> None:
         ("cli/driver.py", "import prometheus_client", "One door to logs, metrics"),
         ("demo/serving.py", "import uvicorn", "One door to HTTP serving: web"),
         ("demo/terminal.py", "import typer", "One door to the terminal: cli"),
+        ("cli/driver.py", "import pyroaring", "One door to roaring bitmaps: codec"),
+        ("codec/reaching.py", "def f():\n    import pyspark", "Thinking is pure"),
+        ("codec/reaching.py", "import socket", "Thinking is pure"),
+        ("pipeline/recovery.py", "import pyarrow", "What every process loads is light"),
     ],
     ids=lambda value: value.replace("/", ".") if value.endswith(".py") else "",
 )

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from frazil.clients.jars import POSTGRES_DRIVER, SQLITE_DRIVER, ensure_jars
 from frazil.clients.spark import open_session
 from frazil.config import load_config
-from tests.support.services import object_store, s3_catalog
+from tests.support.lakes import lake_of, services
+from tests.support.services import file_catalog, object_store, postgres, s3_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.demo.services import ObjectStore, RestCatalog
 
-__all__ = ["object_store", "s3_catalog"]
+__all__ = ["file_catalog", "lake_of", "object_store", "postgres", "s3_catalog", "services"]
 
 # One shuffle partition and no adaptive planning: tests have few rows and want the same plan twice.
 # The heap is bounded because the suite shares its machine with the services.
@@ -41,6 +43,7 @@ spark:
     spark.sql.shuffle.partitions: '1'
     spark.sql.adaptive.enabled: 'false'
     spark.driver.memory: 2g
+    spark.jars: '{drivers}'
 """
 
 
@@ -56,6 +59,8 @@ def lake_config(
             warehouse=s3_catalog.warehouse,
             endpoint=object_store.endpoint,
             access_key=object_store.access_key,
+            # Tests attach catalogs of every kind to this one session.
+            drivers=",".join(map(str, ensure_jars(SQLITE_DRIVER, POSTGRES_DRIVER))),
         )
     )
     environ = {"TEST_S3_SECRET": object_store.secret_key}

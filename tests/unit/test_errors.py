@@ -56,6 +56,7 @@ PUBLISHED = {
     "FRZ-LAK-13": "NullKeyError",
     "FRZ-LAK-14": "MissingImageError",
     "FRZ-LAK-15": "EqualityDeletesError",
+    "FRZ-LAK-16": "ForeignChangeError",
     "FRZ-IDX-01": "StaleIndexError",
     "FRZ-IDX-02": "DamagedIndexError",
     "FRZ-LSE-01": "LeaseLostError",

@@ -14,6 +14,7 @@ import typer
 
 from frazil.cli.invocation import Invocation
 from frazil.cli.output import OutputFormat
+from frazil.model.marker import Role  # noqa: TC001 - Typer reads annotations when it runs
 
 app = typer.Typer(
     name="frazil",
@@ -28,6 +29,18 @@ config_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(config_app, name="config")
+decode_app = typer.Typer(
+    help="Look into a file without the table it belongs to.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(decode_app, name="decode")
+position_app = typer.Typer(
+    help="See how far tables have come, and repair a marker that was lost.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(position_app, name="position")
 
 Document = Annotated[
     Path | None,
@@ -129,6 +142,77 @@ def config_schema() -> None:
     from frazil.cli.config_verbs import print_schema
 
     print_schema()
+
+
+@decode_app.command("puffin")
+def decode_puffin(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Puffin file on this machine.")],
+    *,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show the blobs of a Puffin file, and what its deletion vectors hold.
+
+    \b
+    frazil decode puffin 00000-deletes.puffin
+    frazil decode puffin 00000-deletes.puffin -o json | jq .cardinality
+    """  # noqa: D301
+    from frazil.cli.decode_verbs import show_puffin
+
+    show_puffin(file, output)
+
+
+@position_app.command("show")
+def position_show(
+    context: typer.Context,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]", help="A mirror or changelog, namespace.table.", show_default=False
+        ),
+    ] = None,
+    *,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show the markers of the tables and of the ledger, and what is wrong with them.
+
+    \b
+    frazil position show -c frazil.yaml
+    frazil position show -c frazil.yaml public.users -o json
+    """  # noqa: D301
+    from frazil.cli.position_verbs import show_positions
+
+    show_positions(config, table, output, _invocation(context))
+
+
+@position_app.command("set")
+def position_set(
+    context: typer.Context,
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="A mirror or changelog, namespace.table.")
+    ],
+    *,
+    role: Annotated[Role, typer.Option(help="Whose marker: the changelog's or the mirror's.")],
+    to: Annotated[str, typer.Option(metavar="POSITION", help="The position, as shown.")],
+    source: Annotated[
+        str | None,
+        typer.Option(help="What it counts in. [default: as before]", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Put a marker somewhere else, whatever it is now, and book that in the ledger.
+
+    \b
+    frazil position set public.users --role merge --to 5781947118336215154 --dry-run
+    frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
+    """  # noqa: D301
+    from frazil.cli.position_verbs import SetRequest, set_position
+
+    request = SetRequest(table=table, role=role, to=to, source=source, dry_run=dry_run, yes=yes)
+    set_position(config, request, output, _invocation(context))
 
 
 @app.command()

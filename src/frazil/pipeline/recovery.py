@@ -80,6 +80,7 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.NullKeyError: _BY_A_PERSON,
         errors.MissingImageError: _BY_A_PERSON,
         errors.EqualityDeletesError: _BY_A_PERSON,
+        errors.ForeignChangeError: _BY_A_PERSON,
         errors.StaleIndexError: _AT_ONCE,
         errors.DamagedIndexError: _AT_ONCE,
         errors.LeaseLostError: _GIVE_WAY,

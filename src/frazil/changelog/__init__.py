@@ -1,0 +1,1 @@
+"""Changelog tables: one row per change, appended and never touched again."""

@@ -1,0 +1,145 @@
+"""How a changelog looks: the source's columns, then ours; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from frazil.errors import ConfigError, UnsupportedSchemaChangeError
+from frazil.model.schema import Field, List, Map, Primitive, Schema, Struct, list_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from frazil.model.schema import Type
+
+DEFAULT_PREFIX = "cdc_"
+# Zero is no id to some readers: Spark's Parquet reader and iceberg-go take it for "none".
+FIRST_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CdcColumns:
+    """The names of our columns under a prefix."""
+
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def operation(self) -> str:
+        """READ, INSERT, UPDATE, DELETE or TRUNCATE."""
+        return f"{self.prefix}operation"
+
+    @property
+    def sequence_number(self) -> str:
+        """Epoch, commit position and ordinal as text that sorts in source order."""
+        return f"{self.prefix}sequence_number"
+
+    @property
+    def timestamp(self) -> str:
+        """The commit time at the source."""
+        return f"{self.prefix}timestamp"
+
+    @property
+    def lsn(self) -> str:
+        """The commit position as the source itself prints it."""
+        return f"{self.prefix}lsn"
+
+    @property
+    def unchanged(self) -> str:
+        """The field ids of the columns that the source did not send."""
+        return f"{self.prefix}unchanged"
+
+    @property
+    def previous_key(self) -> str:
+        """The old key, on the INSERT half of a key change only."""
+        return f"{self.prefix}previous_key"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in the order of the table."""
+        return (
+            self.operation,
+            self.sequence_number,
+            self.timestamp,
+            self.lsn,
+            self.unchanged,
+            self.previous_key,
+        )
+
+
+def changelog_schema(
+    source_fields: Sequence[Field], key_names: Sequence[str], prefix: str = DEFAULT_PREFIX
+) -> Schema:
+    """The schema of a new changelog; ids are given anew, the source's columns first.
+
+    Every source column may be null, because a DELETE carries the key only and a TRUNCATE nothing.
+    Raises ConfigError when a source column is called like one of ours.
+    """
+    ours = CdcColumns(prefix)
+    _refuse_collisions(source_fields, ours)
+    columns = {each.name: each for each in source_fields}
+    missing = [name for name in key_names if name not in columns]
+    if missing:
+        message = f"the key column {missing[0]!r} is not among the table's columns."
+        raise UnsupportedSchemaChangeError(message)
+    key = Struct(tuple(_member(columns[name]) for name in key_names))
+    own = _own_fields(ours, key if key_names else None)
+    nullable = (replace(each, required=False) for each in source_fields)
+    return Schema(0, number_fields((*nullable, *own), first_id=FIRST_ID))
+
+
+def number_fields(fields: Sequence[Field], *, first_id: int) -> tuple[Field, ...]:
+    """The same fields with ids from this number on.
+
+    Siblings are numbered before what is inside them: the order in which Iceberg itself numbers the
+    columns of a new table, so that the ids planned are the ids the table gets.
+    """
+    return _numbered(tuple(fields), count(first_id))
+
+
+def _refuse_collisions(source_fields: Sequence[Field], ours: CdcColumns) -> None:
+    # Spark compares names without regard to case.
+    taken = {name.lower() for name in ours.names}
+    for each in source_fields:
+        if each.name.lower() in taken:
+            message = (
+                f"the source column {each.name!r} is called like a column of the changelog; "
+                f"changelog.column_prefix is {ours.prefix!r}."
+            )
+            raise ConfigError(message, next_step="choose another changelog.column_prefix")
+
+
+def _own_fields(ours: CdcColumns, key: Struct | None) -> Iterator[Field]:
+    # Numbered afterwards; until then an id means nothing.
+    unnumbered = 0
+    yield Field(unnumbered, ours.operation, Primitive.STRING, required=True)
+    yield Field(unnumbered, ours.sequence_number, Primitive.STRING, required=True)
+    yield Field(unnumbered, ours.timestamp, Primitive.TIMESTAMPTZ)
+    yield Field(unnumbered, ours.lsn, Primitive.STRING)
+    yield Field(unnumbered, ours.unchanged, list_of(unnumbered, Primitive.INT, required=True))
+    if key is not None:
+        # A struct without members would be no column to Parquet.
+        yield Field(unnumbered, ours.previous_key, key)
+
+
+def _member(column: Field) -> Field:
+    # Null outside key changes, and never filled in.
+    return replace(column, required=False, initial_default=None, write_default=None)
+
+
+def _numbered(fields: tuple[Field, ...], ids: Iterator[int]) -> tuple[Field, ...]:
+    siblings = [replace(each, id=next(ids)) for each in fields]
+    return tuple(replace(each, type=_numbered_type(each.type, ids)) for each in siblings)
+
+
+def _numbered_type(type_: Type, ids: Iterator[int]) -> Type:
+    match type_:
+        case Struct(fields):
+            return Struct(_numbered(fields, ids))
+        case List(element):
+            return List(*_numbered((element,), ids))
+        case Map(key, value):
+            return Map(*_numbered((key, value), ids))
+        case _:
+            return type_

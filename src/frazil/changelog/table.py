@@ -1,0 +1,128 @@
+"""One changelog: how far it has come, what is appended, and what came between two moments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
+from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
+from frazil.model.marker import Move, Role
+from frazil.model.partitioning import UNPARTITIONED
+from frazil.model.schema_evolution import plan_evolution
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.table import LakeTable, RetryPolicy
+    from frazil.model.marker import Marker, Position
+    from frazil.model.partitioning import PartitionSpec
+    from frazil.model.schema import Schema
+    from frazil.model.table_name import TableName
+
+# Which source column became which field; lands in the same commit as the schema it speaks of.
+COLUMNS_PROPERTY = "frazil.columns"
+
+
+class ChangelogTable:
+    """The changes of one source table; lives on the driver."""
+
+    def __init__(self, table: LakeTable) -> None:
+        self.table = table
+
+    @classmethod
+    def open(cls, lake: Lake, name: TableName) -> ChangelogTable:
+        """A changelog that exists; TableNotFoundError otherwise."""
+        return cls(lake.open(name))
+
+    @classmethod
+    def ensure(
+        cls,
+        lake: Lake,
+        name: TableName,
+        *,
+        schema: Schema,
+        spec: PartitionSpec = UNPARTITIONED,
+        format_version: int = NEWEST_FORMAT,
+    ) -> ChangelogTable:
+        """The changelog as it is, or newly made with this schema; ``layout`` makes such schemas."""
+        definition = TableDefinition(schema=schema, spec=spec, format_version=format_version)
+        return cls(lake.ensure_table(name, definition))
+
+    def position(self) -> Marker | None:
+        """How far the changelog has come; None when nothing was ever appended.
+
+        Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
+        was set back or replaced: what is missing then only its source can tell.
+        """
+        return self.table.load_marker(Role.INGEST)
+
+    def append(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        start: Position | None,
+        goal: Marker,
+        summary: Mapping[str, str] | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Receipt:
+        """Append the files and move the position, in one commit.
+
+        Repeating the same range is a no-op, and the receipt says so. Raises FencedError when the
+        position is not ``start``: somebody else has done this work.
+        """
+        commit = StrictCommit(
+            move=Move(Role.INGEST, start, goal),
+            changes=_added(files),
+            summary=dict(summary or {}),
+        )
+        return self.table.append(commit, retry)
+
+    def evolve(
+        self,
+        wanted: Schema,
+        *,
+        start: Position | None,
+        goal: Marker,
+        columns: str | None = None,
+        files: Sequence[WrittenFile] = (),
+    ) -> Receipt:
+        """Change the schema, by field id, together with the rows that need it.
+
+        ``columns`` becomes the property that tells which source column is which field. Raises
+        CommitConflictError when the schema was changed meanwhile: look at the new one and plan
+        again. Raises UnsupportedSchemaChangeError with every difference that cannot be followed.
+        """
+        # The schema first: if it changes before the rest is read, the commit is refused.
+        current = self.table.load_schema()
+        state = self.table.load_state()
+        change = plan_evolution(
+            current,
+            wanted,
+            last_column_id=state.last_column_id,
+            format_version=state.format_version,
+        )
+        commit = StrictCommit(
+            move=Move(Role.INGEST, start, goal),
+            changes=_added(files),
+            schema=wanted if change else None,
+            schema_before=current.schema_id,
+            properties={} if columns is None else {COLUMNS_PROPERTY: columns},
+        )
+        return self.table.commit(commit)
+
+    def read_between(self, after: int | None, through: int) -> DataFrame:
+        """The changes appended after one snapshot up to another; all up to it without the first.
+
+        Raises RolledBackError when either is not in the table's history, ForeignChangeError when
+        somebody removed or replaced rows between them.
+        """
+        return self.table.read_between(after, through)
+
+
+def _added(files: Sequence[WrittenFile]) -> FileChanges:
+    return FileChanges(added=tuple(file.descriptor for file in files))

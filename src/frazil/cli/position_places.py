@@ -1,0 +1,128 @@
+"""Which tables have a marker, by what the configuration says; pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from frazil.config import KafscaleSource
+from frazil.errors import ConfigError
+from frazil.model.marker import Role
+from frazil.model.table_name import TableName, parse_table_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.config import Config, Table
+
+
+class Kind(StrEnum):
+    """What a table is to the pipeline."""
+
+    CHANGELOG = "changelog"
+    MIRROR = "mirror"
+    LEDGER = "ledger"
+    OTHER = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table that has, or should have, a marker; without a role it is asked which it has."""
+
+    kind: Kind
+    name: TableName
+    role: Role | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A changelog and its mirror; either may be unknown or not there."""
+
+    changelog: Place | None
+    mirror: Place | None
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The known ones, in the order in which data walks."""
+        return tuple(place for place in (self.changelog, self.mirror) if place is not None)
+
+
+def plan_pairs(config: Config, table: str | None = None) -> tuple[Pair, ...]:
+    """The configured tables, or the pair to which this name belongs.
+
+    A name the configuration does not know is taken for a table of the catalog.
+    """
+    pairs = tuple(_configured(config))
+    if table is None:
+        return pairs
+    named = [pair for pair in pairs if table in {str(place.name) for place in pair.places}]
+    if named:
+        return tuple(named)
+    return (Pair(_other(table, config), None),)
+
+
+def ledger_place(config: Config) -> Place:
+    """The pipeline's ledger."""
+    name = f"{config.ledger.namespace}.{config.ledger.table}"
+    return Place(Kind.LEDGER, _name(name, config), Role.INGEST)
+
+
+def place_to_set(config: Config, table: str, role: Role) -> tuple[Place, Place | None]:
+    """The table whose marker of this role is meant, and for a mirror the changelog it counts in.
+
+    A pair may be called by either of its names: the role says which table it is.
+    """
+    pair = plan_pairs(config, table)[0]
+    if pair.changelog is not None and pair.changelog.kind is not Kind.CHANGELOG:
+        return Place(pair.changelog.kind, pair.changelog.name, role), None
+    wanted = pair.mirror if role is Role.MERGE else pair.changelog
+    if wanted is None:
+        kind = Kind.MIRROR if role is Role.MERGE else Kind.CHANGELOG
+        message = f"the configuration names no {kind} for {table}."
+        raise ConfigError(message, next_step=f"name the {kind} itself")
+    return wanted, pair.changelog if role is Role.MERGE else None
+
+
+def _configured(config: Config) -> Iterator[Pair]:
+    for table in config.tables:
+        changelog = table.changelog or _derived_changelog(config, table)
+        yield _pair(changelog, table.mirror, config)
+    if isinstance(config.source, KafscaleSource):
+        listed = {table.mirror for table in config.tables}
+        for topic in config.source.topics:
+            if topic.mirror is None or topic.mirror not in listed:
+                yield _pair(topic.changelog or topic.table, topic.mirror, config)
+
+
+def _pair(changelog: str | None, mirror: str | None, config: Config) -> Pair:
+    return Pair(
+        None if changelog is None else Place(Kind.CHANGELOG, _name(changelog, config), Role.INGEST),
+        None if mirror is None else Place(Kind.MIRROR, _name(mirror, config), Role.MERGE),
+    )
+
+
+def _other(table: str, config: Config) -> Place:
+    ledger = ledger_place(config)
+    return ledger if table == str(ledger.name) else Place(Kind.OTHER, _name(table, config), None)
+
+
+def _name(text: str, config: Config) -> TableName:
+    return parse_table_name(text, catalog=config.catalog.name)
+
+
+def _derived_changelog(config: Config, table: Table) -> str | None:
+    """The changelog's name by the templates, when the mirror's name tells what they hold."""
+    template = re.escape(f"{config.mirror.namespace}.{config.mirror.table}")
+    for word in ("schema", "table"):
+        # The first place gives the word, any further one must repeat it.
+        template = template.replace(rf"\{{{word}\}}", f"(?P<{word}>[^.]+)", 1)
+        template = template.replace(rf"\{{{word}\}}", f"(?P={word})")
+    found = re.fullmatch(template, table.mirror)
+    name = f"{config.changelog.namespace}.{config.changelog.table}"
+    if found is None or ("{schema}" in name and "schema" not in found.groupdict()):
+        return None
+    for word, value in found.groupdict().items():
+        name = name.replace(f"{{{word}}}", value)
+    return name

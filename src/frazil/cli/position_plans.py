@@ -1,0 +1,89 @@
+"""What an operator's position becomes: checked, and completed to a marker; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from frazil.config import BufferSource, KafscaleSource, PostgresSource
+from frazil.errors import ConfigError
+from frazil.model.marker import Marker, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frazil.config import Source
+    from frazil.model.marker import Position
+
+_LSN = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+def parse_position(text: str) -> Position:
+    """Read a position as ``position show`` prints it: text, or a JSON object of offsets."""
+    if not text.startswith("{"):
+        return text
+    try:
+        offsets = json.loads(text)
+    except json.JSONDecodeError as error:
+        message = f"the position is no JSON object: {error.msg} at character {error.pos}."
+        raise ConfigError(message) from error
+    for offset in offsets.values():
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ConfigError("every offset of a position must be a number of at least 0.")
+    return {str(partition): int(offset) for partition, offset in offsets.items()}
+
+
+def check_position(position: Position, role: Role, source: Source | None) -> None:
+    """Refuse what cannot be a position of this role with this source."""
+    text = "" if isinstance(position, Mapping) else position
+    problem = None
+    if role is Role.MERGE:
+        if not _NUMBER.fullmatch(text):
+            problem = "a mirror's position is a snapshot id of its changelog"
+    elif isinstance(source, PostgresSource) and not _LSN.fullmatch(text):
+        problem = "a position in Postgres is an LSN such as 0/1A2B3C4D"
+    elif isinstance(source, BufferSource) and not _NUMBER.fullmatch(text):
+        problem = "a position in the buffer is a number"
+    elif isinstance(source, KafscaleSource) and not isinstance(position, Mapping):
+        problem = "a position in KafScale is a JSON object of offsets"
+    elif not position:
+        problem = "a position is not empty"
+    if problem is not None:
+        message = f"--to: {problem}."
+        raise ConfigError(message, next_step="frazil position show prints positions as they are")
+
+
+def plan_goal(
+    known: Sequence[Marker],
+    *,
+    pipeline: str,
+    position: Position,
+    source: str | None,
+    batch: str,
+) -> Marker:
+    """The marker to write; what the operator did not say comes from the markers ``known``.
+
+    How far rows were merged is kept only where it was known for this very position: a wrong
+    answer would stop the table, or let an old change win.
+    """
+    chosen = source or next((marker.source for marker in known if marker.source), None)
+    if chosen is None:
+        raise ConfigError(
+            "the table has no marker that tells what its positions count in.",
+            next_step="say it with --source",
+        )
+    same = next(
+        (each for each in known if each.position == position and each.source == chosen), None
+    )
+    return Marker(
+        pipeline=pipeline,
+        source=chosen,
+        position=position,
+        batch=batch,
+        epoch=max((marker.epoch for marker in known), default=0),
+        sequence=None if same is None else same.sequence,
+        truncated=None if same is None else same.truncated,
+    )

@@ -1,0 +1,232 @@
+"""Batches made to fit a table's schema exactly, or refused with the column and a count.
+
+What Spark and others hand over differs from what a data file needs: names, time zones, widths,
+fixed-size values as plain bytes, uuids as text. Only what loses nothing is converted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from frazil.errors import UnrepresentableValueError
+from frazil.model.schema import List, Map, Struct, children
+
+if TYPE_CHECKING:
+    from frazil.model.schema import Field, Schema
+
+_WIDENINGS = frozenset(
+    {
+        *((narrow, pa.int32()) for narrow in (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())),
+        *((narrow, pa.int64()) for narrow in (pa.int8(), pa.int16(), pa.int32(), pa.uint32())),
+        (pa.float32(), pa.float64()),
+        *((wide, pa.string()) for wide in (pa.large_string(), pa.string_view())),
+        *((wide, pa.binary()) for wide in (pa.large_binary(), pa.binary_view())),
+    }
+)
+_UUID_TEXT = 36
+_UUID_DASHES = (8, 13, 18, 23)
+_NO_DIGIT = 0xFF
+_HEX = np.full(256, _NO_DIGIT, np.uint8)
+_HEX[np.frombuffer(b"0123456789", np.uint8)] = range(10)
+_HEX[np.frombuffer(b"abcdef", np.uint8)] = range(10, 16)
+_HEX[np.frombuffer(b"ABCDEF", np.uint8)] = range(10, 16)
+
+
+def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
+    """The same rows under the target's schema; columns are matched by name.
+
+    Raises UnrepresentableValueError for a column that is missing, unknown, of another type, or
+    null where it must not be.
+    """
+    names = batch.schema.names
+    wanted = [each.name for each in schema.fields]
+    if len(set(names)) != len(names) or set(names) != set(wanted):
+        missing = sorted(set(wanted) - set(names))
+        surplus = sorted(set(names) - set(wanted))
+        message = f"the batch lacks columns {missing} and has {surplus} that the table has not"
+        raise UnrepresentableValueError(message)
+    columns = [
+        _column(batch.column(names.index(field.name)), field, target.field(index).type)
+        for index, field in enumerate(schema.fields)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _column(array: pa.Array, field: Field, wanted: pa.DataType) -> pa.Array:
+    fitted = _fit(array, field, wanted, field.name)
+    _check_nulls(fitted, field, field.name, masked=0)
+    return fitted
+
+
+def _fit(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
+    if pt.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.type == wanted:
+        return array
+    match field.type:
+        case _ if pt.is_null(array.type):
+            return pa.nulls(len(array), wanted)
+        case Struct() if pt.is_struct(array.type):
+            return _fit_struct(array, field, wanted, name)
+        case List(element) if pt.is_list(array.type) or pt.is_large_list(array.type):
+            values = _fit(array.flatten(), element, wanted.value_type, f"{name}.element")
+            return pa.ListArray.from_arrays(_offsets(array), values, wanted, mask=_mask(array))
+        case Map(key, value) if pt.is_map(array.type):
+            pairs = [_listed(array, inner) for inner in (array.keys, array.items)]
+            keys = _fit(pairs[0].flatten(), key, wanted.key_type, f"{name}.key")
+            items = _fit(pairs[1].flatten(), value, wanted.item_type, f"{name}.value")
+            offsets = _offsets(pairs[0])
+            return pa.MapArray.from_arrays(offsets, keys, items, wanted, mask=_mask(array))
+        case _:
+            return _fit_scalar(array, field, wanted, name)
+
+
+def _fit_struct(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
+    members = children(field.type)
+    found = [array.type.field(index).name for index in range(array.type.num_fields)]
+    if sorted(found) != sorted(each.name for each in members):
+        raise _misfit(array, field, name)
+    # Flattened, a member is null where the struct is: what lies hidden there is no value.
+    visible = array.flatten()
+    inner = [
+        _fit(visible[found.index(each.name)], each, wanted.field(at).type, f"{name}.{each.name}")
+        for at, each in enumerate(members)
+    ]
+    fields = [wanted.field(index) for index in range(wanted.num_fields)]
+    return pa.StructArray.from_arrays(inner, fields=fields, mask=_mask(array))
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Where each list begins among the values that ``flatten`` gives."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0))
+    return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+
+
+def _listed(array: pa.Array, inner: pa.Array) -> pa.Array:
+    """A map's keys or values as lists of their own."""
+    # Copied, because Arrow does not take a mask beside offsets that are themselves a slice.
+    offsets = pa.array(np.array(array.offsets))
+    return pa.ListArray.from_arrays(offsets, inner, mask=_mask(array))
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _fit_scalar(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
+    if (array.type, wanted) in _WIDENINGS or _widens_decimal(array.type, wanted):
+        try:
+            return array.cast(wanted)
+        except pa.ArrowInvalid:
+            # Arrow's own message shows the value.
+            raise _misfit(array, field, name) from None
+    if pt.is_timestamp(wanted) and pt.is_timestamp(array.type):
+        if array.type.unit == wanted.unit and (array.type.tz is None) == (wanted.tz is None):
+            return array.view(wanted)
+        raise _misfit(array, field, name)
+    if wanted == pa.uuid():
+        return _fit_uuid(array, field, name)
+    if pt.is_fixed_size_binary(wanted) and pt.is_binary(array.type):
+        return _fit_fixed(array, wanted, name)
+    raise _misfit(array, field, name)
+
+
+def _widens_decimal(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if not pt.is_decimal(found) or not pt.is_decimal(wanted):
+        return False
+    return bool(found.scale == wanted.scale and found.precision <= wanted.precision)
+
+
+def _fit_uuid(array: pa.Array, field: Field, name: str) -> pa.Array:
+    if array.type == pa.binary(16):
+        storage = array
+    elif pt.is_string(array.type) or pt.is_large_string(array.type):
+        storage = _parse_uuids(array.cast(pa.string()), name)
+    elif pt.is_binary(array.type):
+        storage = _fit_fixed(array, pa.binary(16), name)
+    else:
+        raise _misfit(array, field, name)
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+
+
+def _parse_uuids(array: pa.Array, name: str) -> pa.Array:
+    """Sixteen bytes each from the text form, for whole columns at once."""
+    texts = array.drop_null()
+    lengths = np.asarray(pc.binary_length(texts))
+    malformed = int(np.count_nonzero(lengths != _UUID_TEXT))
+    if malformed:
+        raise _malformed(name, malformed, "are not uuids")
+    # Texts of one length lie one behind the other.
+    flat = np.frombuffer(texts.cast(pa.binary()).cast(pa.binary(_UUID_TEXT)).buffers()[1], np.uint8)
+    letters = flat[: len(texts) * _UUID_TEXT].reshape(-1, _UUID_TEXT)
+    dashed = (letters[:, _UUID_DASHES] == ord("-")).all(axis=1)
+    digits = _HEX[np.delete(letters, _UUID_DASHES, axis=1)]
+    malformed = int(np.count_nonzero(~dashed | (digits == _NO_DIGIT).any(axis=1)))
+    if malformed:
+        raise _malformed(name, malformed, "are not uuids")
+    parsed = np.ascontiguousarray((digits[:, 0::2] << 4) | digits[:, 1::2])
+    return _fixed_with_nulls(array, parsed, pa.binary(16))
+
+
+def _fit_fixed(array: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+    values = array.drop_null()
+    lengths = np.asarray(pc.binary_length(values))
+    misfits = int(np.count_nonzero(lengths != wanted.byte_width))
+    if misfits:
+        raise _malformed(name, misfits, f"are not {wanted.byte_width} bytes long")
+    return array.cast(wanted)
+
+
+def _fixed_with_nulls(
+    array: pa.Array, parsed: np.ndarray[tuple[int, int], np.dtype[np.uint8]], wanted: pa.DataType
+) -> pa.Array:
+    buffers = [None, pa.py_buffer(parsed)]
+    values = pa.Array.from_buffers(wanted, len(parsed), buffers)
+    if array.null_count == 0:
+        return values
+    valid = np.asarray(array.is_valid())
+    at = np.cumsum(valid) - 1
+    return values.take(pa.array(at, mask=~valid))
+
+
+def _check_nulls(array: pa.Array, field: Field, name: str, *, masked: int) -> None:
+    """Refuse nulls in required fields; ``masked`` of them come from a null parent."""
+    if not _may_break(field):
+        return
+    nulls = array.null_count - masked
+    if field.required and nulls:
+        raise _malformed(name, nulls, "are null, which the table does not allow")
+    match field.type:
+        case Struct(members):
+            # Flattened, a member is null where its parent is.
+            for member, inner in zip(members, array.flatten(), strict=True):
+                _check_nulls(inner, member, f"{name}.{member.name}", masked=array.null_count)
+        case List(element):
+            _check_nulls(array.flatten(), element, f"{name}.element", masked=0)
+        case Map(_, value):
+            values = _listed(array, array.items).flatten()
+            _check_nulls(values, value, f"{name}.value", masked=0)
+        case _:
+            return
+
+
+def _may_break(field: Field) -> bool:
+    return field.required or any(_may_break(each) for each in children(field.type))
+
+
+def _misfit(array: pa.Array, field: Field, name: str) -> UnrepresentableValueError:
+    message = (
+        f"column {name!r} is {field.type} in the table, "
+        f"but {len(array)} values came as {array.type}"
+    )
+    return UnrepresentableValueError(message)
+
+
+def _malformed(name: str, count: int, what: str) -> UnrepresentableValueError:
+    message = f"column {name!r}: {count} values {what}"
+    return UnrepresentableValueError(message)

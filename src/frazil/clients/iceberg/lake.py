@@ -1,0 +1,107 @@
+"""The door to the lake: namespaces and tables of one catalog, opened or created."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+
+from frazil.clients.iceberg.gateway import IcebergGateway
+from frazil.clients.iceberg.table import LakeTable
+from frazil.clients.iceberg.translation import java_classes, translate, translated
+from frazil.codec.iceberg_json import schema_to_json, sort_order_to_json, spec_to_json
+from frazil.errors import TableNotFoundError
+from frazil.model.partitioning import UNPARTITIONED, UNSORTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.gateway import JavaObject
+    from frazil.model.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema import Schema
+    from frazil.model.table_name import TableName
+
+_ALREADY_EXISTS = "org.apache.iceberg.exceptions.AlreadyExistsException"
+
+# Old metadata versions are of use to nobody once a commit is known to have landed; twenty leave
+# time to look, and keep a table with a commit every few seconds from filling its folder.
+BOUNDED_METADATA = MappingProxyType(
+    {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "20",
+    }
+)
+# Deletion vectors came with format version 3; position deletes must work on 2.
+NEWEST_FORMAT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """What a table shall be when it is not there yet."""
+
+    schema: Schema
+    spec: PartitionSpec = UNPARTITIONED
+    sort_order: SortOrder = UNSORTED
+    format_version: int = NEWEST_FORMAT
+    properties: Mapping[str, str] = field(default_factory=lambda: BOUNDED_METADATA)
+
+
+class Lake:
+    """Tables of one catalog, through a session that somebody else owns."""
+
+    def __init__(self, session: SparkSession, catalog: str) -> None:
+        self._session = session
+        self._gateway = IcebergGateway(session)
+        self._name = catalog
+        with translated(catalog, "opening the catalog"):
+            self._catalog = self._gateway.load_catalog(catalog)
+
+    def ensure_namespace(self, name: TableName) -> None:
+        """The table's namespace exists afterwards, whoever made it."""
+        with translated(str(name), "creating the namespace"):
+            self._session.sql(f"create namespace if not exists {name.quoted_namespace}")
+
+    def open(self, name: TableName) -> LakeTable:
+        """A table that exists; TableNotFoundError otherwise."""
+        with translated(str(name), "opening the table"):
+            table = self._load(name)
+            return LakeTable(self._gateway, table, name, reload=lambda: self._load_anew(name))
+
+    def ensure_table(self, name: TableName, definition: TableDefinition) -> LakeTable:
+        """The table as it is, or newly made as defined; two processes may ask at once."""
+        try:
+            return self.open(name)
+        except TableNotFoundError:
+            self.ensure_namespace(name)
+        try:
+            self._create(name, definition)
+        except Py4JError as error:
+            if _ALREADY_EXISTS not in java_classes(error):
+                raise translate(error, table=str(name), doing="creating the table") from error
+        return self.open(name)
+
+    def _load(self, name: TableName) -> JavaObject:
+        return self._catalog.loadTable(self._gateway.identifier(name.namespace, name.table))
+
+    def _load_anew(self, name: TableName) -> JavaObject:
+        identifier = self._gateway.identifier(name.namespace, name.table)
+        self._catalog.invalidateTable(identifier)
+        return self._catalog.loadTable(identifier)
+
+    def _create(self, name: TableName, definition: TableDefinition) -> None:
+        definition.spec.check(definition.schema)
+        gateway = self._gateway
+        schema = gateway.schema_parser.fromJson(schema_to_json(definition.schema))
+        spec = gateway.spec_parser.fromJson(schema, spec_to_json(definition.spec))
+        order = gateway.sort_order_parser.fromJson(
+            schema, sort_order_to_json(definition.sort_order)
+        )
+        identifier = gateway.identifier(name.namespace, name.table)
+        builder = self._catalog.buildTable(identifier, schema)
+        builder.withPartitionSpec(spec).withSortOrder(order)
+        properties = {**definition.properties, "format-version": str(definition.format_version)}
+        builder.withProperties(properties).create()

@@ -1,0 +1,385 @@
+"""The one way a commit of ours reaches a table.
+
+Snapshot, schema, statistics file and marker are staged in a transaction of Iceberg's that is never
+committed as such: its own commit would quietly rebase on a new head. The staged metadata is handed
+to the catalog against the very base it was staged on, so the whole lands, or nothing does. After
+any exception the table itself is asked what happened. An attempt never deletes a data file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+
+from frazil import errors
+from frazil.clients.iceberg.translation import java_classes, translate
+from frazil.clients.iceberg.validity import is_valid
+from frazil.codec.iceberg_json import schema_to_json
+from frazil.codec.marker_json import encode_marker
+from frazil.model import marker as markers
+from frazil.model.marker import Marker, Move, Override, SnapshotRef
+from frazil.seams import Failpoint, failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.clients.iceberg.table_state import SnapshotFacts, TableReader, TableState
+    from frazil.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChanges:
+    """Files that come and go, each described by the JSON that Iceberg itself uses."""
+
+    added: tuple[str, ...] = ()
+    added_deletes: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    removed_deletes: tuple[str, ...] = ()
+    # Everything the table holds goes, and only ``added`` stays.
+    replaces_everything: bool = False
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether this can be repeated on another head as it is."""
+        deletes = self.added_deletes or self.removed or self.removed_deletes
+        return not deletes and not self.replaces_everything
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsFile:
+    """A Puffin file to register with the snapshot."""
+
+    path: str
+    size: int
+    footer_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrictCommit:
+    """One commit: what moves, which files, and what else lands with them.
+
+    ``statistics`` is called with the snapshot that is about to be committed and may write a file
+    that names it. ``planned_on`` is the head the changes were planned on; without it they hold on
+    any head. ``schema_before`` is the id of the schema that ``schema`` was planned on: others may
+    change a schema without a new head.
+    """
+
+    move: Move | Override
+    changes: FileChanges = field(default_factory=FileChanges)
+    schema: Schema | None = None
+    schema_before: int | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    statistics: Callable[[SnapshotRef], StatisticsFile | None] | None = None
+    planned_on: int | None = None
+
+
+class Outcome(StrEnum):
+    """How a commit came to be in the table."""
+
+    COMMITTED = "committed"
+    ALREADY_DONE = "already done"
+    FOUND_AFTERWARDS = "found afterwards"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof that the move is in the table."""
+
+    outcome: Outcome
+    marker: Marker
+
+
+class Committer:
+    """Commits to one table; ``reload`` opens the table anew, past every cache."""
+
+    def __init__(
+        self,
+        gateway: IcebergGateway,
+        table: JavaObject,
+        *,
+        name: str,
+        uuid: str,
+        reader: TableReader,
+        reload: Callable[[], JavaObject],
+    ) -> None:
+        self._gateway = gateway
+        self._table = table
+        self._name = name
+        self._uuid = uuid
+        self._reader = reader
+        self._reload = reload
+
+    def commit(self, commit: StrictCommit) -> Receipt:
+        """Make one attempt.
+
+        Raises CommitConflictError when the table moved and the marker did not: the caller plans
+        again from the same start. Raises FencedError when somebody else did this work.
+        """
+        failpoint(Failpoint.COMMIT_PLANNED)
+        try:
+            transaction = self._table.newTransaction()
+            base = transaction.table().operations().current()
+        except Py4JError as error:
+            raise self._unreadable(error) from error
+        verdict = self._judge(base, commit.move)
+        if isinstance(verdict, markers.AlreadyDone):
+            return Receipt(Outcome.ALREADY_DONE, verdict.marker)
+        self._require_planned_on(base, commit)
+        staged = self._stage(transaction, commit, self._reader.state(base))
+        written = verdict.marker.written_by(SnapshotRef(staged.id, staged.sequence))
+        new = self._with_marker(transaction, commit, written)
+        failpoint(Failpoint.COMMIT_STAGED)
+        try:
+            self._table.operations().commit(base, new)
+        except Py4JError as error:
+            return self._look(commit.move, written, error)
+        failpoint(Failpoint.COMMIT_LANDED)
+        return Receipt(Outcome.COMMITTED, written)
+
+    def marker(self, metadata: JavaObject, role: markers.Role) -> Marker | None:
+        """The valid marker of this version of the table, or None for a table without rows of ours.
+
+        Raises MarkerLostError when there are rows and no marker, RolledBackError when the marker
+        is not of this history, TableReplacedError when the table is another one.
+        """
+        state = self._same_table(metadata)
+        found = state.marker(role, table=self._name)
+        if found is None:
+            self._require_empty(state)
+            return None
+        self._require_valid(found, state, metadata)
+        return found
+
+    def _same_table(self, metadata: JavaObject) -> TableState:
+        state = self._reader.state(metadata)
+        if state.uuid != self._uuid:
+            message = f"its UUID is {state.uuid} and was {self._uuid}."
+            raise errors.TableReplacedError(message, table=self._name)
+        return state
+
+    def _require_planned_on(self, base: JavaObject, commit: StrictCommit) -> None:
+        head, schema = commit.planned_on, commit.schema_before
+        if head is not None and self._head_id(base) != head:
+            raise errors.CommitConflictError("the table has a newer head.", table=self._name)
+        if schema is not None and int(base.currentSchemaId()) != schema:
+            raise errors.CommitConflictError("the table has a newer schema.", table=self._name)
+
+    def _judge(
+        self, base: JavaObject, move: Move | Override
+    ) -> markers.Allowed | markers.AlreadyDone:
+        if isinstance(move, Override):
+            return self._judge_override(base, move)
+        verdict = markers.judge_move(self.marker(base, move.role), move)
+        match verdict:
+            case markers.Allowed() | markers.AlreadyDone():
+                return verdict
+            case _:
+                raise self._refusal(verdict, move)
+
+    def _judge_override(self, base: JavaObject, move: Override) -> markers.Allowed:
+        if self._same_table(base).properties.get(move.role.property_name) != move.seen:
+            message = f"the {move.role} marker was moved meanwhile."
+            raise errors.CommitConflictError(message, table=self._name)
+        return markers.Allowed(move.goal)
+
+    def _refusal(self, verdict: markers.Verdict, move: Move) -> errors.FrazilError:
+        match verdict:
+            case markers.Overtaken(found):
+                message = (
+                    f"the {move.role} marker was moved by batch {found.batch} of pipeline "
+                    f"{found.pipeline}; expected it where batch {move.goal.batch} was planned."
+                )
+                return errors.FencedError(message, table=self._name)
+            case markers.OtherSource(found):
+                message = f"its marker counts in source {found.source}, not {move.goal.source}."
+                return errors.SourceReplacedError(
+                    message, table=self._name, next_step=f"frazil resync {self._name}"
+                )
+            case _:
+                message = f"the property {move.role.property_name} is gone."
+                return errors.MarkerLostError(
+                    message, table=self._name, next_step=f"frazil position set {self._name}"
+                )
+
+    def _require_empty(self, state: TableState) -> None:
+        head = state.head
+        if head is not None and head.count("total-records"):
+            message = f"the table has {head.count('total-records')} rows and no marker of ours."
+            raise errors.MarkerLostError(
+                message, table=self._name, next_step=f"frazil position set {self._name}"
+            )
+
+    def _require_valid(self, found: Marker, state: TableState, metadata: JavaObject) -> None:
+        # Nearly always the head wrote the marker; only otherwise is the history walked.
+        writer, head = found.snapshot, state.head
+        if writer is not None and head is not None and head.id == writer.id:
+            return
+        if not is_valid(found, self._reader.ancestry(metadata)):
+            named = writer.id if writer is not None else "unknown"
+            message = f"snapshot {named}, which wrote the marker, is not in the table's history."
+            raise errors.RolledBackError(
+                message, table=self._name, next_step=f"frazil position set {self._name}"
+            )
+
+    def _head_id(self, metadata: JavaObject) -> int | None:
+        head = metadata.currentSnapshot()
+        return None if head is None else int(head.snapshotId())
+
+    def _stage(
+        self, transaction: JavaObject, commit: StrictCommit, base: TableState
+    ) -> SnapshotFacts:
+        """Everything but the marker, applied inside the transaction; counts must be as planned."""
+        staging = transaction.table().operations()
+        try:
+            if commit.schema is not None:
+                self._stage_schema(staging, commit.schema)
+            update = self._update(transaction, commit.changes, base.head)
+            summary = {**commit.summary, "frazil.batch": commit.move.goal.batch}
+            summary[commit.move.role.property_name] = encode_marker(commit.move.goal)
+            for key, value in summary.items():
+                update.set(key, value)
+            update.commit()
+            staged = self._reader.state(staging.current()).head
+        except Py4JError as error:
+            raise self._not_staged(error) from error
+        if staged is None:
+            raise errors.CommitConflictError("no snapshot was staged.", table=self._name)
+        self._require_counts(staged, commit.changes, base.head)
+        return staged
+
+    def _stage_schema(self, staging: JavaObject, schema: Schema) -> None:
+        wanted = self._gateway.schema_parser.fromJson(schema_to_json(schema))
+        current = staging.current()
+        last = max(int(current.lastColumnId()), int(wanted.highestFieldId()))
+        builder = self._gateway.table_metadata.buildFrom(current)
+        staging.commit(current, builder.setCurrentSchema(wanted, last).build())
+
+    def _update(
+        self, transaction: JavaObject, changes: FileChanges, head: SnapshotFacts | None
+    ) -> JavaObject:
+        specs = transaction.table().specs()
+        parse = self._gateway.parse_files
+        if changes.replaces_everything:
+            update = transaction.newOverwrite()
+            update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())
+            for file in parse(changes.added, specs):
+                update.addFile(file)
+            return update
+        if changes.only_adds:
+            # Not the fast append: merged manifests keep planning and later commits cheap.
+            update = transaction.newAppend()
+            for file in parse(changes.added, specs):
+                update.appendFile(file)
+            return update
+        update = transaction.newRowDelta()
+        for add, descriptors in (
+            (update.addRows, changes.added),
+            (update.addDeletes, changes.added_deletes),
+            (update.removeRows, changes.removed),
+            (update.removeDeletes, changes.removed_deletes),
+        ):
+            for file in parse(descriptors, specs):
+                add(file)
+        if head is not None:
+            # Without it Iceberg searches the whole history for deletes of the same files.
+            update.validateFromSnapshot(head.id)
+        update.validateDeletedFiles()
+        update.validateDataFilesExist(_referenced(changes.added_deletes))
+        return update
+
+    def _require_counts(
+        self, staged: SnapshotFacts, changes: FileChanges, head: SnapshotFacts | None
+    ) -> None:
+        """A delete file that is silently not removed would make the table unreadable."""
+        before = head.count("total-data-files") if head is not None else 0
+        removed = before if changes.replaces_everything else len(changes.removed)
+        planned = {
+            "added-data-files": len(changes.added),
+            "added-delete-files": len(changes.added_deletes),
+            "deleted-data-files": removed,
+        }
+        if not removed:
+            # With a data file Iceberg may drop deletes that only it needed.
+            planned["removed-delete-files"] = len(changes.removed_deletes)
+        wrong = [
+            f"{name} is {staged.count(name)}, planned were {count}"
+            for name, count in planned.items()
+            if staged.count(name) != count
+        ]
+        if wrong:
+            message = f"the files are not those of the plan: {'; '.join(wrong)}."
+            raise errors.CommitConflictError(message, table=self._name)
+
+    def _with_marker(
+        self, transaction: JavaObject, commit: StrictCommit, written: Marker
+    ) -> JavaObject:
+        """The staged metadata with what must land together with the snapshot."""
+        builder = self._gateway.table_metadata.buildFrom(transaction.table().operations().current())
+        properties = {**commit.properties, commit.move.role.property_name: encode_marker(written)}
+        builder.setProperties(properties)
+        snapshot = written.snapshot
+        if commit.statistics is not None and snapshot is not None:
+            file = commit.statistics(snapshot)
+            if file is not None:
+                # The list of blobs stays empty: readers refuse tables that list types they do not
+                # know.
+                entry = self._gateway.statistics_file(
+                    snapshot.id, file.path, file.size, file.footer_size, []
+                )
+                builder.setStatistics(entry)
+        return builder.build()
+
+    def _look(self, move: Move | Override, written: Marker, cause: Py4JError) -> Receipt:
+        """Ask the table what became of a commit that ended in an exception."""
+        try:
+            metadata = self._reload().operations().current()
+            snapshot = written.snapshot
+            ours = None if snapshot is None else self._reader.snapshot(metadata, snapshot.id)
+        except (Py4JError, errors.LakeError, errors.SourceError) as error:
+            message = f"no answer to a commit of batch {move.goal.batch}, nor to the question."
+            raise errors.CommitUnknownError(message, table=self._name) from error
+        if ours is not None:
+            # Landed, whatever was reported. If it was rolled back since, this says so.
+            self.marker(metadata, move.role)
+            return Receipt(Outcome.FOUND_AFTERWARDS, written)
+        verdict = self._judge(metadata, move)
+        if isinstance(verdict, markers.AlreadyDone):
+            return Receipt(Outcome.FOUND_AFTERWARDS, verdict.marker)
+        refused = translate(cause, table=self._name, doing="committing")
+        if isinstance(refused, errors.PermissionError):
+            # Trying again for hours would not help.
+            raise refused from cause
+        message = f"the commit did not land and nobody else has done the work ({refused.message})"
+        raise errors.CommitConflictError(message, table=self._name) from cause
+
+    def _unreadable(self, error: Py4JError) -> errors.FrazilError:
+        """Nothing was sent: say whether the table is gone, another one, or out of reach."""
+        try:
+            uuid = str(self._reload().operations().current().uuid())
+        except Py4JError as second:
+            return translate(second, table=self._name, doing="opening the table")
+        if uuid != self._uuid:
+            message = f"its UUID is {uuid} and was {self._uuid}."
+            return errors.TableReplacedError(
+                message, table=self._name, next_step=f"frazil resync {self._name}"
+            )
+        return translate(error, table=self._name, doing="refreshing the table")
+
+    def _not_staged(self, error: Py4JError) -> errors.FrazilError:
+        names = java_classes(error)
+        if any(name.endswith(".ValidationException") for name in names):
+            message = "files of the plan are not in the table any more."
+            return errors.CommitConflictError(message, table=self._name)
+        return translate(error, table=self._name, doing="preparing the commit")
+
+
+def _referenced(descriptors: tuple[str, ...]) -> list[str]:
+    """The data files that these delete files speak of."""
+    named = (json.loads(text).get("referenced-data-file") for text in descriptors)
+    return [path for path in named if path is not None]

@@ -1,0 +1,163 @@
+"""One table of the lake: what it is, what it holds between two moments, and commits to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.snapshot_range import check_range
+from frazil.clients.iceberg.strict_commit import Committer, Receipt, StrictCommit
+from frazil.clients.iceberg.table_state import TableReader
+from frazil.clients.iceberg.translation import translated
+from frazil.clients.iceberg.write_target import plan_write_target
+from frazil.errors import CommitConflictError
+from frazil.seams import SystemClock, SystemRandomness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, DataFrameReader
+
+    from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.clients.iceberg.table_state import SnapshotFacts, TableState
+    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.model.marker import Marker, Role
+    from frazil.model.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema import Schema
+    from frazil.model.table_name import TableName
+    from frazil.seams import Clock, Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a refused append is repeated, and how long between."""
+
+    attempts: int = 5
+    base_seconds: float = 0.5
+    longest_seconds: float = 30.0
+
+
+class LakeTable:
+    """A table that was opened; holds the driver's gateway and never leaves the driver."""
+
+    def __init__(
+        self,
+        gateway: IcebergGateway,
+        table: JavaObject,
+        name: TableName,
+        *,
+        reload: Callable[[], JavaObject],
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self.name = name
+        self._gateway = gateway
+        self._table = table
+        self._reader = TableReader(gateway, table, str(name))
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._committer = Committer(
+            gateway,
+            table,
+            name=str(name),
+            uuid=str(table.operations().current().uuid()),
+            reader=self._reader,
+            reload=reload,
+        )
+
+    def load_state(self) -> TableState:
+        """The table as it is now."""
+        return self._reader.state(self._refreshed())
+
+    def load_marker(self, role: Role) -> Marker | None:
+        """The valid marker as it is now; None for a table nothing was written to."""
+        return self._committer.marker(self._refreshed(), role)
+
+    def load_schema(self) -> Schema:
+        """The current schema."""
+        return self._reader.schema(self._refreshed())
+
+    def load_spec(self) -> PartitionSpec:
+        """The current partitioning."""
+        return self._reader.spec(self._refreshed())
+
+    def load_sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self._reader.sort_order(self._refreshed())
+
+    def load_metadata_location(self) -> str:
+        """Where the current metadata file lies, for readers that need no catalog."""
+        return str(self._refreshed().metadataFileLocation())
+
+    def load_write_target(self) -> WriteTarget:
+        """What a task needs to write files of this table, credentials included; made to travel."""
+        metadata = self._refreshed()
+        state = self._reader.state(metadata)
+        with translated(str(self.name), "asking how the table's files are reached"):
+            io_properties = self._gateway.to_json(self._table.io().properties())
+        return plan_write_target(
+            table=str(self.name),
+            location=state.location,
+            schema=self._reader.schema(metadata),
+            spec=self._reader.spec(metadata),
+            sort_order=self._reader.sort_order(metadata),
+            properties=state.properties,
+            io_properties=io_properties,
+            format_version=state.format_version,
+        )
+
+    def load_ancestry(self) -> tuple[SnapshotFacts, ...]:
+        """The snapshots that lead to the current one, newest first."""
+        return self._reader.ancestry(self._refreshed())
+
+    def commit(self, commit: StrictCommit) -> Receipt:
+        """One attempt; what happened is in the receipt or in the error."""
+        return self._committer.commit(commit)
+
+    def append(self, commit: StrictCommit, retry: RetryPolicy | None = None) -> Receipt:
+        """Commit files that hold on any head, trying again when somebody else was faster."""
+        policy = retry or RetryPolicy()
+        for attempt in range(1, policy.attempts):
+            try:
+                return self._committer.commit(commit)
+            except CommitConflictError:
+                limit = min(policy.longest_seconds, policy.base_seconds * 2 ** (attempt - 1))
+                self._clock.sleep(self._randomness.uniform(0, limit))
+        return self._committer.commit(commit)
+
+    def read(self, snapshot_id: int | None = None) -> DataFrame:
+        """All rows, as of a snapshot if one is named, else as of now."""
+        with translated(str(self.name), "reading the table"):
+            reader = self._fresh_reader()
+            if snapshot_id is not None:
+                reader = reader.option("versionAsOf", str(snapshot_id))
+            return reader.load(self.name.quoted)
+
+    def read_between(self, after: int | None, through: int) -> DataFrame:
+        """The rows appended after one snapshot up to another, which must be in one line.
+
+        Raises ForeignChangeError when a snapshot between them did anything but append or compact:
+        Iceberg's incremental read would skip it silently.
+        """
+        check_range(self.load_ancestry(), after=after, through=through, table=str(self.name))
+        if after is None:
+            # Not a range: snapshots before the oldest one kept would be missed.
+            return self.read(through)
+        if after == through:
+            return self.read(through).limit(0)
+        with translated(str(self.name), "reading a range of the table"):
+            return (
+                self._fresh_reader()
+                .option("start-snapshot-id", str(after))
+                .option("end-snapshot-id", str(through))
+                .load(self.name.quoted)
+            )
+
+    def _fresh_reader(self) -> DataFrameReader:
+        # Spark keeps tables it has read; a commit of ours or of another process is not in them.
+        self._gateway.session.sql(f"refresh table {self.name.quoted}")
+        return self._gateway.session.read.format("iceberg")
+
+    def _refreshed(self) -> JavaObject:
+        with translated(str(self.name), "refreshing the table"):
+            return self._table.operations().refresh()

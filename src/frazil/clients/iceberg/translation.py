@@ -1,0 +1,84 @@
+"""Iceberg's exceptions become errors of the family, by their class and never by their text."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from frazil import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.errors import FrazilError
+
+_ICEBERG = "org.apache.iceberg.exceptions."
+_NOT_FOUND = frozenset(
+    {
+        f"{_ICEBERG}NoSuchTableException",
+        f"{_ICEBERG}NoSuchNamespaceException",
+        f"{_ICEBERG}NoSuchIcebergTableException",
+        "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
+        "org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException",
+    }
+)
+_REFUSED = frozenset({f"{_ICEBERG}NotAuthorizedException", f"{_ICEBERG}ForbiddenException"})
+_STORAGE = frozenset(
+    {
+        f"{_ICEBERG}NotFoundException",
+        f"{_ICEBERG}RuntimeIOException",
+        "java.io.UncheckedIOException",
+        "software.amazon.awssdk.services.s3.model.S3Exception",
+        "software.amazon.awssdk.services.s3.model.NoSuchKeyException",
+        "software.amazon.awssdk.services.s3.model.NoSuchBucketException",
+        "software.amazon.awssdk.core.exception.SdkClientException",
+    }
+)
+
+# Deeper chains of causes are circular or absurd.
+_DEEPEST_CAUSE = 12
+
+
+def java_classes(error: Py4JError) -> tuple[str, ...]:
+    """The classes of a Java exception and its causes, outermost first; none without a JVM."""
+    names: list[str] = []
+    if not isinstance(error, Py4JJavaError):
+        return ()
+    try:
+        cause = error.java_exception
+        while cause is not None and len(names) < _DEEPEST_CAUSE:
+            names.append(cause.getClass().getName())
+            cause = cause.getCause()
+    except Py4JNetworkError:
+        pass
+    return tuple(names)
+
+
+@contextmanager
+def translated(table: str, doing: str) -> Iterator[None]:
+    """Whatever Iceberg throws inside the block leaves it as an error of ours.
+
+    The message names what was being done and the Java class; its text, which may quote anything,
+    stays with the cause.
+    """
+    try:
+        yield
+    except Py4JError as error:
+        raise translate(error, table=table, doing=doing) from error
+
+
+def translate(error: Py4JError, *, table: str, doing: str) -> FrazilError:
+    """The error of ours that says the same."""
+    names = java_classes(error)
+    found = names[0].rpartition(".")[2] if names else type(error).__name__
+    message = f"{doing} failed: {found}."
+    if _NOT_FOUND.intersection(names):
+        return errors.TableNotFoundError(f"{doing} failed: it is not in the catalog.", table=table)
+    if _REFUSED.intersection(names):
+        refused = f"{doing} failed: the catalog refused the credentials."
+        return errors.PermissionError(refused, table=table, next_step="frazil check")
+    if _STORAGE.intersection(names):
+        return errors.StorageError(message, table=table)
+    return errors.CatalogError(message, table=table)

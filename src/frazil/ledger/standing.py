@@ -1,0 +1,94 @@
+"""How a captured table stands: one of few states, each with what it must say; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from frazil.errors import ForeignChangeError
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """The initial copy, or a new one, is under way."""
+
+    word: ClassVar[str] = "copying"
+
+    def __str__(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Changes are captured as they happen."""
+
+    word: ClassVar[str] = "live"
+
+    def __str__(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nothing is captured until somebody acts; the source keeps what follows this position."""
+
+    word: ClassVar[str] = "held"
+
+    position: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"held at {self.position}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncNeeded:
+    """The source has moved on without this table."""
+
+    word: ClassVar[str] = "resync needed"
+
+    position: str
+
+    def __str__(self) -> str:
+        return f"resync needed since {self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Not captured any more; a table that comes back after this is a new one."""
+
+    word: ClassVar[str] = "left"
+
+    position: str
+
+    def __str__(self) -> str:
+        return f"left at {self.position}"
+
+
+State = Copying | Live | Held | ResyncNeeded | Left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStanding:
+    """The state of one table; ``identity`` is what identifies it at the source."""
+
+    table: str
+    identity: str
+    state: State
+
+
+def parse_state(word: str, position: str | None, reason: str | None) -> State:
+    """A state from the columns of its row; what is not one of ours is refused, never guessed."""
+    match word, position, reason:
+        case Copying.word, None, None:
+            return Copying()
+        case Live.word, None, None:
+            return Live()
+        case Held.word, str(), str():
+            return Held(position, reason)
+        case ResyncNeeded.word, str(), None:
+            return ResyncNeeded(position)
+        case Left.word, str(), None:
+            return Left(position)
+        case _:
+            raise ForeignChangeError("the ledger holds a state that is not one of ours.")

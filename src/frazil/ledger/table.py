@@ -1,0 +1,184 @@
+"""The ledger: a row per batch and table, how each table stands, and what may be acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
+
+from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
+from frazil.clients.iceberg.strict_commit import Outcome, Receipt, StrictCommit
+from frazil.clients.iceberg.table import RetryPolicy
+from frazil.errors import CommitConflictError
+from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, Kind, plan_rows, standing_from
+from frazil.ledger.standing import Left
+from frazil.ledger.writing import write_rows
+from frazil.model.marker import Allowed, AlreadyDone, Marker, Move, Override, Role, judge_move
+from frazil.seams import SystemClock, SystemRandomness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.clients.iceberg.table_state import TableState
+    from frazil.ledger.rows import LedgerEntry
+    from frazil.ledger.standing import TableStanding
+    from frazil.model.marker import Position
+    from frazil.model.table_name import TableName
+    from frazil.seams import Clock, Randomness
+
+    # From the marker that was found to how it shall move.
+    _Decision = Callable[[TableState, Marker | None], Move | Override]
+
+# The marker's source while notes were written and no source was ever read.
+_NO_SOURCE = ""
+
+
+class Ledger:
+    """One pipeline's book; lives on the driver."""
+
+    def __init__(
+        self,
+        table: LakeTable,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.table = table
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._retry = retry or RetryPolicy()
+
+    @classmethod
+    def open(cls, lake: Lake, name: TableName) -> Ledger:
+        """A ledger that exists; TableNotFoundError otherwise."""
+        return cls(lake.open(name))
+
+    @classmethod
+    def ensure(cls, lake: Lake, name: TableName, *, format_version: int = NEWEST_FORMAT) -> Ledger:
+        """The ledger as it is, or a new and empty one."""
+        definition = TableDefinition(schema=SCHEMA, format_version=format_version)
+        return cls(lake.ensure_table(name, definition))
+
+    def acknowledged(self) -> Marker | None:
+        """The position the source may be acknowledged to; None before the first batch."""
+        found = self.table.load_marker(Role.INGEST)
+        return None if found is None or found.source == _NO_SOURCE else found
+
+    def record(
+        self,
+        entries: Sequence[LedgerEntry],
+        *,
+        start: Position | None,
+        goal: Marker,
+        standings: Sequence[TableStanding] = (),
+    ) -> Receipt:
+        """Book a batch after all its tables have committed, in one commit.
+
+        ``goal`` is what the source may then be acknowledged to. Standings are those that changed.
+        Repeating the same batch is a no-op, and the receipt says so. Raises FencedError when the
+        ledger is not at ``start``.
+        """
+
+        def move(state: TableState, found: Marker | None) -> Move | Override:
+            if start is None and found is not None and found.source == _NO_SOURCE:
+                # Nothing was read yet: what is there only keeps the place of a marker.
+                return Override(Role.INGEST, _seen(state), goal)
+            return Move(Role.INGEST, start, goal)
+
+        return self._write(move, entries, standings, batch=goal.batch)
+
+    def note(
+        self,
+        entries: Sequence[LedgerEntry],
+        *,
+        pipeline: str,
+        batch: str,
+        standings: Sequence[TableStanding] = (),
+    ) -> Receipt:
+        """Book what moves no source, a merge or an operator's act, and leave the position alone.
+
+        May run beside an ingest of another process. Not idempotent: each call is one more note.
+        """
+        blank = Marker(pipeline=pipeline, source=_NO_SOURCE, position="", batch=batch)
+
+        def stay(state: TableState, found: Marker | None) -> Move | Override:
+            same = blank if found is None else replace(found, snapshot=None)
+            return Override(Role.INGEST, _seen(state), same)
+
+        return self._write(stay, entries, standings, batch=batch)
+
+    def standings(self) -> tuple[TableStanding, ...]:
+        """How every captured table stands by the newest word on it, by name.
+
+        A table that is not among them is new, whatever marker it has.
+        """
+        head = self.table.load_state().head
+        if head is None:
+            return ()
+        rows = newest_standings(self.table.read(head.id)).collect()
+        found = (standing_from(*(row[name] for name in STANDING_COLUMNS)) for row in rows)
+        captured = [each for each in found if not isinstance(each.state, Left)]
+        return tuple(sorted(captured, key=lambda each: each.table))
+
+    def _write(
+        self,
+        decide: _Decision,
+        entries: Sequence[LedgerEntry],
+        standings: Sequence[TableStanding],
+        *,
+        batch: str,
+    ) -> Receipt:
+        """Write and commit, again on the new head when somebody else was faster."""
+        policy = self._retry
+        for attempt in range(1, policy.attempts):
+            try:
+                return self._attempt(decide, entries, standings, batch=batch)
+            except CommitConflictError:
+                limit = min(policy.longest_seconds, policy.base_seconds * 2 ** (attempt - 1))
+                self._clock.sleep(self._randomness.uniform(0, limit))
+        return self._attempt(decide, entries, standings, batch=batch)
+
+    def _attempt(
+        self,
+        decide: _Decision,
+        entries: Sequence[LedgerEntry],
+        standings: Sequence[TableStanding],
+        *,
+        batch: str,
+    ) -> Receipt:
+        state = self.table.load_state()
+        found = self.table.load_marker(Role.INGEST)
+        if found != state.marker(Role.INGEST, table=str(self.table.name)):
+            raise CommitConflictError("the ledger moved meanwhile.", table=str(self.table.name))
+        move = decide(state, found)
+        # Judged before anything is written: what will not land leaves no file behind.
+        verdict = judge_move(found, move) if isinstance(move, Move) else Allowed(move.goal)
+        if isinstance(verdict, AlreadyDone):
+            return Receipt(Outcome.ALREADY_DONE, verdict.marker)
+        commit = StrictCommit(move=move)
+        if isinstance(verdict, Allowed):
+            # Every commit here lands on the head it was planned on, so numbers are in its order.
+            number = 1 if state.head is None else state.head.sequence + 1
+            now = self._clock.now()
+            rows = plan_rows(entries, standings, commit_number=number, batch=batch, now=now)
+            changes = write_rows(self.table, rows, clock=self._clock, randomness=self._randomness)
+            planned_on = None if state.head is None else state.head.id
+            commit = replace(commit, changes=changes, planned_on=planned_on)
+        return self.table.commit(commit)
+
+
+def newest_standings(ledger: DataFrame) -> DataFrame:
+    """The last row about each table's standing."""
+    newest = F.max_by(F.struct(*STANDING_COLUMNS), "commit_number").alias("newest")
+    standings = ledger.where(F.col("kind") == F.lit(Kind.STANDING.value))
+    return standings.groupBy("table_name").agg(newest).select("newest.*")
+
+
+def _seen(state: TableState) -> str | None:
+    return state.properties.get(Role.INGEST.property_name)

@@ -1,0 +1,41 @@
+"""A few rows written on the driver, by the writer that tasks use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from frazil.clients.iceberg.arrow_schema import arrow_schema
+from frazil.clients.iceberg.strict_commit import FileChanges
+from frazil.clients.iceberg.task_writer import TaskWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.seams import Clock, Randomness
+
+
+def write_rows(
+    table: LakeTable,
+    rows: Sequence[Mapping[str, object]],
+    *,
+    clock: Clock,
+    randomness: Randomness,
+) -> FileChanges:
+    """Files with these rows, ready to be committed; raises StorageError.
+
+    Columns that a row leaves out are null. Files of a failed attempt stay for maintenance.
+    """
+    if not rows:
+        return FileChanges()
+    target = table.load_write_target()
+    writer = TaskWriter(target, clock=clock, randomness=randomness)
+    try:
+        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(target.schema)))
+        files = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return FileChanges(added=tuple(file.descriptor for file in files))

@@ -1,0 +1,1 @@
+"""Mirror tables: one row per key, the newest state."""

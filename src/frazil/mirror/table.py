@@ -1,0 +1,123 @@
+"""One mirror: how far it has merged, and the commit of a merge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.strict_commit import StrictCommit
+from frazil.codec.malformed import MalformedFileError
+from frazil.codec.marker_json import decode_marker
+from frazil.model.marker import Move, Role, SnapshotRef
+from frazil.model.schema_evolution import plan_evolution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from frazil.clients.iceberg.lake import Lake, TableDefinition
+    from frazil.clients.iceberg.strict_commit import FileChanges, Receipt, StatisticsFile
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.clients.iceberg.table_state import SnapshotFacts
+    from frazil.model.marker import Marker, Position
+    from frazil.model.schema import Schema
+    from frazil.model.table_name import TableName
+
+
+class MirrorTable:
+    """The newest state of one source table; lives on the driver."""
+
+    def __init__(self, table: LakeTable) -> None:
+        self.table = table
+
+    @classmethod
+    def open(cls, lake: Lake, name: TableName) -> MirrorTable:
+        """A mirror that exists; TableNotFoundError otherwise."""
+        return cls(lake.open(name))
+
+    @classmethod
+    def ensure(cls, lake: Lake, name: TableName, definition: TableDefinition) -> MirrorTable:
+        """The mirror as it is, or newly made as defined."""
+        return cls(lake.ensure_table(name, definition))
+
+    def position(self) -> Marker | None:
+        """Through which changelog snapshot the mirror has merged; None before the first merge.
+
+        Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
+        was set back: ``recoverable_marker`` then says where to go on.
+        """
+        return self.table.load_marker(Role.MERGE)
+
+    def recoverable_marker(self) -> Marker | None:
+        """Where the state that is there was merged through, whatever the property says.
+
+        None when no snapshot of the history was written by a merge of ours. Not for changelogs:
+        merging a change again is harmless, appending it again is not.
+        """
+        return nearest_marker(self.table.load_ancestry(), Role.MERGE)
+
+    def apply(
+        self,
+        changes: FileChanges,
+        *,
+        start: Position | None,
+        goal: Marker,
+        planned_on: int | None,
+        schema: Schema | None = None,
+        properties: Mapping[str, str] | None = None,
+        summary: Mapping[str, str] | None = None,
+        statistics: Callable[[SnapshotRef], StatisticsFile | None] | None = None,
+    ) -> Receipt:
+        """Commit one merge: files, schema, statistics and position, together or not at all.
+
+        ``planned_on`` is the head whose files the plan names. One attempt only: after
+        CommitConflictError the merge is planned again on the new head, from the same start.
+        """
+        commit = StrictCommit(
+            move=Move(Role.MERGE, start, goal),
+            changes=changes,
+            summary=dict(summary or {}),
+            properties=dict(properties or {}),
+            statistics=statistics,
+            planned_on=planned_on,
+        )
+        if schema is not None:
+            commit = self._with_schema(commit, schema)
+        return self.table.commit(commit)
+
+    def read(self, snapshot_id: int | None = None) -> DataFrame:
+        """All rows, as of a snapshot if one is named."""
+        return self.table.read(snapshot_id)
+
+    def _with_schema(self, commit: StrictCommit, wanted: Schema) -> StrictCommit:
+        current = self.table.load_schema()
+        state = self.table.load_state()
+        change = plan_evolution(
+            current,
+            wanted,
+            last_column_id=state.last_column_id,
+            format_version=state.format_version,
+        )
+        return replace(commit, schema=wanted if change else None, schema_before=current.schema_id)
+
+
+def nearest_marker(ancestry: Sequence[SnapshotFacts], role: Role) -> Marker | None:
+    """The marker that the youngest commit of ours in this history wrote.
+
+    ``ancestry`` is newest first. A position by partition is not taken from a summary, which names
+    only the partitions that moved.
+    """
+    for snapshot in ancestry:
+        text = snapshot.summary.get(role.property_name)
+        if text is None:
+            continue
+        try:
+            found = decode_marker(text)
+        except MalformedFileError:
+            # Written by a newer version of ours or by somebody else: no ground to stand on.
+            return None
+        if not isinstance(found.position, str):
+            return None
+        return found.written_by(SnapshotRef(snapshot.id, snapshot.sequence))
+    return None

@@ -1,0 +1,85 @@
+"""A change at the source: what it did to its row, and its place in the order of all changes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from frazil.errors import MalformedChangeError
+
+# The widths of the text: four digits of epoch, sixteen each of position and ordinal.
+_MOST_EPOCHS = 0xFFFF
+_LARGEST = 2**64 - 1
+_SEQUENCE = re.compile(r"([0-9a-f]{4})/([0-9a-f]{16})/([0-9a-f]{16})")
+
+
+class Operation(StrEnum):
+    """What a change did; the words are those a changelog holds."""
+
+    READ = "READ"
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    TRUNCATE = "TRUNCATE"
+
+
+# Debezium's letters and the initials other writers use; compared without regard to case.
+_SPELLINGS = {
+    **{operation.value: operation for operation in Operation},
+    "R": Operation.READ,
+    "C": Operation.INSERT,
+    "I": Operation.INSERT,
+    "U": Operation.UPDATE,
+    "D": Operation.DELETE,
+    "T": Operation.TRUNCATE,
+}
+SPELLINGS = tuple(_SPELLINGS)
+
+
+def parse_operation(text: str) -> Operation:
+    """Read an operation as our changelogs or somebody else's spell it.
+
+    Raises MalformedChangeError for any other text, without showing it.
+    """
+    found = _SPELLINGS.get(text.upper())
+    if found is None:
+        # Not shown: in a table somebody configured wrongly it may be anything.
+        message = f"the operation is none of {', '.join(SPELLINGS)}."
+        raise MalformedChangeError(message, next_step="name the right column in tables[].operation")
+    return found
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SequenceNumber:
+    """The place of a change among all changes of its table; compares in source order.
+
+    The epoch rises with every resync and whenever the server's identity or timeline changes, so
+    that a source that was restored never sorts below its own past. The text sorts the same way.
+    """
+
+    epoch: int
+    position: int
+    ordinal: int
+
+    def __post_init__(self) -> None:
+        in_range = (
+            0 <= self.epoch <= _MOST_EPOCHS
+            and 0 <= self.position <= _LARGEST
+            and 0 <= self.ordinal <= _LARGEST
+        )
+        if not in_range:
+            message = f"epoch {self.epoch}, position {self.position}, ordinal {self.ordinal}"
+            raise ValueError(message)
+
+    def __str__(self) -> str:
+        return f"{self.epoch:04x}/{self.position:016x}/{self.ordinal:016x}"
+
+
+def parse_sequence(text: str) -> SequenceNumber:
+    """Read a sequence number; exactly what we write, because other spellings sort elsewhere."""
+    match = _SEQUENCE.fullmatch(text)
+    if match is None:
+        message = "a sequence number is not of the form epoch/position/ordinal in lowercase hex."
+        raise MalformedChangeError(message)
+    return SequenceNumber(*(int(part, 16) for part in match.groups()))
