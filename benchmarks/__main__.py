@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import startup
+from benchmarks import commits, startup
 from benchmarks.report import Report, print_report, write_report
 
-BENCHMARKS = {"startup": startup.measure}
+BENCHMARKS = {"startup": startup.measure, "commits": commits.measure}
 
 
 def main(names: list[str]) -> int:

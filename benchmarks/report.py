@@ -13,6 +13,8 @@ from statistics import median
 
 import psutil
 
+from frazil.version import __version__
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -75,7 +77,7 @@ def write_report(name: str, report: Report) -> None:
         "versions": {
             "python": platform.python_version(),
             "pyspark": version("pyspark"),
-            "frazil": version("frazil"),
+            "frazil": __version__,
         },
         "comparisons": [{**asdict(each), "ratio": each.ratio} for each in report.comparisons],
     }

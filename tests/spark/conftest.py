@@ -44,6 +44,8 @@ spark:
     spark.sql.adaptive.enabled: 'false'
     spark.driver.memory: 2g
     spark.jars: '{drivers}'
+    # For the emulated Glue: its client takes credentials from the process, not from the catalog.
+    spark.driver.extraJavaOptions: -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
 """
 
 

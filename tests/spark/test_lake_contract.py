@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from pyiceberg.table import StaticTable
 
 from frazil import errors
 from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
@@ -21,6 +20,7 @@ from frazil.model.marker import Marker, Move, Role
 from frazil.model.schema import Field, Primitive, Schema
 from tests.support.lake_files import path_of
 from tests.support.lakes import Kind
+from tests.support.other_readers import ids_by_duckdb, ids_by_pyiceberg
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,11 +113,12 @@ def written(request: pytest.FixtureRequest, lake_of: Callable[[Kind], LakeCase])
     return Written(lake_of(kind), version)
 
 
-def read_by_pyiceberg(written: Written, store: ObjectStore) -> list[int]:
-    """The same rows by a reader that shares nothing with Java."""
-    location = written.table.load_metadata_location()
-    table = StaticTable.from_metadata(location, properties=store.io_properties())
-    return sorted(table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
+def read_by_others(written: Written, store: ObjectStore) -> list[int]:
+    """The same rows by readers that share nothing with Java; they must agree."""
+    metadata = written.table.load_metadata_location()
+    seen = ids_by_pyiceberg(metadata, store)
+    assert ids_by_duckdb(metadata, store) == seen
+    return seen
 
 
 def test_appends_land_with_their_marker_and_are_read_by_others(
@@ -134,7 +135,7 @@ def test_appends_land_with_their_marker_and_are_read_by_others(
     assert (head.id, head.sequence) == (marker.snapshot.id, marker.snapshot.sequence)
     assert head.summary["frazil.batch"] == "b1"
     assert written.ids() == [1, 2, 3]
-    assert read_by_pyiceberg(written, object_store) == [1, 2, 3]
+    assert read_by_others(written, object_store) == [1, 2, 3]
 
 
 def test_repeating_a_move_is_a_no_op_that_says_so(written: Written) -> None:
@@ -175,7 +176,7 @@ def test_rows_are_deleted_and_deletes_replaced_in_one_commit(
     extra = written.case.files.write(written.location, [99], written.case.data_folder())
     written.commit(FileChanges(added=(extra,), added_deletes=new, removed_deletes=old))
     assert written.ids() == [10, 12, 99]
-    assert read_by_pyiceberg(written, object_store) == [10, 12, 99]
+    assert read_by_others(written, object_store) == [10, 12, 99]
     written.commit(FileChanges(removed=(written.files[0],), removed_deletes=new))
     assert written.ids() == [99]
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -244,6 +243,10 @@ def partitioned() -> tuple[Schema, PartitionSpec]:
     return Schema(0, tuple(columns)), PartitionSpec(0, tuple(parts))
 
 
+def eighths(number: int) -> float:
+    return number / 8
+
+
 @st.composite
 def partition_rows(draw: st.DrawFn, schema: Schema, rows: int) -> pa.RecordBatch:
     """Values of all kinds, but short ones: a path must hold them; and no NaN, which it cannot."""
@@ -255,7 +258,11 @@ def partition_rows(draw: st.DrawFn, schema: Schema, rows: int) -> pa.RecordBatch
                 st.text(characters, max_size=4) if field.type is P.STRING else st.binary(max_size=4)
             )
         if field.type in {P.FLOAT, P.DOUBLE}:
-            plain = plain.filter(math.isfinite)
+            # Java before 19 prints some numbers with more digits than they need.
+            plain = st.sampled_from([0.0, -0.0, 1e7, -1e-5]) | st.integers(-99, 99).map(eighths)
+        if isinstance(field.type, Decimal):
+            # The least ones have no multiple of the width below them that still fits.
+            plain = plain.filter(lambda value: value > -(10**6))
         columns.append(draw(st.lists(st.none() | plain, min_size=rows, max_size=rows)))
     return batch_of(schema, columns)
 
@@ -275,14 +282,17 @@ def test_partition_values_and_paths_are_sparks(local: Bridge, data: st.DataObjec
     insert(table, batch)
     written = write(table.target(), batch)
     table.append(file.descriptor for file in written)
-    partitions = {file["file-path"]: str(file["partition"]) for file in table.files()}
+    partitions = {file["file-path"]: file["partition"] for file in table.files()}
     frame = local.spark.table(table.name)
     text = struct_of(*frame.columns).cast("string").alias("text")
     rows = frame.select("id", "_file", text).collect()
     ours = {file.location for file in written}
-    assert {(row.id, partitions[row._file], row.text) for row in rows if row._file in ours} == {
-        (row.id, partitions[row._file], row.text) for row in rows if row._file not in ours
-    }
+    found = {row.id: partitions[row._file] for row in rows if row._file in ours}
+    for row in rows:
+        assert dict(zip(spec.fields, found[row.id], strict=True)) == dict(
+            zip(spec.fields, partitions[row._file], strict=True)
+        )
+    assert all(len({row.text for row in rows if row.id == key}) == 1 for key in found)
     parser, specs = local.iceberg.ContentFileParser, table.java.specs()
     mapper, target = local.iceberg.util.JsonUtil.mapper(), table.target()
     for file in written:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
 from frazil.model.marker import Move, Role
 from frazil.model.partitioning import UNPARTITIONED
-from frazil.model.schema_evolution import plan_evolution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,24 +93,17 @@ class ChangelogTable:
     ) -> Receipt:
         """Change the schema, by field id, together with the rows that need it.
 
-        ``columns`` becomes the property that tells which source column is which field. Raises
-        CommitConflictError when the schema was changed meanwhile: look at the new one and plan
-        again. Raises UnsupportedSchemaChangeError with every difference that cannot be followed.
+        ``wanted`` keeps the ``schema_id`` of the schema it was made from; if the table has
+        another one by now, CommitConflictError asks to look and plan again. ``columns`` becomes
+        the property that tells which source column is which field. Raises
+        UnsupportedSchemaChangeError with every difference that cannot be followed.
         """
-        # The schema first: if it changes before the rest is read, the commit is refused.
-        current = self.table.load_schema()
-        state = self.table.load_state()
-        change = plan_evolution(
-            current,
-            wanted,
-            last_column_id=state.last_column_id,
-            format_version=state.format_version,
-        )
+        check_evolution(self.table, wanted)
         commit = StrictCommit(
             move=Move(Role.INGEST, start, goal),
             changes=_added(files),
-            schema=wanted if change else None,
-            schema_before=current.schema_id,
+            schema=wanted,
+            schema_before=wanted.schema_id,
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
         )
         return self.table.commit(commit)

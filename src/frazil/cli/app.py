@@ -209,7 +209,8 @@ def position_set(
     frazil position set public.users --role merge --to 5781947118336215154 --dry-run
     frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
     """  # noqa: D301
-    from frazil.cli.position_verbs import SetRequest, set_position
+    from frazil.cli.position_setting import SetRequest
+    from frazil.cli.position_verbs import set_position
 
     request = SetRequest(table=table, role=role, to=to, source=source, dry_run=dry_run, yes=yes)
     set_position(config, request, output, _invocation(context))

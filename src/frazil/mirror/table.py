@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.strict_commit import StrictCommit
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
 from frazil.model.marker import Move, Role, SnapshotRef
-from frazil.model.schema_evolution import plan_evolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,35 +70,27 @@ class MirrorTable:
     ) -> Receipt:
         """Commit one merge: files, schema, statistics and position, together or not at all.
 
-        ``planned_on`` is the head whose files the plan names. One attempt only: after
-        CommitConflictError the merge is planned again on the new head, from the same start.
+        ``planned_on`` is the head whose files the plan names; ``schema`` keeps the id of the one
+        it was made from. One attempt only: after CommitConflictError the merge is planned again
+        on the new head, from the same start.
         """
+        if schema is not None:
+            check_evolution(self.table, schema)
         commit = StrictCommit(
             move=Move(Role.MERGE, start, goal),
             changes=changes,
+            schema=schema,
+            schema_before=None if schema is None else schema.schema_id,
             summary=dict(summary or {}),
             properties=dict(properties or {}),
             statistics=statistics,
             planned_on=planned_on,
         )
-        if schema is not None:
-            commit = self._with_schema(commit, schema)
         return self.table.commit(commit)
 
     def read(self, snapshot_id: int | None = None) -> DataFrame:
         """All rows, as of a snapshot if one is named."""
         return self.table.read(snapshot_id)
-
-    def _with_schema(self, commit: StrictCommit, wanted: Schema) -> StrictCommit:
-        current = self.table.load_schema()
-        state = self.table.load_state()
-        change = plan_evolution(
-            current,
-            wanted,
-            last_column_id=state.last_column_id,
-            format_version=state.format_version,
-        )
-        return replace(commit, schema=wanted if change else None, schema_before=current.schema_id)
 
 
 def nearest_marker(ancestry: Sequence[SnapshotFacts], role: Role) -> Marker | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.arrow_schema import arrow_type
+from frazil.clients.iceberg.arrow_schema import arrow_schema
 from frazil.model.schema import (
     Decimal,
     Field,
@@ -182,7 +182,7 @@ def foreign_type(type_: Type) -> pa.DataType:
         case Fixed():
             return pa.binary()
         case _:
-            return arrow_type(type_)
+            return arrow_schema(Schema(0, (Field(1, "c", type_),))).field(0).type
 
 
 def uuid_of(number: int) -> str:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from frazil.clients.iceberg.murmur3 import hash_bytes, hash_longs, hash_text
 from frazil.clients.iceberg.partition_text import human_text, json_form, path_part
 from frazil.clients.iceberg.partition_values import transform_values
+from frazil.errors import UnrepresentableValueError
 from frazil.model.partitioning import TransformKind, parse_transform
 from frazil.model.schema import Decimal, Fixed, Primitive, Scalar
 from tests.unit.iceberg_writer.schemas import decimals
@@ -149,6 +150,13 @@ def test_truncation_of_decimals_is_that_of_their_unscaled_integers(
         unscaled = [int(each.scaleb(3)) for each in values]
         expected = [D(each - each % width).scaleb(-3) for each in unscaled]
     assert found == [*expected, None]
+
+
+def test_a_decimal_without_room_below_is_refused_without_its_value() -> None:
+    with pytest.raises(UnrepresentableValueError) as refusal:
+        transformed([D("-0.98"), None], pa.decimal128(2, 2), Decimal(2, 2), "truncate[50]")
+    assert "not all of them fit decimal128(2, 2)" in str(refusal.value)
+    assert "98" not in str(refusal.value)
 
 
 def test_truncation_of_text_counts_characters_and_of_bytes_counts_bytes() -> None:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 FIELD_ID = b"PARQUET:field_id"
 
-_PRIMITIVES: dict[Primitive, pa.DataType] = {
+_Types = dict[Primitive, pa.DataType]
+
+_PRIMITIVES: _Types = {
     Primitive.BOOLEAN: pa.bool_(),
     Primitive.INT: pa.int32(),
     Primitive.LONG: pa.int64(),
@@ -28,32 +30,38 @@ _PRIMITIVES: dict[Primitive, pa.DataType] = {
     Primitive.TIMESTAMP_NS: pa.timestamp("ns"),
     Primitive.TIMESTAMPTZ_NS: pa.timestamp("ns", tz="UTC"),
     Primitive.STRING: pa.string(),
-    # The extension type is what gives the column Parquet's UUID annotation.
-    Primitive.UUID: pa.uuid(),
+    Primitive.UUID: pa.binary(16),
     Primitive.BINARY: pa.binary(),
 }
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The columns of a data file; their names are the ones Iceberg gives them in Parquet."""
-    return pa.schema(_fields(schema.fields))
+    """The columns of a data file; their names are the ones Iceberg gives them in Parquet.
+
+    Uuids are plain bytes here: much of Arrow's arithmetic stops at its extension type.
+    """
+    return pa.schema(_fields(schema.fields, _PRIMITIVES))
 
 
-def arrow_type(type_: Type) -> pa.DataType:
-    """How values of this type lie in memory, and hence in the file."""
+def parquet_schema(schema: Schema) -> pa.Schema:
+    """The same with the extension type for uuids, which gives them Parquet's annotation."""
+    return pa.schema(_fields(schema.fields, _PRIMITIVES | {Primitive.UUID: pa.uuid()}))
+
+
+def _type(type_: Type, primitives: _Types) -> pa.DataType:
     match type_:
         case Primitive():
-            return _PRIMITIVES[type_]
+            return primitives[type_]
         case Fixed(length):
             return pa.binary(length)
         case Decimal(precision, scale):
             return pa.decimal128(precision, scale)
         case Struct(fields):
-            return pa.struct(_fields(fields))
+            return pa.struct(_fields(fields, primitives))
         case List(element):
-            return pa.list_(_field(element))
+            return pa.list_(_field(element, primitives))
         case Map(key, value):
-            return pa.map_(_field(key), _field(value))
+            return pa.map_(_field(key, primitives), _field(value, primitives))
         case _:
             assert_never(type_)
 
@@ -79,8 +87,8 @@ def _escaped(character: str) -> str:
     return f"_x{ord(character):X}"
 
 
-def _fields(fields: tuple[Field, ...]) -> list[pa.Field]:
-    made = [_field(each) for each in fields]
+def _fields(fields: tuple[Field, ...], primitives: _Types) -> list[pa.Field]:
+    made = [_field(each, primitives) for each in fields]
     names = [each.name for each in made]
     twice = sorted({each.name for each in fields if names.count(parquet_name(each.name)) > 1})
     if twice:
@@ -89,10 +97,10 @@ def _fields(fields: tuple[Field, ...]) -> list[pa.Field]:
     return made
 
 
-def _field(field: Field) -> pa.Field:
+def _field(field: Field, primitives: _Types) -> pa.Field:
     return pa.field(
         parquet_name(field.name),
-        arrow_type(field.type),
+        _type(field.type, primitives),
         nullable=not field.required,
         metadata={FIELD_ID: str(field.id).encode()},
     )

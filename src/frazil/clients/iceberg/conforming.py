@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from frazil.errors import UnrepresentableValueError
-from frazil.model.schema import List, Map, Struct, children
+from frazil.model.schema import List, Map, Primitive, Struct, children
 
 if TYPE_CHECKING:
     from frazil.model.schema import Field, Schema
@@ -55,6 +55,19 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
         for index, field in enumerate(schema.fields)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def finished(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
+    """Conformed rows with the types that only a Parquet file wants."""
+    columns = [
+        column
+        if column.type == target.field(index).type
+        else pa.chunked_array(
+            [_fit(chunk, field, target.field(index).type, field.name) for chunk in column.chunks]
+        )
+        for index, (column, field) in enumerate(zip(rows.columns, schema.fields, strict=True))
+    ]
+    return pa.Table.from_arrays(columns, schema=target)
 
 
 def _column(array: pa.Array, field: Field, wanted: pa.DataType) -> pa.Array:
@@ -130,6 +143,8 @@ def _fit_scalar(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -
             return array.view(wanted)
         raise _misfit(array, field, name)
     if wanted == pa.uuid():
+        return pa.ExtensionArray.from_storage(wanted, array)
+    if field.type is Primitive.UUID:
         return _fit_uuid(array, field, name)
     if pt.is_fixed_size_binary(wanted) and pt.is_binary(array.type):
         return _fit_fixed(array, wanted, name)
@@ -143,15 +158,13 @@ def _widens_decimal(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _fit_uuid(array: pa.Array, field: Field, name: str) -> pa.Array:
-    if array.type == pa.binary(16):
-        storage = array
-    elif pt.is_string(array.type) or pt.is_large_string(array.type):
-        storage = _parse_uuids(array.cast(pa.string()), name)
-    elif pt.is_binary(array.type):
-        storage = _fit_fixed(array, pa.binary(16), name)
-    else:
-        raise _misfit(array, field, name)
-    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+    if array.type == pa.uuid():
+        return array.storage
+    if pt.is_string(array.type) or pt.is_large_string(array.type):
+        return _parse_uuids(array.cast(pa.string()), name)
+    if pt.is_binary(array.type):
+        return _fit_fixed(array, pa.binary(16), name)
+    raise _misfit(array, field, name)
 
 
 def _parse_uuids(array: pa.Array, name: str) -> pa.Array:
@@ -216,7 +229,9 @@ def _check_nulls(array: pa.Array, field: Field, name: str, *, masked: int) -> No
 
 
 def _may_break(field: Field) -> bool:
-    return field.required or any(_may_break(each) for each in children(field.type))
+    # Arrow has no maps with null keys.
+    inner = (field.type.value,) if isinstance(field.type, Map) else children(field.type)
+    return field.required or any(_may_break(each) for each in inner)
 
 
 def _misfit(array: pa.Array, field: Field, name: str) -> UnrepresentableValueError:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.clients.iceberg.arrow_schema import parquet_name
+from frazil.clients.iceberg.arrow_schema import parquet_name, parquet_schema
 from frazil.clients.iceberg.column_metrics import MetricsRecorder
+from frazil.clients.iceberg.conforming import finished
 from frazil.clients.iceberg.partition_text import json_form
 from frazil.errors import StorageError
 from frazil.seams import Failpoint, failpoint
@@ -58,6 +59,7 @@ class DataFile:
         self.buffered_bytes = 0
         self._target = target
         self._schema = schema
+        self._parquet_schema = parquet_schema(target.schema)
         self._files = files
         self._metrics = MetricsRecorder(target.schema, dict(target.bound_lengths))
         self._buffered: list[pa.RecordBatch] = []
@@ -108,7 +110,8 @@ class DataFile:
         rows = pa.Table.from_batches(self._buffered, self._schema)
         self._metrics.observe(rows)
         try:
-            self._opened().write_table(rows, row_group_size=rows.num_rows)
+            final = finished(rows, self._target.schema, self._parquet_schema)
+            self._opened().write_table(final, row_group_size=rows.num_rows)
         except OSError as error:
             raise self._failed() from error
         self._encoded_from += self.buffered_bytes
@@ -156,7 +159,8 @@ class DataFile:
         if self._writer is None:
             self._stream = self._files.create(self.location)
             failpoint(Failpoint.FILE_OPENED)
-            self._writer = pq.ParquetWriter(self._stream, self._schema, **_options(self._target))
+            options = _options(self._target)
+            self._writer = pq.ParquetWriter(self._stream, self._parquet_schema, **options)
         return self._writer
 
     def _release(self) -> None:

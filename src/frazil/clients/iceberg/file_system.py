@@ -37,6 +37,7 @@ _REFUSED_PREFIXES = (
     "s3.write.tags.",
     "s3.access-points.",
     "s3.write.storage-class",
+    "s3.acl",
     "s3.client-factory-impl",
     "client.factory",
     "client.credentials-provider",

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.clients.iceberg.murmur3 import hash_bytes, hash_longs
+from frazil.errors import UnrepresentableValueError
 from frazil.model.partitioning import TransformKind
 from frazil.model.schema import Decimal, Fixed, Primitive
 
@@ -177,6 +178,13 @@ def _truncated_decimals(values: pa.Array, width: int) -> pa.Array:
     result[:, 0] = low - remainder
     result[:, 1] = high - (low < remainder)
     validity = pc.is_valid(values).buffers()[1] if values.null_count else None
-    return pa.Array.from_buffers(
+    truncated = pa.Array.from_buffers(
         values.type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(result))]
     )
+    try:
+        truncated.validate(full=True)
+    except pa.ArrowInvalid:
+        # Iceberg cannot write such a value either; Arrow's message would show it.
+        message = f"{len(values)} values: truncated to {width}, not all of them fit {values.type}"
+        raise UnrepresentableValueError(message) from None
+    return truncated

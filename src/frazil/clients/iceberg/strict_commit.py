@@ -220,7 +220,7 @@ class Committer:
         writer, head = found.snapshot, state.head
         if writer is not None and head is not None and head.id == writer.id:
             return
-        if not is_valid(found, self._reader.ancestry(metadata)):
+        if not is_valid(found, self._reader.walk(metadata)):
             named = writer.id if writer is not None else "unknown"
             message = f"snapshot {named}, which wrote the marker, is not in the table's history."
             raise errors.RolledBackError(
@@ -245,7 +245,7 @@ class Committer:
             for key, value in summary.items():
                 update.set(key, value)
             update.commit()
-            staged = self._reader.state(staging.current()).head
+            staged = self._reader.head(staging.current())
         except Py4JError as error:
             raise self._not_staged(error) from error
         if staged is None:

@@ -13,7 +13,7 @@ from frazil.codec.marker_json import decode_marker
 from frazil.errors import MarkerLostError, TableNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.model.marker import Marker, Role
@@ -77,11 +77,16 @@ class TableReader:
         self._gateway = gateway
         self._table = table
         self._name = name
+        # A version of the metadata never changes, so its facts are asked for once.
+        self._last: tuple[JavaObject, TableState] | None = None
 
     def state(self, metadata: JavaObject) -> TableState:
         """The facts of this version."""
+        last = self._last
+        if last is not None and last[0] is metadata:
+            return last[1]
         with translated(self._name, "reading the table's metadata"):
-            return TableState(
+            state = TableState(
                 uuid=metadata.uuid(),
                 format_version=metadata.formatVersion(),
                 location=metadata.location(),
@@ -89,6 +94,13 @@ class TableReader:
                 properties=self._gateway.to_json(metadata.properties()),
                 head=self._facts(metadata.currentSnapshot()),
             )
+        self._last = (metadata, state)
+        return state
+
+    def head(self, metadata: JavaObject) -> SnapshotFacts | None:
+        """The current snapshot of this version."""
+        with translated(self._name, "reading the table's head"):
+            return self._facts(metadata.currentSnapshot())
 
     def snapshot(self, metadata: JavaObject, snapshot_id: int) -> SnapshotFacts | None:
         """One snapshot, or None when it was expired or never was."""
@@ -103,16 +115,17 @@ class TableReader:
             raise TableNotFoundError(message, table=self._name)
         return found
 
+    def walk(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+        """The head and what it grew from, newest first, asked for one by one."""
+        current = self.head(metadata)
+        while current is not None:
+            yield current
+            parent = current.parent
+            current = None if parent is None else self.snapshot(metadata, parent)
+
     def ancestry(self, metadata: JavaObject) -> tuple[SnapshotFacts, ...]:
         """The head and what it grew from, newest first, as far as snapshots are kept."""
-        line: list[SnapshotFacts] = []
-        with translated(self._name, "reading the table's history"):
-            current = self._facts(metadata.currentSnapshot())
-            while current is not None:
-                line.append(current)
-                parent = current.parent
-                current = None if parent is None else self._facts(metadata.snapshot(parent))
-        return tuple(line)
+        return tuple(self.walk(metadata))
 
     def schema(self, metadata: JavaObject) -> Schema:
         """The current schema."""

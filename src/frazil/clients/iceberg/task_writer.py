@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.seams import Clock, Randomness
 
+    _Key = tuple[PartitionValue, ...]
+
 # A stream to an object store holds up to ten megabytes of its current part.
 OPEN_FILES = 20
 _UUID_BYTES = 16
@@ -60,7 +62,7 @@ class TaskWriter:
         self._clock = clock
         self._randomness = randomness
         self._open_files = open_files
-        self._current: OrderedDict[tuple[PartitionValue, ...], tuple[int, DataFile]] = OrderedDict()
+        self._current: OrderedDict[_Key, tuple[int, DataFile]] = OrderedDict()
         self._locations: list[str] = []
         self._finished: dict[int, WrittenFile] = {}
 
@@ -120,26 +122,27 @@ class TaskWriter:
             positions[taken:until] = np.arange(first, first + piece.num_rows)
             taken = until
             if file.is_full:
-                self._finish(partition)
+                self._finish(_key(partition))
             self._stay_within_memory()
         placement.file[places] = files
         placement.position[places] = positions
 
     def _file_for(self, partition: tuple[PartitionValue, ...]) -> tuple[int, DataFile]:
-        if partition not in self._current:
+        key = _key(partition)
+        if key not in self._current:
             name = uuid.UUID(bytes=self._randomness.token(_UUID_BYTES), version=4)
             seconds = int(self._clock.now().timestamp())
             location = file_location(self._target, partition, f"{name}-{seconds}.parquet")
             file = DataFile(self._target, self._schema, location, partition, self._files)
-            self._current[partition] = (len(self._locations), file)
+            self._current[key] = (len(self._locations), file)
             self._locations.append(location)
-        self._current.move_to_end(partition)
-        return self._current[partition]
+        self._current.move_to_end(key)
+        return self._current[key]
 
-    def _finish(self, partition: tuple[PartitionValue, ...]) -> None:
-        ordinal, file = self._current[partition]
+    def _finish(self, key: _Key) -> None:
+        ordinal, file = self._current[key]
         self._finished[ordinal] = file.close()
-        del self._current[partition]
+        del self._current[key]
 
     def _stay_within_memory(self) -> None:
         """Encode the fullest buffers and close the files that were not used for longest."""
@@ -150,6 +153,11 @@ class TaskWriter:
         open_ = [key for key, (_, file) in self._current.items() if file.is_open]
         for key in open_[: -self._open_files]:
             self._finish(key)
+
+
+def _key(partition: tuple[PartitionValue, ...]) -> _Key:
+    # Python takes the two zeros for one key; the partitions are two.
+    return tuple(str(each) if isinstance(each, float) else each for each in partition)
 
 
 def _rows_of(batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:

@@ -1,0 +1,30 @@
+"""Asks an opened table whether it can follow a schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.model.schema_evolution import plan_evolution
+
+if TYPE_CHECKING:
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.model.schema import Schema
+
+
+def check_evolution(table: LakeTable, wanted: Schema) -> None:
+    """Refuse a schema the table cannot follow; UnsupportedSchemaChangeError has the differences.
+
+    ``wanted`` keeps the id of the schema it was made from. When the table has another one by now,
+    there is nothing to compare: the commit finds out whether that was us.
+    """
+    current = table.load_schema()
+    if current.schema_id != wanted.schema_id:
+        return
+    # Read second: a schema that changes between the two is found by the commit.
+    state = table.load_state()
+    plan_evolution(
+        current,
+        wanted,
+        last_column_id=state.last_column_id,
+        format_version=state.format_version,
+    )

@@ -1,0 +1,383 @@
+"""Changelogs, mirrors, the ledger and the dead letters over real catalogs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from frazil import errors
+from frazil.changelog.layout import changelog_schema
+from frazil.changelog.table import COLUMNS_PROPERTY, ChangelogTable
+from frazil.clients.iceberg.arrow_schema import arrow_schema
+from frazil.clients.iceberg.lake import TableDefinition
+from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.iceberg.task_writer import TaskWriter
+from frazil.ledger.dead_letters import DeadLetter, DeadLetterTable
+from frazil.ledger.rows import LedgerEntry
+from frazil.ledger.standing import Copying, Held, Left, Live, TableStanding
+from frazil.ledger.table import Ledger
+from frazil.mirror.table import MirrorTable
+from frazil.model.marker import Marker, Override, Role
+from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.table_name import TableName
+from frazil.seams import SystemClock, SystemRandomness
+from tests.support.lakes import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.table import LakeTable
+    from tests.support.lakes import LakeCase
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+USERS = (Field(1, "id", Primitive.LONG, required=True), Field(2, "name", Primitive.STRING))
+
+
+@dataclass(frozen=True)
+class House:
+    """A catalog with a namespace, and tables in it under names of their own."""
+
+    case: LakeCase
+    version: int
+    spark: SparkSession
+
+    def name(self) -> TableName:
+        return TableName(self.case.catalog, ("house",), f"t_{uuid4().hex[:12]}")
+
+    def changelog(self) -> ChangelogTable:
+        schema = changelog_schema(USERS, ["id"])
+        return ChangelogTable.ensure(
+            self.case.lake, self.name(), schema=schema, format_version=self.version
+        )
+
+    def mirror(self) -> MirrorTable:
+        definition = TableDefinition(
+            schema=Schema(0, USERS, frozenset({1})), format_version=self.version
+        )
+        return MirrorTable.ensure(self.case.lake, self.name(), definition)
+
+    def ledger(self) -> Ledger:
+        return Ledger.ensure(self.case.lake, self.name(), format_version=self.version)
+
+    def roll_back(self, table: LakeTable, receipt: Receipt) -> None:
+        snapshot = receipt.marker.snapshot
+        assert snapshot is not None
+        self.spark.sql(
+            f"call {table.name.catalog}.system.rollback_to_snapshot('{table.name}', {snapshot.id})"
+        )
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(Kind.SQLITE_FILE, 2), (Kind.REST_S3, 3)],
+    ids=lambda pair: f"{pair[0]} v{pair[1]}",
+)
+def house(
+    request: pytest.FixtureRequest, spark: SparkSession, lake_of: Callable[[Kind], LakeCase]
+) -> House:
+    kind, version = request.param
+    return House(lake_of(kind), version, spark)
+
+
+def at(position: int, batch: str | None = None) -> Marker:
+    return Marker(
+        pipeline="tests", source="numbers", position=str(position), batch=batch or f"b{position}"
+    )
+
+
+def write(table: LakeTable, *rows: dict[str, object]) -> tuple[WrittenFile, ...]:
+    target = table.load_write_target()
+    writer = TaskWriter(target, clock=SystemClock(), randomness=SystemRandomness())
+    writer.write(pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(target.schema)))
+    return writer.close()
+
+
+def change(number: int) -> dict[str, object]:
+    return {
+        "id": number,
+        "name": f"name {number}",
+        "cdc_operation": "INSERT",
+        "cdc_sequence_number": f"0000/{number:016x}/{0:016x}",
+        "cdc_unchanged": [2, 4],
+        "cdc_previous_key": {"id": number - 1},
+    }
+
+
+def append(changelog: ChangelogTable, start: int | None, goal: int) -> Receipt:
+    files = write(changelog.table, change(goal))
+    return changelog.append(
+        files, start=None if start is None else str(start), goal=at(goal), summary={"note": "x"}
+    )
+
+
+def snapshot_of(receipt: Receipt) -> int:
+    assert receipt.marker.snapshot is not None
+    return receipt.marker.snapshot.id
+
+
+def test_a_changelog_gets_the_ids_that_were_planned(house: House) -> None:
+    changelog = house.changelog()
+    assert changelog.table.load_schema().fields == changelog_schema(USERS, ["id"]).fields
+    assert changelog.position() is None
+
+
+def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(house: House) -> None:
+    changelog = house.changelog()
+    first, second, third = (
+        append(changelog, None, 1),
+        append(changelog, 1, 2),
+        append(changelog, 2, 3),
+    )
+    assert changelog.position() == third.marker
+    again = changelog.append([], start="2", goal=at(3))
+    assert again.outcome is Outcome.ALREADY_DONE
+    with pytest.raises(errors.FencedError):
+        append(changelog, 2, 4)
+    between = changelog.read_between(snapshot_of(first), snapshot_of(third))
+    rows = between.orderBy("id").collect()
+    assert [(row.id, row.cdc_unchanged, row.cdc_previous_key.id) for row in rows] == [
+        (2, [2, 4], 1),
+        (3, [2, 4], 2),
+    ]
+    everything = changelog.read_between(None, snapshot_of(second))
+    assert sorted(row.id for row in everything.select("id").collect()) == [1, 2]
+    head = changelog.table.load_state().head
+    assert head is not None
+    assert (head.summary["note"], head.summary["frazil.batch"]) == ("x", "b3")
+
+
+def test_a_changelog_that_was_set_back_stops(house: House) -> None:
+    changelog = house.changelog()
+    first = append(changelog, None, 1)
+    second = append(changelog, 1, 2)
+    house.roll_back(changelog.table, first)
+    with pytest.raises(errors.RolledBackError, match=str(snapshot_of(second))):
+        changelog.position()
+    with pytest.raises(errors.RolledBackError):
+        append(changelog, 2, 3)
+    with pytest.raises(errors.RolledBackError):
+        changelog.read_between(snapshot_of(first), snapshot_of(second))
+
+
+def test_a_changelog_that_was_replaced_or_lost_its_marker_stops(house: House) -> None:
+    changelog = house.changelog()
+    append(changelog, None, 1)
+    name = changelog.table.name.quoted
+    house.spark.sql(f"alter table {name} unset tblproperties ('frazil.ingest')")
+    with pytest.raises(errors.MarkerLostError, match="1 rows and no marker"):
+        changelog.position()
+    with pytest.raises(errors.MarkerLostError):
+        append(changelog, 1, 2)
+    other = house.changelog()
+    append(other, None, 1)
+    quoted = other.table.name.quoted
+    house.spark.sql(f"create or replace table {quoted} using iceberg as select 7 as id")
+    assert Role.INGEST.property_name in other.table.load_state().properties
+    with pytest.raises(errors.RolledBackError):
+        other.position()
+    with pytest.raises(errors.RolledBackError):
+        other.append([], start="1", goal=at(2))
+
+
+def evolved(schema: Schema, name: str) -> Schema:
+    new = Field(max(column.field.id for column in schema.columns()) + 1, name, Primitive.INT)
+    return replace(schema, fields=(new, *schema.fields))
+
+
+def test_of_two_that_evolve_a_changelog_at_once_one_looks_again(house: House) -> None:
+    changelog = house.changelog()
+    append(changelog, None, 1)
+    rival = ChangelogTable.open(house.case.lake, changelog.table.name)
+    ours = evolved(changelog.table.load_schema(), "ours")
+    theirs = evolved(rival.table.load_schema(), "theirs")
+    changelog.evolve(ours, start="1", goal=at(1, "evolve"), columns='{"1":1}')
+    with pytest.raises(errors.CommitConflictError, match="newer schema"):
+        rival.evolve(theirs, start="1", goal=at(1, "rival"))
+    seen = evolved(rival.table.load_schema(), "theirs")
+    row = {**change(2), "ours": 5, "theirs": 6}
+    rival.evolve(seen, start="1", goal=at(2))
+    rival.append(write(rival.table, row), start="2", goal=at(3))
+    rows = changelog.table.read().orderBy("id").collect()
+    assert [(row.id, row.ours, row.theirs) for row in rows] == [(1, None, None), (2, 5, 6)]
+    assert changelog.table.load_state().properties[COLUMNS_PROPERTY] == '{"1":1}'
+    # Repeating what was done says so, also after the schema moved on.
+    again = rival.evolve(seen, start="2", goal=at(3))
+    assert again.outcome is Outcome.ALREADY_DONE
+
+
+def test_a_foreign_schema_change_is_not_overwritten(house: House) -> None:
+    changelog = house.changelog()
+    append(changelog, None, 1)
+    wanted = evolved(changelog.table.load_schema(), "ours")
+    house.spark.sql(f"alter table {changelog.table.name.quoted} add column foreign_one int")
+    with pytest.raises(errors.CommitConflictError, match="newer schema"):
+        changelog.evolve(wanted, start="1", goal=at(2))
+    current = changelog.table.load_schema()
+    narrow = replace(
+        current, fields=(replace(current.fields[0], type=Primitive.INT), *current.fields[1:])
+    )
+    with pytest.raises(errors.UnsupportedSchemaChangeError, match="id changes from long to int"):
+        changelog.evolve(narrow, start="1", goal=at(2))
+
+
+def merge(mirror: MirrorTable, start: int | None, goal: int) -> Receipt:
+    head = mirror.table.load_state().head
+    files = write(mirror.table, {"id": goal, "name": "n"})
+    return mirror.apply(
+        FileChanges(added=tuple(file.descriptor for file in files)),
+        start=None if start is None else str(start),
+        goal=replace(at(goal), sequence=f"s{goal}"),
+        planned_on=None if head is None else head.id,
+        summary={"frazil.index": "none"},
+    )
+
+
+def test_a_mirror_that_was_set_back_offers_where_to_go_on(house: House) -> None:
+    mirror = house.mirror()
+    first = merge(mirror, None, 1)
+    second = merge(mirror, 1, 2)
+    assert mirror.position() == second.marker == mirror.recoverable_marker()
+    house.roll_back(mirror.table, first)
+    with pytest.raises(errors.RolledBackError):
+        mirror.position()
+    nearest = mirror.recoverable_marker()
+    assert nearest == first.marker
+    assert nearest is not None
+    seen = mirror.table.load_state().properties[Role.MERGE.property_name]
+    stale = Override(Role.MERGE, "something else", nearest)
+    with pytest.raises(errors.CommitConflictError, match="moved meanwhile"):
+        mirror.table.commit(StrictCommit(move=stale))
+    mirror.table.commit(StrictCommit(move=Override(Role.MERGE, seen, nearest)))
+    third = merge(mirror, 1, 3)
+    assert mirror.position() == third.marker
+    assert sorted(row.id for row in mirror.read().collect()) == [1, 3]
+
+
+def test_a_merge_planned_on_another_head_is_planned_again(house: House) -> None:
+    mirror = house.mirror()
+    first = merge(mirror, None, 1)
+    merge(mirror, 1, 2)
+    with pytest.raises(errors.CommitConflictError, match="newer head"):
+        mirror.apply(FileChanges(), start="2", goal=at(3), planned_on=snapshot_of(first))
+
+
+def entry(batch: str, table: str = "public.users_changelog") -> LedgerEntry:
+    return LedgerEntry(
+        batch=batch,
+        role=Role.INGEST,
+        table=table,
+        start="1",
+        goal="2",
+        rows=10,
+        files=1,
+        seconds=0.25,
+        committed_at=NOW,
+    )
+
+
+def standing(table: str, state: Copying | Live | Held | Left) -> TableStanding:
+    return TableStanding(table=table, identity=f"oid of {table}", state=state)
+
+
+def test_the_ledger_keeps_the_position_and_the_newest_word_on_each_table(house: House) -> None:
+    ledger = house.ledger()
+    assert (ledger.acknowledged(), ledger.standings()) == (None, ())
+    copying = [standing(name, Copying()) for name in ("a.x", "a.y", "a.z")]
+    ledger.record([], start=None, goal=at(1), standings=copying)
+    held = standing("a.y", Held("1", "type changed"))
+    receipt = ledger.record(
+        [entry("b2", "a.x"), entry("b2", "a.z")],
+        start="1",
+        goal=at(2),
+        standings=[standing("a.x", Live()), held, standing("a.z", Left("2"))],
+    )
+    assert ledger.acknowledged() == receipt.marker
+    assert ledger.standings() == (standing("a.x", Live()), held)
+    before = ledger.table.load_state()
+    again = ledger.record([entry("b2", "a.x")], start="1", goal=at(2))
+    assert again.outcome is Outcome.ALREADY_DONE
+    assert ledger.table.load_state() == before
+    with pytest.raises(errors.FencedError):
+        ledger.record([entry("other")], start="1", goal=at(2, "other"))
+    rows = house.spark.sql(
+        f"select batch, role, from_position, to_position, row_count, committed_at "
+        f"from {ledger.table.name.quoted} where kind = 'batch' and table_name = 'a.x'"
+    ).collect()
+    assert [tuple(row)[:5] for row in rows] == [("b2", "ingest", "1", "2", 10)]
+    assert rows[0].committed_at.astimezone(UTC) == NOW
+
+
+def test_notes_leave_the_position_alone_whoever_writes_beside_them(house: House) -> None:
+    ledger = house.ledger()
+    ledger.note([entry("merge 0")], pipeline="tests", batch="merge 0")
+    assert ledger.acknowledged() is None
+    ledger.record([entry("b0")], start=None, goal=at(0))
+    beside = Ledger.open(house.case.lake, ledger.table.name)
+
+    def note() -> None:
+        for number in (1, 2, 3):
+            name = f"merge {number}"
+            beside.note([entry(name)], pipeline="tests", batch=name)
+
+    with ThreadPoolExecutor(1) as pool:
+        noted = pool.submit(note)
+        for number in (1, 2, 3):
+            ledger.record([entry(f"b{number}")], start=str(number - 1), goal=at(number))
+        noted.result()
+    found = ledger.acknowledged()
+    assert found is not None
+    assert (found.position, found.batch) == ("3", "b3")
+    rows = ledger.table.read().orderBy("commit_number").collect()
+    assert len({row.commit_number for row in rows}) == len(rows) == 8
+    assert [row.batch for row in rows if row.batch.startswith("b")] == ["b0", "b1", "b2", "b3"]
+    # A batch repeated after somebody else's note is still recognised.
+    ledger.note([entry("merge 4")], pipeline="tests", batch="merge 4")
+    again = ledger.record([entry("b3")], start="2", goal=at(3))
+    assert again.outcome is Outcome.ALREADY_DONE
+
+
+def letter(number: int) -> DeadLetter:
+    return DeadLetter(
+        source="numbers",
+        position=str(number),
+        table="a.x",
+        reason_code="FRZ-SRC-07",
+        message="does not decode",
+        payload=bytes(range(number)),
+        first_seen=NOW,
+        last_seen=NOW,
+    )
+
+
+def test_dead_letters_are_not_doubled_by_a_repeat(house: House) -> None:
+    letters = DeadLetterTable.ensure(house.case.lake, house.name(), format_version=house.version)
+    assert (letters.position(), letters.count()) == (None, 0)
+    letters.append([letter(3), letter(4)], start=None, goal=at(5))
+    again = letters.append([letter(3), letter(4)], start=None, goal=at(5))
+    assert again.outcome is Outcome.ALREADY_DONE
+    with pytest.raises(errors.FencedError):
+        letters.append([letter(3)], start=None, goal=at(6))
+    assert letters.count() == 2
+    position = letters.position()
+    assert position is not None
+    assert position.position == "5"
+    rows = letters.table.read().orderBy("position").collect()
+    assert [(row.position, bytes(row.payload), row.batch) for row in rows] == [
+        ("3", b"\x00\x01\x02", "b5"),
+        ("4", b"\x00\x01\x02\x03", "b5"),
+    ]
+    house.spark.sql(f"drop table {letters.table.name.quoted}")
+    with pytest.raises(errors.LakeError):
+        letters.append([letter(7)], start="5", goal=at(7))

@@ -1,0 +1,87 @@
+"""Java's exceptions told apart by class, with stand-ins for what the gateway hands out."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from frazil import errors
+from frazil.clients.iceberg.translation import java_classes, translate, translated
+
+
+class FakeClass:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def getName(self) -> str:  # noqa: N802 - Java's name
+        return self._name
+
+
+class FakeException:
+    """As much of a Java exception as is asked for."""
+
+    _target_id = "o1"
+    _gateway_client = None
+
+    def __init__(self, name: str, cause: FakeException | None = None) -> None:
+        self._class, self._cause = FakeClass(name), cause
+
+    def getClass(self) -> FakeClass:  # noqa: N802 - Java's name
+        return self._class
+
+    def getCause(self) -> FakeException | None:  # noqa: N802 - Java's name
+        return self._cause
+
+
+def thrown(*names: str) -> Py4JJavaError:
+    """An error whose causes are of these classes, outermost first."""
+    cause: FakeException | None = None
+    for name in reversed(names):
+        cause = FakeException(name, cause)
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = cause
+    error.args = ("secret text of the exception",)
+    return error
+
+
+ICEBERG = "org.apache.iceberg.exceptions."
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((f"{ICEBERG}NoSuchTableException",), errors.TableNotFoundError),
+        (("java.lang.RuntimeException", f"{ICEBERG}NoSuchNamespaceException"),
+         errors.TableNotFoundError),
+        ((f"{ICEBERG}NotAuthorizedException",), errors.PermissionError),
+        ((f"{ICEBERG}ForbiddenException",), errors.PermissionError),
+        (("java.io.UncheckedIOException",), errors.StorageError),
+        (("java.lang.RuntimeException", "software.amazon.awssdk.services.s3.model.S3Exception"),
+         errors.StorageError),
+        ((f"{ICEBERG}ServiceFailureException",), errors.CatalogError),
+        (("org.apache.iceberg.jdbc.UncheckedSQLException",), errors.CatalogError),
+    ],
+)  # fmt: skip
+def test_the_class_decides(names: tuple[str, ...], expected: type[errors.FrazilError]) -> None:
+    error = translate(thrown(*names), table="a.t", doing="opening the table")
+    assert type(error) is expected
+    assert error.table == "a.t"
+    assert str(error).startswith("a.t: opening the table failed")
+    assert "secret text" not in str(error)
+
+
+def test_a_circle_of_causes_ends() -> None:
+    first = FakeException("a.B")
+    first._cause = first
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = first
+    assert set(java_classes(error)) == {"a.B"}
+
+
+def test_an_error_of_the_gateway_itself_is_the_catalogs() -> None:
+    with (
+        pytest.raises(errors.CatalogError, match=r"refreshing failed: Py4JError\.") as caught,
+        translated("a.t", "refreshing"),
+    ):
+        raise Py4JError("gone")
+    assert isinstance(caught.value.__cause__, Py4JError)

@@ -1,0 +1,116 @@
+"""What the ledger writes down, and reads back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from frazil.errors import ForeignChangeError
+from frazil.ledger.dead_letters import DeadLetter
+from frazil.ledger.rows import (
+    SCHEMA,
+    STANDING_COLUMNS,
+    LedgerEntry,
+    plan_rows,
+    position_text,
+    standing_from,
+)
+from frazil.ledger.standing import (
+    Copying,
+    Held,
+    Left,
+    Live,
+    ResyncNeeded,
+    State,
+    TableStanding,
+    parse_state,
+)
+from frazil.model.marker import Role
+
+if TYPE_CHECKING:
+    from frazil.ledger.rows import Row
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STATES = [Copying(), Live(), Held("0/A", "type changed"), ResyncNeeded("0/B"), Left("0/C")]
+
+
+def rows_of(*standings: TableStanding, entries: tuple[LedgerEntry, ...] = ()) -> list[Row]:
+    return plan_rows(entries, standings, commit_number=7, batch="b9", now=NOW)
+
+
+def test_every_state_is_tried_here() -> None:
+    assert {type(state) for state in STATES} == set(get_args(State))
+
+
+@pytest.mark.parametrize("state", STATES, ids=str)
+def test_a_standing_survives_its_row(state: State) -> None:
+    standing = TableStanding(table="public.users_changelog", identity="16384", state=state)
+    (row,) = rows_of(standing)
+    assert (row["kind"], row["commit_number"], row["batch"]) == ("standing", 7, "b9")
+    assert standing_from(*(row[name] for name in STANDING_COLUMNS)) == standing  # type: ignore[arg-type]
+
+
+def test_states_read_as_people_say_them() -> None:
+    assert [str(state) for state in STATES] == [
+        "copying",
+        "live",
+        "held at 0/A: type changed",
+        "resync needed since 0/B",
+        "left at 0/C",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "position", "reason"),
+    [("paused", None, None), ("held", None, None), ("live", "0/A", None), ("left", "0/A", "why")],
+)
+def test_a_state_that_is_not_ours_is_not_guessed(
+    word: str, position: str | None, reason: str | None
+) -> None:
+    with pytest.raises(ForeignChangeError, match="not one of ours"):
+        parse_state(word, position, reason)
+
+
+def test_an_entry_says_what_a_batch_did() -> None:
+    entry = LedgerEntry(
+        batch="b9",
+        role=Role.INGEST,
+        table="public.users_changelog",
+        start=None,
+        goal={"default/orders/x/1": 9, "default/orders/x/0": 4},
+        rows=5,
+        files=1,
+        seconds=0.5,
+        committed_at=NOW,
+    )
+    (row,) = rows_of(entries=(entry,))
+    assert row["kind"] == "batch"
+    assert row["from_position"] is None
+    assert row["to_position"] == '{"default/orders/x/1":9,"default/orders/x/0":4}'
+    assert set(row) <= {field.name for field in SCHEMA.fields}
+
+
+def test_one_commit_says_one_thing_about_a_table() -> None:
+    standing = TableStanding(table="a.b", identity="1", state=Live())
+    with pytest.raises(ValueError, match="two standings"):
+        rows_of(standing, standing)
+
+
+def test_a_position_is_shown_as_it_is() -> None:
+    assert position_text("0/1A2B") == "0/1A2B"
+
+
+def test_a_dead_letter_does_not_show_its_payload() -> None:
+    letter = DeadLetter(
+        source="s",
+        position="0/A",
+        table=None,
+        reason_code="FRZ-SRC-07",
+        message="does not decode",
+        payload=b"canary-of-a-row",
+        first_seen=NOW,
+        last_seen=NOW,
+    )
+    assert "canary" not in repr(letter)
