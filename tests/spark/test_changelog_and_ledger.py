@@ -17,6 +17,7 @@ from frazil.changelog.table import COLUMNS_PROPERTY, ChangelogTable
 from frazil.clients.iceberg.arrow_schema import arrow_schema
 from frazil.clients.iceberg.lake import TableDefinition
 from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.iceberg.table import RetryPolicy
 from frazil.clients.iceberg.task_writer import TaskWriter
 from frazil.ledger.dead_letters import DeadLetter, DeadLetterTable
 from frazil.ledger.rows import LedgerEntry
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+# The rival is a thread of the same process: there is no need to wait long for it.
+IMPATIENT = RetryPolicy(attempts=20, base_seconds=0.02, longest_seconds=0.2)
 USERS = (Field(1, "id", Primitive.LONG, required=True), Field(2, "name", Primitive.STRING))
 
 
@@ -69,7 +72,8 @@ class House:
         return MirrorTable.ensure(self.case.lake, self.name(), definition)
 
     def ledger(self) -> Ledger:
-        return Ledger.ensure(self.case.lake, self.name(), format_version=self.version)
+        ledger = Ledger.ensure(self.case.lake, self.name(), format_version=self.version)
+        return Ledger(ledger.table, retry=IMPATIENT)
 
     def roll_back(self, table: LakeTable, receipt: Receipt) -> None:
         snapshot = receipt.marker.snapshot
@@ -324,7 +328,7 @@ def test_notes_leave_the_position_alone_whoever_writes_beside_them(house: House)
     ledger.note([entry("merge 0")], pipeline="tests", batch="merge 0")
     assert ledger.acknowledged() is None
     ledger.record([entry("b0")], start=None, goal=at(0))
-    beside = Ledger.open(house.case.lake, ledger.table.name)
+    beside = Ledger(house.case.lake.open(ledger.table.name), retry=IMPATIENT)
 
     def note() -> None:
         for number in (1, 2, 3):

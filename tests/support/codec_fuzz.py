@@ -142,6 +142,9 @@ KINDS: tuple[Callable[[random.Random], None], ...] = (
 )
 
 
+FEWEST_FILES = 400
+
+
 def main(seconds: float, seed: int) -> None:
     # Other systems take no such limit, and are not where frazil runs at length.
     if sys.platform == "linux":
@@ -149,7 +152,8 @@ def main(seconds: float, seed: int) -> None:
     counts: Counter[str] = Counter()
     ends = time.monotonic() + seconds
     number = 0
-    while time.monotonic() < ends:
+    # However busy the machine, enough files that every kind is met both ways.
+    while number < FEWEST_FILES or time.monotonic() < ends:
         number += 1
         # Each file has a seed of its own: a failure is repeated without those before it.
         chance = random.Random(f"{seed}/{number}")  # noqa: S311 - repeatable on purpose

@@ -44,7 +44,8 @@ class MarkerReport:
     @property
     def position(self) -> str:
         """As text; a dash for none."""
-        return "-" if self.marker is None else position_text(self.marker.position)
+        # A ledger that only holds notes has an empty one.
+        return "-" if self.marker is None else position_text(self.marker.position) or "-"
 
 
 def load_reports(lake: Lake, config: Config, table: str | None) -> list[MarkerReport]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.clients.jars import ICEBERG_VERSION
+from frazil.clients.java import find_java
 from frazil.clients.spark import open_session
 from frazil.config import load_config
 from frazil.demo.services import embedded_postgres, etcd, rest_catalog, seaweedfs
@@ -85,6 +86,8 @@ def touring(
     Secrets made up for the services are told to ``learn_secrets`` before anything uses them.
     Raises ServiceError when the table does not hold what was written.
     """
+    # What the machine lacks is said before anything is started.
+    find_java()
     watch = _Watch(report, clock or SystemClock())
     with ExitStack() as services:
         postgres = services.enter_context(embedded_postgres())

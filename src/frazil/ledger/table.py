@@ -86,7 +86,7 @@ class Ledger:
         """
 
         def move(state: TableState, found: Marker | None) -> Move | Override:
-            if start is None and found is not None and found.source == _NO_SOURCE:
+            if not start and found is not None and found.source == _NO_SOURCE:
                 # Nothing was read yet: what is there only keeps the place of a marker.
                 return Override(Role.INGEST, _seen(state), goal)
             return Move(Role.INGEST, start, goal)

@@ -19,7 +19,6 @@ from frazil.model.schema import (
     Primitive,
     Schema,
     Struct,
-    children,
     list_of,
     map_of,
 )
@@ -187,16 +186,3 @@ def foreign_type(type_: Type) -> pa.DataType:
 
 def uuid_of(number: int) -> str:
     return str(uuid.UUID(int=number))
-
-
-def optional_struct_leaves(schema: Schema) -> set[int]:
-    """The stored fields that are null because a struct around them is."""
-    return {
-        each.field.id
-        for each in schema.leaves()
-        if any(isinstance(p.type, Struct) and not p.required for p in each.parents)
-    }
-
-
-def depth(type_: Type) -> int:
-    return 1 + max((depth(each.type) for each in children(type_)), default=0)

@@ -25,8 +25,9 @@ from frazil.model.partitioning import (
     PartitionSpec,
     parse_transform,
 )
-from frazil.model.schema import Field, Primitive, Schema, Struct
+from frazil.model.schema import Field, Primitive, Schema, Struct, list_of, map_of
 from frazil.seams import ManualClock, SeededRandomness
+from tests.unit.iceberg_writer.schemas import batch_of, uuid_of
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.data_file import WrittenFile
@@ -285,6 +286,34 @@ def test_bloom_filters_are_written_where_the_table_asks(tmp_path: Path) -> None:
     assert [each.bloom_filter_offset is not None for each in columns] == [True, False, True]
 
 
+def test_strange_names_and_required_members_of_null_structs_are_written(tmp_path: Path) -> None:
+    inner = Struct(
+        (
+            Field(3, "a b", P.UUID, required=True),
+            Field(4, "l", list_of(5, P.UUID, required=True), required=True),
+            Field(6, "n", Struct((Field(7, "x", P.STRING, required=True),)), required=True),
+            Field(8, "m", map_of(9, P.STRING, 10, P.UUID), required=True),
+        )
+    )
+    schema = Schema(0, (Field(1, "id", P.LONG), Field(2, "s", inner)))
+    to = plan_write_target(
+        table="t", location=str(tmp_path), schema=schema, properties={}, io_properties={}
+    )
+    one = uuid_of(1)
+    present = {"a b": one, "l": [one], "n": {"x": "y"}, "m": [("k", one)]}
+    rows = batch_of(schema, [[1, 2, 3], [None, present, None]])
+    writer = writer_to(to)
+    writer.write(rows)
+    (file,) = writer.close()
+    found = read(file).column("s").to_pylist()
+    assert found[0] is None
+    assert found[2] is None
+    assert str(found[1]["a_x20b"]) == one
+    assert found[1]["n"] == {"x": "y"}
+    nulls = json.loads(file.descriptor)["null-value-counts"]
+    assert dict(zip(nulls["keys"], nulls["values"], strict=True)) == {1: 0, 3: 2, 7: 2}
+
+
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "lz4", "none"])
 def test_the_codec_is_the_tables(tmp_path: Path, codec: str) -> None:
     writer = writer_to(target(tmp_path, compression=codec))
@@ -296,7 +325,8 @@ def test_the_codec_is_the_tables(tmp_path: Path, codec: str) -> None:
 
 # Incompressible, so that files reach their size: 300 MB through files of 128 MB.
 HEAVY = """
-import resource, sys
+import re, sys
+from pathlib import Path
 import numpy as np, pyarrow as pa
 from frazil.clients.iceberg.task_writer import TaskWriter
 from frazil.clients.iceberg.write_target import plan_write_target
@@ -318,7 +348,9 @@ for start in range(0, 300_000, 10_000):
     ids = pa.array(np.arange(start, start + 10_000))
     writer.write(pa.RecordBatch.from_arrays([ids, data], names=["id", "data"]))
 files = writer.close()
-print(len(files), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# Not getrusage: its peak is inherited from whoever started us, here a test run of any size.
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+print(len(files), int(peak[1]) * 1024)
 """
 
 

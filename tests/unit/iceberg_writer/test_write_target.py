@@ -91,6 +91,16 @@ def test_bloom_filters_are_taken_from_the_table() -> None:
     assert target.bloom_filters == (BloomFilter("id", 0.05, 1000),)
 
 
+@pytest.mark.parametrize("text", ["0", "1", "often", "nan"])
+def test_a_chance_that_is_none_is_refused_by_name(text: str) -> None:
+    name = "write.parquet.bloom-filter-fpp.column.id"
+    properties = {"write.parquet.bloom-filter-enabled.column.id": "true", name: text}
+    with pytest.raises(ConfigError, match=name):
+        plan_write_target(
+            table="t", location="x", schema=SCHEMA, properties=properties, io_properties={}
+        )
+
+
 def test_a_spec_of_another_schema_is_refused() -> None:
     spec = PartitionSpec(0, (PartitionField(9, 1000, "gone", parse_transform("identity")),))
     with pytest.raises(UnsupportedSchemaChangeError, match="'gone'"):

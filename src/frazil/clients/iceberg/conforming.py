@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from frazil.clients.iceberg.arrow_schema import parquet_name
 from frazil.errors import UnrepresentableValueError
 from frazil.model.schema import List, Map, Primitive, Struct, children
 
@@ -51,7 +52,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
         message = f"the batch lacks columns {missing} and has {surplus} that the table has not"
         raise UnrepresentableValueError(message)
     columns = [
-        _column(batch.column(names.index(field.name)), field, target.field(index).type)
+        _fit(batch.column(names.index(field.name)), field, target.field(index).type, field.name)
         for index, field in enumerate(schema.fields)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
@@ -70,16 +71,22 @@ def finished(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=target)
 
 
-def _column(array: pa.Array, field: Field, wanted: pa.DataType) -> pa.Array:
-    fitted = _fit(array, field, wanted, field.name)
-    _check_nulls(fitted, field, field.name, masked=0)
-    return fitted
+def _fit(
+    array: pa.Array, field: Field, wanted: pa.DataType, name: str, *, masked: int = 0
+) -> pa.Array:
+    """The values in the wanted type; ``masked`` of the nulls come from a null around them."""
+    nulls = array.null_count - masked
+    if field.required and nulls:
+        raise _malformed(name, nulls, "are null, which the table does not allow")
+    fitted = _retyped(array, field, wanted, name)
+    # A field that is never null must not look so where the struct around it is null.
+    return _without_nulls(fitted) if field.required and fitted.null_count else fitted
 
 
-def _fit(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
+def _retyped(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if array.type == wanted:
+    if array.type == wanted and not any(_may_break(each) for each in children(field.type)):
         return array
     match field.type:
         case _ if pt.is_null(array.type):
@@ -99,19 +106,47 @@ def _fit(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Ar
             return _fit_scalar(array, field, wanted, name)
 
 
+def _may_break(field: Field) -> bool:
+    return field.required or any(_may_break(each) for each in children(field.type))
+
+
 def _fit_struct(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
     members = children(field.type)
     found = [array.type.field(index).name for index in range(array.type.num_fields)]
+    if found == [parquet_name(each.name) for each in members]:
+        found = [each.name for each in members]
     if sorted(found) != sorted(each.name for each in members):
         raise _misfit(array, field, name)
     # Flattened, a member is null where the struct is: what lies hidden there is no value.
     visible = array.flatten()
     inner = [
-        _fit(visible[found.index(each.name)], each, wanted.field(at).type, f"{name}.{each.name}")
+        _fit(
+            visible[found.index(each.name)],
+            each,
+            wanted.field(at).type,
+            f"{name}.{each.name}",
+            masked=array.null_count,
+        )
         for at, each in enumerate(members)
     ]
     fields = [wanted.field(index) for index in range(wanted.num_fields)]
     return pa.StructArray.from_arrays(inner, fields=fields, mask=_mask(array))
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """The same values, with whatever lies under the nulls shown."""
+    if isinstance(array, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(array.type, _without_nulls(array.storage))
+    if pt.is_struct(array.type):
+        fields = [array.type.field(index) for index in range(array.type.num_fields)]
+        inner = [array.field(index) for index in range(len(fields))]
+        return pa.StructArray.from_arrays(inner, fields=fields)
+    if pt.is_map(array.type):
+        return pa.MapArray.from_arrays(array.offsets, array.keys, array.items, array.type)
+    if pt.is_list(array.type):
+        return pa.ListArray.from_arrays(array.offsets, array.values, array.type)
+    buffers = [None, *array.buffers()[1:]]
+    return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset)
 
 
 def _offsets(array: pa.Array) -> pa.Array:
@@ -205,33 +240,6 @@ def _fixed_with_nulls(
     valid = np.asarray(array.is_valid())
     at = np.cumsum(valid) - 1
     return values.take(pa.array(at, mask=~valid))
-
-
-def _check_nulls(array: pa.Array, field: Field, name: str, *, masked: int) -> None:
-    """Refuse nulls in required fields; ``masked`` of them come from a null parent."""
-    if not _may_break(field):
-        return
-    nulls = array.null_count - masked
-    if field.required and nulls:
-        raise _malformed(name, nulls, "are null, which the table does not allow")
-    match field.type:
-        case Struct(members):
-            # Flattened, a member is null where its parent is.
-            for member, inner in zip(members, array.flatten(), strict=True):
-                _check_nulls(inner, member, f"{name}.{member.name}", masked=array.null_count)
-        case List(element):
-            _check_nulls(array.flatten(), element, f"{name}.element", masked=0)
-        case Map(_, value):
-            values = _listed(array, array.items).flatten()
-            _check_nulls(values, value, f"{name}.value", masked=0)
-        case _:
-            return
-
-
-def _may_break(field: Field) -> bool:
-    # Arrow has no maps with null keys.
-    inner = (field.type.value,) if isinstance(field.type, Map) else children(field.type)
-    return field.required or any(_may_break(each) for each in inner)
 
 
 def _misfit(array: pa.Array, field: Field, name: str) -> UnrepresentableValueError:

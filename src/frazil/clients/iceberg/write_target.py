@@ -188,11 +188,23 @@ def _bloom_filters(
     return tuple(
         BloomFilter(
             name,
-            float(properties.get(f"{_FPP_PREFIX}{name}", _FALSE_POSITIVES)),
+            _chance(table, properties, f"{_FPP_PREFIX}{name}"),
             _number(table, properties, f"{_NDV_PREFIX}{name}") or ROW_GROUP_ROWS,
         )
         for name in asked
     )
+
+
+def _chance(table: str, properties: Mapping[str, str], name: str) -> float:
+    text = properties.get(name, str(_FALSE_POSITIVES))
+    try:
+        chance = float(text)
+    except ValueError:
+        chance = 0.0
+    if not 0 < chance < 1:
+        message = f"the table property {name} is not a number between zero and one"
+        raise ConfigError(message, table=table)
+    return chance
 
 
 def _hashed_paths(
