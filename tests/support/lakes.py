@@ -62,7 +62,10 @@ class LakeCase:
 _STORAGE = """
 storage:
   s3:
-    {{endpoint: '{endpoint}', path_style: true, access_key_id: '{key}', secret_access_key: '{secret}'}}
+    endpoint: '{endpoint}'
+    path_style: true
+    access_key_id: '{key}'
+    secret_access_key: '{secret}'
 """
 
 
