@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import commits, startup
+from benchmarks import commits, startup, writer
 from benchmarks.report import Report, print_report, write_report
 
-BENCHMARKS = {"startup": startup.measure, "commits": commits.measure}
+BENCHMARKS = {"startup": startup.measure, "commits": commits.measure, "writer": writer.measure}
 
 
 def main(names: list[str]) -> int:

@@ -134,6 +134,21 @@ class IcebergTable:
         found: dict[str, Any] = json.loads(iceberg.ContentFileParser.toJson(built, spec))
         return found
 
+    def split_offsets(self, file: WrittenFile) -> list[int]:
+        """Where Iceberg would cut a file of a folder."""
+        hadoop = self.bridge.iceberg.shaded.org.apache.parquet.hadoop
+        jvm = self.bridge.spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(file.location)  # type: ignore[union-attr]
+        configuration = self.bridge.spark._jsparkSession.sessionState().newHadoopConf()
+        reader = hadoop.ParquetFileReader.open(
+            hadoop.util.HadoopInputFile.fromPath(path, configuration)
+        )
+        try:
+            offsets = self.bridge.iceberg.parquet.ParquetUtil.getSplitOffsets(reader.getFooter())
+            return [int(each) for each in offsets]
+        finally:
+            reader.close()
+
 
 def metrics_of(descriptor: Mapping[str, Any], *names: str) -> dict[str, dict[int, Any]]:
     """Each metric as a mapping from field id."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from dataclasses import replace
 from decimal import Decimal as D  # noqa: N817 - the schema's has the name
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,20 @@ def test_metrics_and_rows_are_those_of_many_inserts_by_spark(local: Bridge) -> N
         check_like_an_insert(local, data)
 
     compare()
+
+
+def test_many_row_groups_have_the_metrics_and_offsets_that_iceberg_reads(local: Bridge) -> None:
+    kinds = [each for each in SAMPLES if each != P.UUID]
+    fields = [Field(index, f"c{index}", type_) for index, type_ in enumerate(kinds, 2)]
+    table = local.create(fresh("groups"), Schema(0, (ID, *fields)))
+    batch = batch_of(table.schema, [list(range(9)), *(SAMPLES[type_] for type_ in kinds)])
+    insert(table, batch)
+    (file,) = write(replace(table.target(), row_group_rows=2), batch)
+    ours = json.loads(file.descriptor)
+    assert len(ours["split-offsets"]) == 5
+    assert ours["split-offsets"] == table.split_offsets(file)
+    assert metrics_of(ours) == metrics_of(table.files()[0])
+    check_against_footer(table, file)
 
 
 def test_null_structs_count_as_nulls_of_the_floats_inside(local: Bridge) -> None:
