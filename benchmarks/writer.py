@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ from frazil.model.schema import Decimal, Field, Primitive, Schema
 from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # The first pair warms the allocator and the disk cache; the median of the others counts.
 REPETITIONS = 8
@@ -46,7 +48,7 @@ BY_BUCKET = PartitionSpec(1, (PartitionField(1, 1000, "id_bucket", parse_transfo
 def measure() -> Report:
     """Our writer beside Arrow's, on the same batches; then what eight partitions cost."""
     batches = [made(number) for number in range(BATCHES)]
-    with tempfile.TemporaryDirectory() as folder:
+    with one_core(), tempfile.TemporaryDirectory() as folder:
         names = (Path(folder) / f"{number}" for number in count())
         plain = compare(
             ("task writer, one partition", lambda: ours(next(names), batches)),
@@ -59,6 +61,20 @@ def measure() -> Report:
             goal="none; for the record",
         )
     return Report((plain, split))
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Both sides on the same single core, as a Spark task has one; where the system allows it."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def made(number: int) -> pa.RecordBatch:

@@ -181,19 +181,22 @@ def test_rows_are_deleted_and_deletes_replaced_in_one_commit(
     assert written.ids() == [99]
 
 
-def test_everything_is_replaced_in_one_commit(written: Written) -> None:
+def test_everything_is_replaced_in_one_commit(written: Written, object_store: ObjectStore) -> None:
     written.append(1, 2)
     written.append(3)
     written.commit(FileChanges(added_deletes=written.deletes(written.files[0], [0])))
     fresh = written.case.files.write(written.location, [7], written.case.data_folder())
     written.commit(FileChanges(added=(fresh,), replaces_everything=True))
     assert written.ids() == [7]
+    assert read_by_others(written, object_store) == [7]
     head = written.table.load_state().head
     assert head is not None
     assert head.count("total-delete-files") == 0
 
 
-def test_a_schema_and_the_rows_that_need_it_land_together(written: Written) -> None:
+def test_a_schema_and_the_rows_that_need_it_land_together(
+    written: Written, object_store: ObjectStore
+) -> None:
     written.append(1)
     columns = (
         Field(1, "id", Primitive.LONG, required=True),
@@ -212,6 +215,7 @@ def test_a_schema_and_the_rows_that_need_it_land_together(written: Written) -> N
         (1, None, "name 1"),
         (2, None, "name 2"),
     ]
+    assert read_by_others(written, object_store) == [1, 2]
     newest, older = written.table.load_ancestry()
     assert written.table.read(newest.id).columns == ["id", "added", "renamed"]
     assert written.table.read(older.id).columns == ["id", "name"]

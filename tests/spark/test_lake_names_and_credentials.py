@@ -14,6 +14,13 @@ from frazil.config import load_config
 from frazil.errors import PermissionError as Refused
 from frazil.errors import TableNotFoundError
 from frazil.model.marker import Marker, Move, Role
+from frazil.model.partitioning import (
+    PartitionField,
+    PartitionSpec,
+    SortField,
+    SortOrder,
+    parse_transform,
+)
 from frazil.model.table_name import TableName
 from tests.support.lake_files import SCHEMA
 from tests.support.lakes import Kind
@@ -48,6 +55,34 @@ def test_a_table_with_a_strange_name_is_made_written_and_read(
     )
     assert [row.id for row in table.read().collect()] == [1]
     assert case.lake.open(name).load_marker(Role.INGEST) is not None
+
+
+@pytest.mark.parametrize("kind", [Kind.SQLITE_FILE, Kind.REST_S3], ids=str)
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_is_made_as_it_was_defined(
+    lake_of: Callable[[Kind], LakeCase], kind: Kind, version: int
+) -> None:
+    case = lake_of(kind)
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "id_bucket", parse_transform("bucket[4]")),))
+    by_name = SortField(2, parse_transform("identity"), descending=True, nulls_first=False)
+    definition = TableDefinition(
+        schema=SCHEMA,
+        spec=spec,
+        sort_order=SortOrder(1, (by_name,)),
+        format_version=version,
+        properties={"comment": "it's mine"},
+    )
+    name = TableName(case.catalog, ("a", "b"), f"t_{uuid4().hex[:8]}")
+    made = case.lake.ensure_table(name, definition)
+    assert made.load_schema() == SCHEMA
+    assert made.load_spec() == spec
+    assert made.load_sort_order() == definition.sort_order
+    state = made.load_state()
+    assert state.format_version == version
+    assert state.properties["comment"] == "it's mine"
+    # Asking again finds the same table, whatever is asked for.
+    again = case.lake.ensure_table(name, TableDefinition(schema=SCHEMA))
+    assert again.load_state().uuid == state.uuid
 
 
 def test_a_table_that_is_not_there_is_told_by_name(lake_of: Callable[[Kind], LakeCase]) -> None:

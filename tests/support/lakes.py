@@ -30,6 +30,8 @@ class Kind(StrEnum):
     """A catalog with a warehouse."""
 
     SQLITE_FILE = "sqlite over files"
+    SQLITE_S3 = "sqlite over S3"
+    POSTGRES_FILE = "postgres over files"
     POSTGRES_S3 = "postgres over S3"
     REST_S3 = "rest over S3"
     REST_FILE = "rest over files"
@@ -81,23 +83,25 @@ class Services:
 
 def catalog_section(kind: Kind, services: Services, folder: Path) -> str:
     """The ``catalog`` of a document for this kind, without its name."""
-    store = services.store
-    match kind:
-        case Kind.SQLITE_FILE:
-            return f"kind: sql, uri: 'sqlite:///{folder}/c.db', warehouse: 'file://{folder}/wh'"
-        case Kind.POSTGRES_S3:
-            warehouse = f"s3://{store.bucket}/of-postgres"
-            return f"kind: sql, uri: '{services.postgres.dsn}', warehouse: '{warehouse}'"
-        case Kind.REST_S3:
-            rest = services.s3_catalog
-            return f"kind: rest, uri: '{rest.uri}', warehouse: '{rest.warehouse}'"
-        case Kind.REST_FILE:
-            return f"kind: rest, uri: '{services.file_catalog.uri}', warehouse: 'file:///unused'"
-        case Kind.SEAWEED:
-            return (
-                f"kind: rest, uri: '{store.iceberg_uri}', warehouse: 's3://{store.table_bucket}', "
-                f"credential: '{store.iceberg_credential}', oauth2_server_uri: '{store.token_uri}'"
-            )
+    store, database = services.store, services.postgres.dsn
+    in_sql = {
+        Kind.SQLITE_FILE: (f"sqlite:///{folder}/c.db", f"file://{folder}/wh"),
+        Kind.SQLITE_S3: (f"sqlite:///{folder}/s3.db", f"s3://{store.bucket}/of-sqlite"),
+        Kind.POSTGRES_FILE: (database, f"file://{folder}/of-postgres"),
+        Kind.POSTGRES_S3: (database, f"s3://{store.bucket}/of-postgres"),
+    }
+    if kind in in_sql:
+        uri, warehouse = in_sql[kind]
+        return f"kind: sql, uri: '{uri}', warehouse: '{warehouse}'"
+    if kind is Kind.REST_S3:
+        rest = services.s3_catalog
+        return f"kind: rest, uri: '{rest.uri}', warehouse: '{rest.warehouse}'"
+    if kind is Kind.REST_FILE:
+        return f"kind: rest, uri: '{services.file_catalog.uri}', warehouse: 'file:///unused'"
+    return (
+        f"kind: rest, uri: '{store.iceberg_uri}', warehouse: 's3://{store.table_bucket}', "
+        f"credential: '{store.iceberg_credential}', oauth2_server_uri: '{store.token_uri}'"
+    )
 
 
 def open_lake(kind: Kind, services: Services, spark: SparkSession, folder: Path) -> LakeCase:
