@@ -6,7 +6,9 @@ import json
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -37,7 +39,6 @@ from tests.support.lakes import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -397,6 +398,22 @@ def test_a_table_made_anew_under_the_same_name_stops_by_name(
     spark.sql(f"create table {healthy.sql_name()} (id bigint, name string) using iceberg")
     with pytest.raises(errors.TableReplacedError, match="its UUID is"):
         healthy.append(1)
+
+
+def test_metadata_that_somebody_deleted_is_named(
+    lake_of: Callable[[Kind], LakeCase], spark: SparkSession
+) -> None:
+    case = lake_of(Kind.SQLITE_FILE)
+    numbers = Numbers(case.new_table())
+    numbers.append(0)
+    metadata = Path(urlsplit(numbers.table.load_metadata_location()).path)
+    # Out of Spark's memory first, so that opening the table reads the file.
+    spark.sql(f"refresh table {numbers.sql_name()}")
+    away = metadata.rename(metadata.with_suffix(".away"))
+    with pytest.raises(errors.StorageError, match=metadata.name):
+        case.lake.open(numbers.table.name)
+    away.rename(metadata)
+    assert numbers.append(1).outcome is Outcome.COMMITTED
 
 
 def test_a_marker_outlives_the_expiry_of_its_snapshot(

@@ -29,6 +29,9 @@ class FakeException:
     def getClass(self) -> FakeClass:  # noqa: N802 - Java's name
         return self._class
 
+    def getMessage(self) -> str:  # noqa: N802 - Java's name
+        return f"text of {self._class.getName()}"
+
     def getCause(self) -> FakeException | None:  # noqa: N802 - Java's name
         return self._cause
 
@@ -68,6 +71,13 @@ def test_the_class_decides(names: tuple[str, ...], expected: type[errors.FrazilE
     assert error.table == "a.t"
     assert str(error).startswith("a.t: opening the table failed")
     assert "secret text" not in str(error)
+
+
+def test_a_missing_file_is_named() -> None:
+    error = thrown("java.lang.RuntimeException", f"{ICEBERG}NotFoundException")
+    told = translate(error, table="a.t", doing="refreshing the table")
+    assert type(told) is errors.StorageError
+    assert f"gone (text of {ICEBERG}NotFoundException)" in str(told)
 
 
 def test_a_circle_of_causes_ends() -> None:

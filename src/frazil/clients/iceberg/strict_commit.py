@@ -341,9 +341,10 @@ class Committer:
             metadata = self._reload().operations().current()
             snapshot = written.snapshot
             ours = None if snapshot is None else self._reader.snapshot(metadata, snapshot.id)
-        except (Py4JError, errors.LakeError, errors.SourceError) as error:
-            message = f"no answer to a commit of batch {move.goal.batch}, nor to the question."
-            raise errors.CommitUnknownError(message, table=self._name) from error
+        except Py4JError as error:
+            raise self._unknown(move, error) from error
+        except (errors.LakeError, errors.SourceError) as error:
+            raise self._no_answer(move) from error
         if ours is not None:
             # Landed, whatever was reported. If it was rolled back since, this says so.
             self.marker(metadata, move.role)
@@ -357,6 +358,15 @@ class Committer:
             raise refused from cause
         message = f"the commit did not land and nobody else has done the work ({refused.message})"
         raise errors.CommitConflictError(message, table=self._name) from cause
+
+    def _unknown(self, move: Move | Override, error: Py4JError) -> errors.FrazilError:
+        """A table that is gone is an answer; no answer at all is not."""
+        gone = translate(error, table=self._name, doing="looking for the commit")
+        return gone if isinstance(gone, errors.TableNotFoundError) else self._no_answer(move)
+
+    def _no_answer(self, move: Move | Override) -> errors.CommitUnknownError:
+        message = f"no answer to a commit of batch {move.goal.batch}, nor to the question."
+        return errors.CommitUnknownError(message, table=self._name)
 
     def _unreadable(self, error: Py4JError) -> errors.FrazilError:
         """Nothing was sent: say whether the table is gone, another one, or out of reach."""

@@ -25,9 +25,9 @@ _NOT_FOUND = frozenset(
     }
 )
 _REFUSED = frozenset({f"{_ICEBERG}NotAuthorizedException", f"{_ICEBERG}ForbiddenException"})
+_FILE_NOT_FOUND = f"{_ICEBERG}NotFoundException"
 _STORAGE = frozenset(
     {
-        f"{_ICEBERG}NotFoundException",
         f"{_ICEBERG}RuntimeIOException",
         "java.io.UncheckedIOException",
         "software.amazon.awssdk.services.s3.model.S3Exception",
@@ -43,17 +43,28 @@ _DEEPEST_CAUSE = 12
 
 def java_classes(error: Py4JError) -> tuple[str, ...]:
     """The classes of a Java exception and its causes, outermost first; none without a JVM."""
-    names: list[str] = []
+    return tuple(name for name, _ in _chain(error))
+
+
+def missing_file(error: Py4JError) -> str | None:
+    """What Iceberg says of a file that is not there: its path, and nothing from inside any file."""
+    return next((said for name, said in _chain(error) if name == _FILE_NOT_FOUND), None)
+
+
+def _chain(error: Py4JError) -> list[tuple[str, str]]:
+    """Class and text of the exception and its causes."""
+    links: list[tuple[str, str]] = []
     if not isinstance(error, Py4JJavaError):
-        return ()
+        return links
     try:
         cause = error.java_exception
-        while cause is not None and len(names) < _DEEPEST_CAUSE:
-            names.append(cause.getClass().getName())
+        while cause is not None and len(links) < _DEEPEST_CAUSE:
+            links.append((cause.getClass().getName(), str(cause.getMessage())))
             cause = cause.getCause()
     except Py4JNetworkError:
-        pass
-    return tuple(names)
+        # The JVM went away while it was asked; what it said so far is what there is.
+        return links
+    return links
 
 
 @contextmanager
@@ -79,6 +90,9 @@ def translate(error: Py4JError, *, table: str, doing: str) -> FrazilError:
     if _REFUSED.intersection(names):
         refused = f"{doing} failed: the catalog refused the credentials."
         return errors.PermissionError(refused, table=table, next_step="frazil check")
+    if (missing := missing_file(error)) is not None:
+        lost = f"{doing} failed: a file of the table is gone ({missing})."
+        return errors.StorageError(lost, table=table, next_step="restore the file")
     if _STORAGE.intersection(names):
         return errors.StorageError(message, table=table)
     return errors.CatalogError(message, table=table)
