@@ -13,14 +13,8 @@ from frazil.clients.spark import attach_session
 from frazil.config import load_config
 from frazil.errors import PermissionError as Refused
 from frazil.errors import TableNotFoundError
+from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.marker import Marker, Move, Role
-from frazil.model.partitioning import (
-    PartitionField,
-    PartitionSpec,
-    SortField,
-    SortOrder,
-    parse_transform,
-)
 from frazil.model.table_name import TableName
 from tests.support.lake_files import SCHEMA
 from tests.support.lakes import Kind
@@ -63,12 +57,11 @@ def test_a_table_is_made_as_it_was_defined(
     lake_of: Callable[[Kind], LakeCase], kind: Kind, version: int
 ) -> None:
     case = lake_of(kind)
-    spec = PartitionSpec(0, (PartitionField(1, 1000, "id_bucket", parse_transform("bucket[4]")),))
-    by_name = SortField(2, parse_transform("identity"), descending=True, nulls_first=False)
+    spec = plan_partition_spec(["bucket(4, id)", "truncate(3, name)"], SCHEMA)
     definition = TableDefinition(
         schema=SCHEMA,
         spec=spec,
-        sort_order=SortOrder(1, (by_name,)),
+        sort_order=plan_sort_order(["name desc"], SCHEMA),
         format_version=version,
         properties={"comment": "it's mine"},
     )

@@ -60,13 +60,6 @@ if TYPE_CHECKING:
         Table,
         Write,
     )
-    from frazil.config.transforms import (
-        SortTerm,
-        Transform,
-        TransformKind,
-        parse_sort_term,
-        parse_transform,
-    )
 
 _ROOMS = {
     "buffer_source": ("BufferSource",),
@@ -151,13 +144,6 @@ _ROOMS = {
         "Table",
         "Write",
     ),
-    "transforms": (
-        "SortTerm",
-        "Transform",
-        "TransformKind",
-        "parse_sort_term",
-        "parse_transform",
-    ),
 }
 _MODULE_OF = {name: module for module, names in _ROOMS.items() for name in names}
 
@@ -219,7 +205,6 @@ __all__ = [
     "ShownTree",
     "ShownValue",
     "Sigv4",
-    "SortTerm",
     "Source",
     "Spark",
     "Storage",
@@ -229,15 +214,11 @@ __all__ = [
     "Topic",
     "TopicColumn",
     "TopicColumnType",
-    "Transform",
-    "TransformKind",
     "Validation",
     "Write",
     "config_schema",
     "load_config",
     "native_document",
-    "parse_sort_term",
-    "parse_transform",
     "secret_values",
     "show_document",
     "table_settings",

@@ -21,13 +21,9 @@ from frazil.config import (
     OnUnrepresentable,
     Order,
     PostgresSource,
-    Transform,
-    TransformKind,
     config_schema,
     load_config,
     native_document,
-    parse_sort_term,
-    parse_transform,
     show_document,
     table_settings,
 )
@@ -281,38 +277,6 @@ def test_models_can_be_built_without_a_document() -> None:
     assert isinstance(config.source, PostgresSource)
     assert config.source.slot == "shop_frazil"
     assert config.merge.interval == timedelta(seconds=3)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("day(created_at)", Transform(TransformKind.DAY, "created_at")),
-        ("bucket(16, id)", Transform(TransformKind.BUCKET, "id", 16)),
-        ("TRUNCATE( 4 ,name)", Transform(TransformKind.TRUNCATE, "name", 4)),
-        ("region", Transform(TransformKind.IDENTITY, "region")),
-        ('"my column"', Transform(TransformKind.IDENTITY, "my column")),
-        ("void(x)", Transform(TransformKind.VOID, "x")),
-    ],
-)
-def test_partition_expressions_are_understood(text: str, expected: Transform) -> None:
-    assert parse_transform(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "day()", "bucket(0, id)", "bucket(x, id)", "day(1, a)", "bucket(9999999999, a)",
-             "a b", "day(a) b", "day(a"]
-)  # fmt: skip
-def test_other_partition_expressions_are_not(text: str) -> None:
-    with pytest.raises(ValueError, match="identity"):
-        parse_transform(text)
-
-
-def test_sort_expressions_have_a_direction_and_a_place_for_nulls() -> None:
-    assert parse_sort_term("id").nulls_first
-    assert not parse_sort_term("id").descending
-    down = parse_sort_term("bucket(4, id) DESC")
-    assert (down.descending, down.nulls_first, down.transform.width) == (True, False, 4)
-    assert parse_sort_term("id desc nulls first").nulls_first
 
 
 @pytest.mark.parametrize(
