@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from pyiceberg.table import StaticTable
 
 from frazil import errors
-from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.iceberg.strict_commit import (
+    FileChanges,
+    Outcome,
+    StatisticsFile,
+    StrictCommit,
+)
 from frazil.codec.delete_descriptor import Placement
 from frazil.codec.deletion_vector import (
     DeletionVector,
@@ -16,7 +22,8 @@ from frazil.codec.deletion_vector import (
     deletion_vector_puffin,
 )
 from frazil.codec.position_deletes import encode_position_deletes, position_delete_descriptor
-from frazil.model.marker import Marker, Move, Role
+from frazil.codec.puffin import Blob, write_puffin
+from frazil.model.marker import Marker, Move, Role, SnapshotRef
 from frazil.model.schema import Field, Primitive, Schema
 from tests.support.lake_files import path_of
 from tests.support.lakes import Kind
@@ -219,6 +226,29 @@ def test_a_schema_and_the_rows_that_need_it_land_together(
     newest, older = written.table.load_ancestry()
     assert written.table.read(newest.id).columns == ["id", "added", "renamed"]
     assert written.table.read(older.id).columns == ["id", "name"]
+
+
+def test_a_statistics_file_that_names_the_snapshot_lands_with_it(
+    written: Written, object_store: ObjectStore
+) -> None:
+    written.append(1)
+    named: list[SnapshotRef] = []
+    place = f"{written.location}/metadata/{uuid4()}.stats"
+
+    def write_head(snapshot: SnapshotRef) -> StatisticsFile:
+        named.append(snapshot)
+        puffin = write_puffin([Blob("of-a-test", str(snapshot.id).encode())], {})
+        written.case.files.put(place, puffin.data)
+        return StatisticsFile(place, len(puffin.data), puffin.footer_size)
+
+    receipt = written.table.commit(StrictCommit(move=move(0, 1), statistics=write_head))
+    assert [receipt.marker.snapshot] == named
+    metadata = written.table.load_metadata_location()
+    # A reader that refuses unknown kinds of statistics still opens the table.
+    table = StaticTable.from_metadata(metadata, properties=object_store.io_properties())
+    (entry,) = table.metadata.statistics
+    assert (entry.snapshot_id, entry.statistics_path) == (named[0].id, place)
+    assert read_by_others(written, object_store) == [1]
 
 
 def test_a_range_holds_what_was_appended_after_one_snapshot_up_to_another(
