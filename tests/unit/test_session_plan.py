@@ -7,7 +7,7 @@ import pytest
 from frazil.clients import jars
 from frazil.clients.session_plan import plan_session
 from frazil.config import load_config
-from frazil.errors import RuntimeMissingError
+from frazil.errors import ConfigError, RuntimeMissingError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +137,48 @@ def test_stores_we_bring_no_library_for_are_refused_with_what_to_add(
         planned(tmp_path, catalog)
     brought = f"spark: {{conf: {{spark.jars.packages: 'org.apache.iceberg:{bundle}:1.12.0'}}}}"
     assert planned(tmp_path, catalog, brought).jars == (jars.ICEBERG_RUNTIME, jars.SQLITE_DRIVER)
+
+
+OWN_JARS = "spark: {conf: {spark.jars.packages: 'org.example:bundle:1'}}"
+
+
+@pytest.mark.parametrize(
+    ("sign_in", "expected"),
+    [
+        (
+            "account: acc, key: k3y",
+            {
+                "adls.auth.shared-key.account.name": "acc",
+                "adls.auth.shared-key.account.key": "k3y",
+            },
+        ),
+        ("account: acc, sas: s4s", {"adls.sas-token.acc": "s4s"}),
+    ],
+)
+def test_azure_is_signed_in_to_by_key_or_by_signature(
+    tmp_path: Path, sign_in: str, expected: dict[str, str]
+) -> None:
+    catalog = SQLITE.replace("file:///data/lake", "abfss://c@acc.dfs.example/wh")
+    plan = planned(tmp_path, catalog, f"storage: {{azure: {{{sign_in}}}}}\n{OWN_JARS}")
+    conf = catalog_conf(plan)
+    assert conf["io-impl"] == "org.apache.iceberg.azure.adlsv2.ADLSFileIO"
+    assert {key: value for key, value in conf.items() if key.startswith("adls.")} == expected
+
+
+def test_google_cloud_storage_has_its_own_file_io(tmp_path: Path) -> None:
+    catalog = SQLITE.replace("file:///data/lake", "gs://bucket/wh")
+    conf = catalog_conf(planned(tmp_path, catalog, OWN_JARS))
+    assert conf["io-impl"] == "org.apache.iceberg.gcp.gcs.GCSFileIO"
+    assert conf["warehouse"] == "gs://bucket/wh"
+
+
+def test_credentials_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
+    catalog = SQLITE.replace("file:///data/lake", "gs://bucket/wh")
+    storage = "storage: {gcs: {credentials: '{}'}}"
+    with pytest.raises(ConfigError, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        planned(tmp_path, catalog, f"{storage}\n{OWN_JARS}")
+    # Where Google is not used they do no harm.
+    assert planned(tmp_path, SQLITE, storage).jars
 
 
 def test_a_plan_shows_no_setting_when_printed(tmp_path: Path) -> None:

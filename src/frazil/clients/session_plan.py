@@ -14,7 +14,7 @@ from frazil.clients.iceberg.catalog_settings import (
     needs_gcp,
 )
 from frazil.config import CatalogKind
-from frazil.errors import RuntimeMissingError
+from frazil.errors import ConfigError, RuntimeMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +85,17 @@ def _needed_jars(config: Config) -> tuple[tuple[jars.Jar, ...], ...]:
     if needs_aws(config.catalog):
         needed.append(jars.AWS_BUNDLE)
     _require_own_jars(config)
+    _refuse_unused_credentials(config)
     return tuple(needed)
+
+
+def _refuse_unused_credentials(config: Config) -> None:
+    """A key that would be ignored must not look as if it were used."""
+    if needs_gcp(config.catalog) and config.storage.gcs.credentials is not None:
+        raise ConfigError(
+            "storage.gcs.credentials: Iceberg's library for Google takes them from the environment.",
+            next_step="put the key in a file and name it with GOOGLE_APPLICATION_CREDENTIALS",
+        )
 
 
 def _require_own_jars(config: Config) -> None:
