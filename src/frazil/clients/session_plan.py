@@ -93,7 +93,7 @@ def _refuse_unused_credentials(config: Config) -> None:
     """A key that would be ignored must not look as if it were used."""
     if needs_gcp(config.catalog) and config.storage.gcs.credentials is not None:
         raise ConfigError(
-            "storage.gcs.credentials: Iceberg's library for Google takes them from the environment.",
+            "storage.gcs.credentials: Iceberg takes Google's credentials from the environment.",
             next_step="put the key in a file and name it with GOOGLE_APPLICATION_CREDENTIALS",
         )
 
