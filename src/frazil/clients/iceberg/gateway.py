@@ -64,11 +64,6 @@ class IcebergGateway:
         return self._root.SortOrderParser
 
     @cached_property
-    def snapshot_util(self) -> JavaObject:
-        """``SnapshotUtil``."""
-        return self._root.util.SnapshotUtil
-
-    @cached_property
     def _file_parser(self) -> JavaObject:
         return self._root.ContentFileParser
 

@@ -53,7 +53,7 @@ class LakeTable:
         self.name = name
         self._gateway = gateway
         self._table = table
-        self._reader = TableReader(gateway, table, str(name))
+        self._reader = TableReader(gateway, str(name))
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._committer = Committer(

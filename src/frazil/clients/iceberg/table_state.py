@@ -10,7 +10,7 @@ from frazil.clients.iceberg.translation import translated
 from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
-from frazil.errors import MarkerLostError, TableNotFoundError
+from frazil.errors import MarkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,9 +73,8 @@ class TableState:
 class TableReader:
     """Asks one table's metadata; ``metadata`` is Iceberg's own object of one version of it."""
 
-    def __init__(self, gateway: IcebergGateway, table: JavaObject, name: str) -> None:
+    def __init__(self, gateway: IcebergGateway, name: str) -> None:
         self._gateway = gateway
-        self._table = table
         self._name = name
         # A version of the metadata never changes, so its facts are asked for once.
         self._last: tuple[JavaObject, TableState] | None = None
@@ -106,14 +105,6 @@ class TableReader:
         """One snapshot, or None when it was expired or never was."""
         with translated(self._name, "reading a snapshot"):
             return self._facts(metadata.snapshot(snapshot_id))
-
-    def require_snapshot(self, metadata: JavaObject, snapshot_id: int) -> SnapshotFacts:
-        """One snapshot that must be there."""
-        found = self.snapshot(metadata, snapshot_id)
-        if found is None:
-            message = f"snapshot {snapshot_id} is not in the table any more."
-            raise TableNotFoundError(message, table=self._name)
-        return found
 
     def walk(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
         """The head and what it grew from, newest first, asked for one by one."""
