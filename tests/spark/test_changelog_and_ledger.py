@@ -16,8 +16,8 @@ from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import COLUMNS_PROPERTY, ChangelogTable
 from frazil.clients.iceberg.arrow_schema import arrow_schema
 from frazil.clients.iceberg.lake import TableDefinition
+from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
-from frazil.clients.iceberg.table import RetryPolicy
 from frazil.clients.iceberg.task_writer import TaskWriter
 from frazil.ledger.dead_letters import DeadLetter, DeadLetterTable
 from frazil.ledger.rows import LedgerEntry

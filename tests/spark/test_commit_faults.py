@@ -16,8 +16,8 @@ import pytest
 
 from frazil import errors
 from frazil.clients.iceberg.lake import Lake, TableDefinition
+from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
-from frazil.clients.iceberg.table import RetryPolicy
 from frazil.clients.spark import attach_session
 from frazil.config import load_config
 from frazil.model.marker import Marker, Move, Role

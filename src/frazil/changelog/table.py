@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.data_file import WrittenFile
     from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.retrying import RetryPolicy
     from frazil.clients.iceberg.strict_commit import Receipt
-    from frazil.clients.iceberg.table import LakeTable, RetryPolicy
+    from frazil.clients.iceberg.table import LakeTable
     from frazil.model.marker import Marker, Position
     from frazil.model.partitioning import PartitionSpec
     from frazil.model.schema import Schema

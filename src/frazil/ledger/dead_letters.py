@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.table import LakeTable, RetryPolicy
+    from frazil.clients.iceberg.retrying import RetryPolicy
+    from frazil.clients.iceberg.table import LakeTable
     from frazil.model.marker import Marker, Position
     from frazil.model.table_name import TableName
     from frazil.seams import Clock, Randomness

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
 
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
+from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.strict_commit import Outcome, Receipt, StrictCommit
-from frazil.clients.iceberg.table import RetryPolicy
 from frazil.errors import CommitConflictError
 from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, Kind, plan_rows, standing_from
 from frazil.ledger.standing import Left
@@ -135,14 +135,12 @@ class Ledger:
         batch: str,
     ) -> Receipt:
         """Write and commit, again on the new head when somebody else was faster."""
-        policy = self._retry
-        for attempt in range(1, policy.attempts):
-            try:
-                return self._attempt(decide, entries, standings, batch=batch)
-            except CommitConflictError:
-                limit = min(policy.longest_seconds, policy.base_seconds * 2 ** (attempt - 1))
-                self._clock.sleep(self._randomness.uniform(0, limit))
-        return self._attempt(decide, entries, standings, batch=batch)
+        return repeat_on_conflict(
+            lambda: self._attempt(decide, entries, standings, batch=batch),
+            self._retry,
+            clock=self._clock,
+            randomness=self._randomness,
+        )
 
     def _attempt(
         self,

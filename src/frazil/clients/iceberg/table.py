@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.snapshot_range import check_range
 from frazil.clients.iceberg.strict_commit import Committer, Receipt, StrictCommit
 from frazil.clients.iceberg.table_state import TableReader
 from frazil.clients.iceberg.translation import translated
 from frazil.clients.iceberg.write_target import plan_write_target
-from frazil.errors import CommitConflictError
 from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
@@ -26,15 +25,6 @@ if TYPE_CHECKING:
     from frazil.model.schema import Schema
     from frazil.model.table_name import TableName
     from frazil.seams import Clock, Randomness
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often a refused append is repeated, and how long between."""
-
-    attempts: int = 5
-    base_seconds: float = 0.5
-    longest_seconds: float = 30.0
 
 
 class LakeTable:
@@ -116,14 +106,12 @@ class LakeTable:
 
     def append(self, commit: StrictCommit, retry: RetryPolicy | None = None) -> Receipt:
         """Commit files that hold on any head, trying again when somebody else was faster."""
-        policy = retry or RetryPolicy()
-        for attempt in range(1, policy.attempts):
-            try:
-                return self._committer.commit(commit)
-            except CommitConflictError:
-                limit = min(policy.longest_seconds, policy.base_seconds * 2 ** (attempt - 1))
-                self._clock.sleep(self._randomness.uniform(0, limit))
-        return self._committer.commit(commit)
+        return repeat_on_conflict(
+            lambda: self._committer.commit(commit),
+            retry or RetryPolicy(),
+            clock=self._clock,
+            randomness=self._randomness,
+        )
 
     def read(self, snapshot_id: int | None = None) -> DataFrame:
         """All rows, as of a snapshot if one is named, else as of now."""
