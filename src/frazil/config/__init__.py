@@ -50,16 +50,13 @@ if TYPE_CHECKING:
         Changelog,
         ColumnSettings,
         Compression,
-        Deletes,
-        Evolution,
         Index,
         Mirror,
-        OnDrop,
         OnUnrepresentable,
-        Order,
         Table,
         Write,
     )
+    from frazil.model.policy import Deletes, Evolution, OnDrop, Order
 
 _ROOMS = {
     "buffer_source": ("BufferSource",),
@@ -134,25 +131,24 @@ _ROOMS = {
         "Changelog",
         "ColumnSettings",
         "Compression",
-        "Deletes",
-        "Evolution",
         "Index",
         "Mirror",
-        "OnDrop",
         "OnUnrepresentable",
-        "Order",
         "Table",
         "Write",
     ),
 }
-_MODULE_OF = {name: module for module, names in _ROOMS.items() for name in names}
+# Choices that merging knows as well, and that a document spells.
+_POLICIES = ("Deletes", "Evolution", "OnDrop", "Order")
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _ROOMS.items() for name in names}
+_MODULE_OF |= dict.fromkeys(_POLICIES, "frazil.model.policy")
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    value: object = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -21,8 +21,9 @@ from frazil.config.running import (
     Spark,
 )
 from frazil.config.section import Broken, KeyPath, Section, defaults
-from frazil.config.tables import Changelog, Mirror, Order, Table
+from frazil.config.tables import Changelog, Mirror, Table
 from frazil.config.values import Duration
+from frazil.model.policy import Order
 
 Source = Annotated[PostgresSource | KafscaleSource | BufferSource, Field(discriminator="kind")]
 

@@ -9,10 +9,10 @@ from frazil.config.tables import (
     TOMBSTONES_KEPT,
     IndexOverrides,
     Mirror,
-    Order,
     Table,
     WriteOverrides,
 )
+from frazil.model.policy import Order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

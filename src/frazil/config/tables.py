@@ -26,6 +26,7 @@ from frazil.config.values import (
     one_of,
     refuse,
 )
+from frazil.model.policy import Deletes, Evolution, OnDrop, Order
 
 # Iceberg files of this size are read in one task and still split well by row group.
 TARGET_FILE_SIZE = 128 * 2**20
@@ -39,28 +40,6 @@ MAX_RUNS = 8
 CACHE_BYTES = 8 * 2**30
 # Long enough for a late replay after a weekend.
 TOMBSTONES_KEPT = timedelta(days=7)
-
-
-class Deletes(StrEnum):
-    """What a DELETE does to the mirror."""
-
-    APPLY = "apply"
-    IGNORE = "ignore"
-    SOFT = "soft"
-
-
-class OnDrop(StrEnum):
-    """What happens to a column that the source dropped."""
-
-    KEEP = "keep"
-    DROP = "drop"
-
-
-class Evolution(StrEnum):
-    """Whether schema changes are followed."""
-
-    PERMISSIVE = "permissive"
-    STRICT = "strict"
 
 
 class OnUnrepresentable(StrEnum):
@@ -79,13 +58,6 @@ class Compression(StrEnum):
     GZIP = "gzip"
     LZ4 = "lz4"
     NONE = "none"
-
-
-class Order(StrEnum):
-    """What the order of a changelog's rows promises."""
-
-    APPEND = "append"
-    PER_KEY = "per_key"
 
 
 def _format_version(value: object) -> object:
@@ -182,7 +154,7 @@ class Mirror(Section):
     deletes: Annotated[
         Deletes,
         one_of(Deletes),
-        Field(description="apply, ignore, or soft (keeps the row and sets _deleted)."),
+        Field(description="apply, ignore, or soft (keeps the row and sets cdc_deleted)."),
     ] = Deletes.APPLY
     on_drop: Annotated[
         OnDrop, one_of(OnDrop), Field(description="A column dropped at the source: keep or drop.")

@@ -37,6 +37,11 @@ _SPELLINGS = {
 SPELLINGS = tuple(_SPELLINGS)
 
 
+def spellings(operation: Operation) -> tuple[str, ...]:
+    """Every word for this operation, in capitals."""
+    return tuple(word for word, meant in _SPELLINGS.items() if meant is operation)
+
+
 def parse_operation(text: str) -> Operation:
     """Read an operation as our changelogs or somebody else's spell it.
 

@@ -173,13 +173,14 @@ class _Comparison:
     def _scalar(self, field: Field, old: Type, new: Type, *, name: str) -> None:
         if old == new:
             return
-        if isinstance(old, Nested) or isinstance(new, Nested) or not _widens(old, new):
+        if isinstance(old, Nested) or isinstance(new, Nested) or not widens(old, new):
             self.refused.append(f"{name} changes from {old} to {new}")
         else:
             self.steps.append(Widen(field.id, old, new))
 
 
-def _widens(old: Scalar, new: Scalar) -> bool:
+def widens(old: Scalar, new: Scalar) -> bool:
+    """Whether the new type takes all values of the old one, and some more."""
     if isinstance(old, Decimal) and isinstance(new, Decimal):
         return old.scale == new.scale and old.precision < new.precision
     return (old, new) in _WIDENINGS

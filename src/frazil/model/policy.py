@@ -1,0 +1,34 @@
+"""Choices a table's owner makes, as the configuration spells them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Deletes(StrEnum):
+    """What a DELETE does to the mirror."""
+
+    APPLY = "apply"
+    IGNORE = "ignore"
+    SOFT = "soft"
+
+
+class OnDrop(StrEnum):
+    """What happens to a column that the source dropped."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+class Evolution(StrEnum):
+    """Whether schema changes are followed."""
+
+    PERMISSIVE = "permissive"
+    STRICT = "strict"
+
+
+class Order(StrEnum):
+    """What the order of a changelog's rows promises."""
+
+    APPEND = "append"
+    PER_KEY = "per_key"

@@ -1,0 +1,93 @@
+"""What a plan must know of a changelog and of its mirror: facts loaded once, never rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.model.marker import Marker
+    from frazil.model.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema import Schema
+    from frazil.model.table_name import TableName
+
+# Which column is which field of the next table; lands in the same commit as the schema it speaks
+# of.
+COLUMNS_PROPERTY = "frazil.columns"
+# In the summary of a changelog's snapshot: at this point the source's state is not whole.
+INCOMPLETE_KEY = "frazil.incomplete"
+
+
+class SnapshotOperation(StrEnum):
+    """What Iceberg says a snapshot did."""
+
+    APPEND = "append"
+    REPLACE = "replace"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLine:
+    """One snapshot of a changelog, as its summary counts it.
+
+    ``removes`` says that files or rows went away. ``committed_at`` is in milliseconds since the
+    epoch. Without a ``schema_id`` it is read with the table's current schema.
+    """
+
+    id: int
+    parent: int | None
+    sequence: int
+    operation: SnapshotOperation
+    added_rows: int = 0
+    added_bytes: int = 0
+    total_rows: int = 0
+    total_bytes: int = 0
+    removes: bool = False
+    incomplete: bool = False
+    committed_at: int = 0
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogFacts:
+    """A changelog and the snapshots that lead to its head, oldest first.
+
+    ``snapshots`` begins at the snapshot that was merged last, if that is still there, else at the
+    oldest one kept. ``retention_of`` has, for a delete snapshot, the highest data sequence number
+    of the files it removed, -1 if there were none; one that deleted single rows is not in it.
+    ``schemas`` has the schemas that snapshots were written with, by id, for a full read.
+    """
+
+    name: TableName
+    uuid: str
+    schema: Schema
+    snapshots: tuple[SnapshotLine, ...] = ()
+    retention_of: Mapping[int, int] = field(default_factory=dict)
+    schemas: Mapping[int, Schema] = field(default_factory=dict)
+
+    def schema_at(self, snapshot: SnapshotLine) -> Schema:
+        """The schema that the table has for who reads it as of this snapshot."""
+        if snapshot.schema_id is None:
+            return self.schema
+        return self.schemas.get(snapshot.schema_id, self.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorFacts:
+    """A mirror at the moment it was asked; ``columns`` is the text of ``frazil.columns``."""
+
+    name: TableName
+    uuid: str
+    schema: Schema
+    spec: PartitionSpec
+    sort_order: SortOrder
+    format_version: int
+    last_column_id: int
+    head: int | None
+    marker: Marker | None
+    columns: str | None
+    total_rows: int
