@@ -131,6 +131,9 @@ class Failpoint(StrEnum):
     COMMIT_PLANNED = "commit.planned"
     COMMIT_STAGED = "commit.staged"
     COMMIT_LANDED = "commit.landed"
+    MERGE_FOLDED = "merge.folded"
+    MERGE_WRITTEN = "merge.written"
+    INDEX_WRITTEN = "index.written"
 
 
 class InjectedFault(Exception):  # noqa: N818 - not an error of ours: a test made it happen

@@ -9,6 +9,7 @@ from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
 from frazil.model.marker import Move, Role
 from frazil.model.partitioning import UNPARTITIONED
+from frazil.model.table_facts import COLUMNS_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from frazil.model.partitioning import PartitionSpec
     from frazil.model.schema import Schema
     from frazil.model.table_name import TableName
-
-# Which source column became which field; lands in the same commit as the schema it speaks of.
-COLUMNS_PROPERTY = "frazil.columns"
 
 
 class ChangelogTable:
@@ -91,6 +89,7 @@ class ChangelogTable:
         goal: Marker,
         columns: str | None = None,
         files: Sequence[WrittenFile] = (),
+        summary: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Change the schema, by field id, together with the rows that need it.
 
@@ -105,6 +104,7 @@ class ChangelogTable:
             changes=_added(files),
             schema=wanted,
             schema_before=wanted.schema_id,
+            summary=dict(summary or {}),
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
         )
         return self.table.commit(commit)
@@ -116,6 +116,10 @@ class ChangelogTable:
         somebody removed or replaced rows between them.
         """
         return self.table.read_between(after, through)
+
+    def read_planned(self, after: int | None, through: int) -> DataFrame:
+        """The same for a range that a merge's plan has judged, retention within it included."""
+        return self.table.read_planned(after, through)
 
 
 def _added(files: Sequence[WrittenFile]) -> FileChanges:

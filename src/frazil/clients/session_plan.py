@@ -59,6 +59,8 @@ def plan_session(config: Config) -> SessionPlan:
         "spark.master": config.spark.master,
         "spark.app.name": f"frazil {config.pipeline}",
         "spark.ui.enabled": "false",
+        # The JVM is started as a shell would start it, and a shell draws bars into our logs.
+        "spark.ui.showConsoleProgress": "false",
         # Timestamps mean the same on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.redaction.regex": _REDACTED_KEYS,

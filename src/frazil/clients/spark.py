@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -72,6 +72,16 @@ def attach_session(session: SparkSession, config: Config) -> SparkSession:
 
     A catalog of that name which the session already has stays as the caller set it.
     """
+    check_iceberg(session)
+    plan = plan_session(config)
+    if session.conf.get(plan.catalog_key, None) is None:
+        for key, value in plan.catalog_conf.items():
+            session.conf.set(key, value)
+    return session
+
+
+def check_iceberg(session: SparkSession) -> None:
+    """RuntimeMissingError unless the session, whoever made it, has Iceberg on its class path."""
     jvm = session.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
@@ -83,11 +93,12 @@ def attach_session(session: SparkSession, config: Config) -> SparkSession:
             message,
             next_step=f"start it with --packages {jar.organisation}:{jar.name}:{jar.revision}",
         ) from error
-    plan = plan_session(config)
-    if session.conf.get(plan.catalog_key, None) is None:
-        for key, value in plan.catalog_conf.items():
-            session.conf.set(key, value)
-    return session
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether the JVM we launched still runs; one that somebody else launched is taken to."""
+    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    return process is None or process.poll() is None
 
 
 @contextmanager
@@ -224,6 +235,12 @@ def _reason(error: Py4JError, output: _JvmOutput) -> str:
 
 
 def _stop(session: SparkSession) -> None:
+    if not is_alive(session):
+        # There is nobody to say it to; what PySpark remembers of it must go all the same.
+        with suppress(Py4JError, OSError):
+            session.stop()
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        return
     context = session.sparkContext
     master, application = str(context.master), context.applicationId
     session.stop()

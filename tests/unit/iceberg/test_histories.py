@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from frazil.clients.iceberg.snapshot_range import check_range
-from frazil.clients.iceberg.table_state import SnapshotFacts, SnapshotOperation
+from frazil.clients.iceberg.table_state import SnapshotFacts
 from frazil.clients.iceberg.validity import is_valid
 from frazil.errors import ForeignChangeError, RolledBackError
 from frazil.model.marker import Marker, SnapshotRef
+from frazil.model.table_facts import SnapshotOperation
 
 APPEND, REPLACE = SnapshotOperation.APPEND, SnapshotOperation.REPLACE
 
@@ -71,6 +72,14 @@ def test_a_range_is_what_came_after_one_up_to_the_other_oldest_first() -> None:
     assert ids(history, 1, 4) == [2, 3, 4]
     assert ids(history, 4, 4) == []
     assert ids(history, None, 2) == [1, 2]
+
+
+def test_a_range_may_begin_at_the_snapshot_that_was_expired_last() -> None:
+    history = line(APPEND, APPEND, oldest_parent=77)
+    assert ids(history, 77, 2) == [1, 2]
+    for after, through in ((76, 2), (77, 77)):
+        with pytest.raises(RolledBackError, match="not in the history"):
+            ids(history, after, through)
 
 
 @pytest.mark.parametrize("operation", [SnapshotOperation.DELETE, SnapshotOperation.OVERWRITE])

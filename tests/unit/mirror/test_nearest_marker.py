@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from frazil.clients.iceberg.table_state import SnapshotFacts, SnapshotOperation
+from frazil.clients.iceberg.table_state import SnapshotFacts
 from frazil.codec.marker_json import encode_marker
 from frazil.mirror.table import nearest_marker
 from frazil.model.marker import Marker, Role, SnapshotRef
+from frazil.model.table_facts import SnapshotOperation
 
 
 def merged(position: object) -> dict[str, str]:

@@ -1,10 +1,11 @@
-"""Output streams at a table's locations, opened with the properties of the table's FileIO.
+"""Files at a table's locations, opened with the properties of the table's FileIO.
 
-A location is written as the table spells it; nothing is decoded or made absolute.
+A location is taken as the table spells it; nothing is decoded or made absolute.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ import pyarrow.fs as pf
 from frazil.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _GCS_SCHEMES = frozenset({"gs", "gcs"})
@@ -74,22 +75,46 @@ def plan_store(location: str, properties: Mapping[str, str]) -> Store:
         return Store(pf.GcsFileSystem, rest.removeprefix("//"), _gcs(properties))
     if scheme in _AZURE_SCHEMES:
         return _azure(location, properties)
-    message = f"files at {scheme[:20]}: locations cannot be written"
+    message = f"files at {scheme[:20]}: locations cannot be opened"
     raise ConfigError(message)
+
+
+class _Connections:
+    """One connection per store, for as long as the task runs."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._systems: dict[tuple[object, ...], pf.FileSystem] = {}
+
+    def plan(self, location: str) -> Store:
+        """Where the location is; raises ConfigError."""
+        return plan_store(location, self._properties)
+
+    def open(self, store: Store) -> pf.FileSystem:
+        """The file system of the store; raises OSError, or ConfigError for half a credential."""
+        key = (store.kind, store.arguments)
+        if key not in self._systems:
+            try:
+                # Threads that meet here make one each, and all but one are forgotten.
+                self._systems[key] = store.kind(**dict(store.arguments))
+            except ValueError as error:
+                names = ", ".join(name for name, _ in store.arguments)
+                message = f"the file system properties for {names} do not go together"
+                raise ConfigError(message) from error
+        return self._systems[key]
 
 
 class OutputFiles:
     """Opens new files; one connection per store, for as long as the task runs."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._properties = properties
-        self._systems: dict[tuple[object, ...], pf.FileSystem] = {}
+        self._connections = _Connections(properties)
 
     def create(self, location: str) -> pa.NativeFile:
         """A stream into a new file, with the folders it needs; raises StorageError."""
-        store = plan_store(location, self._properties)
+        store = self._connections.plan(location)
         try:
-            system = self._system(store)
+            system = self._connections.open(store)
             if store.kind is pf.LocalFileSystem:
                 system.create_dir(store.path.rpartition("/")[0] or "/", recursive=True)
             return system.open_output_stream(store.path)
@@ -97,11 +122,90 @@ class OutputFiles:
             message = f"a data file cannot be created at {location}"
             raise StorageError(message) from error
 
-    def _system(self, store: Store) -> pf.FileSystem:
-        key = (store.kind, store.arguments)
-        if key not in self._systems:
-            self._systems[key] = store.kind(**dict(store.arguments))
-        return self._systems[key]
+    def write_file(self, location: str, data: bytes | memoryview) -> None:
+        """A whole new file, with the folders it needs; raises StorageError."""
+        stream = self.create(location)
+        try:
+            with stream:
+                stream.write(data)
+        except OSError as error:
+            message = f"the file {location} cannot be written"
+            raise StorageError(message) from error
+
+
+class InputFiles:
+    """Reads files, from several threads at once if need be; one connection per store.
+
+    Everything raises StorageError; ``is_missing`` tells a file that is gone from a store that is
+    away.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._connections = _Connections(properties)
+
+    def open(self, location: str) -> pa.NativeFile:
+        """The file for random access; what is read from it raises OSError."""
+        store = self._connections.plan(location)
+        try:
+            return self._connections.open(store).open_input_file(store.path)
+        except OSError as error:
+            raise _unreadable(location) from error
+
+    def read(self, location: str) -> bytes:
+        """All bytes of the file."""
+        try:
+            with self.open(location) as file:
+                return bytes(file.read())
+        except OSError as error:
+            raise _unreadable(location) from error
+
+    def read_range(self, location: str, offset: int, length: int) -> bytes:
+        """So many bytes from there; fewer, or none, where the file ends before."""
+        with self.ranges(location) as read:
+            return read(offset, length)
+
+    @contextmanager
+    def ranges(self, location: str) -> Iterator[Callable[[int, int], bytes]]:
+        """``read_range`` of one file that is opened once; not from several threads."""
+        with self.open(location) as file:
+
+            def read(offset: int, length: int) -> bytes:
+                try:
+                    # Stores differ in what they answer beyond the end.
+                    within = min(length, max(file.size() - offset, 0))
+                    return bytes(file.read_at(within, offset)) if within else b""
+                except OSError as error:
+                    raise _unreadable(location) from error
+
+            yield read
+
+    def exists(self, location: str) -> bool:
+        """Whether there is a file."""
+        store = self._connections.plan(location)
+        try:
+            found = self._connections.open(store).get_file_info(store.path)
+        except OSError as error:
+            raise _unreadable(location) from error
+        return bool(found.type == pf.FileType.File)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files right inside a folder with their sizes, by name; none without the folder."""
+        store = self._connections.plan(folder)
+        selector = pf.FileSelector(store.path, allow_not_found=True)
+        try:
+            found = self._connections.open(store).get_file_info(selector)
+        except OSError as error:
+            raise _unreadable(folder) from error
+        return {each.base_name: each.size for each in found if each.type == pf.FileType.File}
+
+
+def is_missing(error: StorageError) -> bool:
+    """Whether a file could not be read because it is not there, by the store's own word."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
+def _unreadable(location: str) -> StorageError:
+    return StorageError(f"the file {location} cannot be read")
 
 
 def _refuse_unsupported(properties: Mapping[str, str]) -> None:

@@ -68,8 +68,15 @@ class Lake:
     def open(self, name: TableName) -> LakeTable:
         """A table that exists; TableNotFoundError otherwise."""
         with translated(str(name), "opening the table"):
-            table = self._load(name)
-            return LakeTable(self._gateway, table, name, reload=lambda: self._load_anew(name))
+            identifier = self._gateway.identifier(name.namespace, name.table)
+            table = self._catalog.loadTable(identifier)
+            return LakeTable(
+                self._gateway,
+                table,
+                name,
+                reload=lambda: self._load_anew(identifier),
+                invalidate=lambda: self._catalog.invalidateTable(identifier),
+            )
 
     def ensure_table(self, name: TableName, definition: TableDefinition) -> LakeTable:
         """The table as it is, or newly made as defined; two processes may ask at once."""
@@ -84,11 +91,7 @@ class Lake:
                 raise translate(error, table=str(name), doing="creating the table") from error
         return self.open(name)
 
-    def _load(self, name: TableName) -> JavaObject:
-        return self._catalog.loadTable(self._gateway.identifier(name.namespace, name.table))
-
-    def _load_anew(self, name: TableName) -> JavaObject:
-        identifier = self._gateway.identifier(name.namespace, name.table)
+    def _load_anew(self, identifier: JavaObject) -> JavaObject:
         self._catalog.invalidateTable(identifier)
         return self._catalog.loadTable(identifier)
 

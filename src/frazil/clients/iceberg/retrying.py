@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil.errors import CommitConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frazil.clients.iceberg.strict_commit import Receipt
     from frazil.seams import Clock, Randomness
+
+
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class RetryPolicy:
 
 
 def repeat_on_conflict(
-    attempt: Callable[[], Receipt], policy: RetryPolicy, *, clock: Clock, randomness: Randomness
-) -> Receipt:
-    """The receipt of the first attempt that lands; the last one's error is the caller's.
+    attempt: Callable[[], _Done], policy: RetryPolicy, *, clock: Clock, randomness: Randomness
+) -> _Done:
+    """What the first attempt that lands gives; the last one's error is the caller's.
 
     Waits a random part of a doubling limit, so that rivals do not meet again.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.table_state import SnapshotOperation
 from frazil.errors import ForeignChangeError, RolledBackError
+from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,16 +21,18 @@ def check_range(
 ) -> tuple[SnapshotFacts, ...]:
     """The snapshots after the one up to the other, oldest first.
 
-    ``ancestry`` is newest first. Raises RolledBackError when either is not in the line that leads
-    to the head, ForeignChangeError when one between them removed or replaced rows.
+    ``ancestry`` is newest first; ``after`` may be the snapshot that was expired last, because
+    nothing between the two is missing then. Raises RolledBackError when either is not in the line
+    that leads to the head, ForeignChangeError when one between them removed or replaced rows.
     """
     line = [snapshot.id for snapshot in ancestry]
+    expired = ancestry[-1].parent if ancestry else None
     for wanted in filter(None, (through, after)):
-        if wanted not in line:
+        if wanted not in line and (wanted == through or wanted != expired):
             message = f"snapshot {wanted} is not in the history of the table's current state."
             raise RolledBackError(message, table=table, next_step=f"frazil position show {table}")
     newest = line.index(through)
-    oldest = line.index(after) if after is not None else len(line)
+    oldest = line.index(after) if after in line else len(line)
     if oldest < newest:
         message = f"snapshot {after} is newer than snapshot {through}."
         raise RolledBackError(message, table=table, next_step=f"frazil position show {table}")

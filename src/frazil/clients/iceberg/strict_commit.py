@@ -119,7 +119,9 @@ class Committer:
         """Make one attempt.
 
         Raises CommitConflictError when the table moved and the marker did not: the caller plans
-        again from the same start. Raises FencedError when somebody else did this work.
+        again from the same start. Raises FencedError when somebody else did this work, and
+        StaleIndexError when the table is where the changes were planned and has not the files
+        that they name: planning again from the same facts would not help.
         """
         failpoint(Failpoint.COMMIT_PLANNED)
         try:
@@ -247,10 +249,10 @@ class Committer:
             update.commit()
             staged = self._reader.head(staging.current())
         except Py4JError as error:
-            raise self._not_staged(error) from error
+            raise self._not_staged(error, commit) from error
         if staged is None:
             raise errors.CommitConflictError("no snapshot was staged.", table=self._name)
-        self._require_counts(staged, commit.changes, base.head)
+        self._require_counts(staged, commit, base.head)
         return staged
 
     def _stage_schema(self, staging: JavaObject, schema: Schema) -> None:
@@ -294,9 +296,10 @@ class Committer:
         return update
 
     def _require_counts(
-        self, staged: SnapshotFacts, changes: FileChanges, head: SnapshotFacts | None
+        self, staged: SnapshotFacts, commit: StrictCommit, head: SnapshotFacts | None
     ) -> None:
         """A delete file that is silently not removed would make the table unreadable."""
+        changes = commit.changes
         before = head.count("total-data-files") if head is not None else 0
         removed = before if changes.replaces_everything else len(changes.removed)
         planned = {
@@ -314,7 +317,7 @@ class Committer:
         ]
         if wrong:
             message = f"the files are not those of the plan: {'; '.join(wrong)}."
-            raise errors.CommitConflictError(message, table=self._name)
+            raise self._other_files(message, commit)
 
     def _with_marker(
         self, transaction: JavaObject, commit: StrictCommit, written: Marker
@@ -381,12 +384,17 @@ class Committer:
             )
         return translate(error, table=self._name, doing="refreshing the table")
 
-    def _not_staged(self, error: Py4JError) -> errors.FrazilError:
+    def _not_staged(self, error: Py4JError, commit: StrictCommit) -> errors.FrazilError:
         names = java_classes(error)
         if any(name.endswith(".ValidationException") for name in names):
-            message = "files of the plan are not in the table any more."
-            return errors.CommitConflictError(message, table=self._name)
+            return self._other_files("files of the plan are not in the table.", commit)
         return translate(error, table=self._name, doing="preparing the commit")
+
+    def _other_files(self, message: str, commit: StrictCommit) -> errors.FrazilError:
+        """A plan whose head is still the table's was not overtaken: its facts were wrong."""
+        if commit.planned_on is None:
+            return errors.CommitConflictError(message, table=self._name)
+        return errors.StaleIndexError(message, table=self._name)
 
 
 def _referenced(descriptors: tuple[str, ...]) -> list[str]:

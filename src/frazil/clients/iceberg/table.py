@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.live_files import LiveFiles
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.snapshot_range import check_range
 from frazil.clients.iceberg.strict_commit import Committer, Receipt, StrictCommit
 from frazil.clients.iceberg.table_state import TableReader
+from frazil.clients.iceberg.table_version import TableVersion
 from frazil.clients.iceberg.translation import translated
 from frazil.clients.iceberg.write_target import plan_write_target
 from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, DataFrameReader
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.clients.iceberg.live_files import LiveFile
     from frazil.clients.iceberg.table_state import SnapshotFacts, TableState
     from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.model.marker import Marker, Role
@@ -37,12 +40,14 @@ class LakeTable:
         name: TableName,
         *,
         reload: Callable[[], JavaObject],
+        invalidate: Callable[[], None],
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
         self.name = name
         self._gateway = gateway
         self._table = table
+        self._invalidate = invalidate
         self._reader = TableReader(gateway, str(name))
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
@@ -53,6 +58,16 @@ class LakeTable:
             uuid=str(table.operations().current().uuid()),
             reader=self._reader,
             reload=reload,
+        )
+
+    def load_version(self) -> TableVersion:
+        """The table as it is now, to be asked several questions about one moment."""
+        return TableVersion(
+            gateway=self._gateway,
+            table=self._table,
+            metadata=self._refreshed(),
+            reader=self._reader,
+            committer=self._committer,
         )
 
     def load_state(self) -> TableState:
@@ -79,8 +94,11 @@ class LakeTable:
         """Where the current metadata file lies, for readers that need no catalog."""
         return str(self._refreshed().metadataFileLocation())
 
-    def load_write_target(self) -> WriteTarget:
-        """What a task needs to write files of this table, credentials included; made to travel."""
+    def load_write_target(self, schema: Schema | None = None) -> WriteTarget:
+        """What a task needs to write files of this table, credentials included; made to travel.
+
+        ``schema`` is the one that lands together with the files, if it is another.
+        """
         metadata = self._refreshed()
         state = self._reader.state(metadata)
         with translated(str(self.name), "asking how the table's files are reached"):
@@ -88,7 +106,7 @@ class LakeTable:
         return plan_write_target(
             table=str(self.name),
             location=state.location,
-            schema=self._reader.schema(metadata),
+            schema=schema or self._reader.schema(metadata),
             spec=self._reader.spec(metadata),
             sort_order=self._reader.sort_order(metadata),
             properties=state.properties,
@@ -99,6 +117,14 @@ class LakeTable:
     def load_ancestry(self) -> tuple[SnapshotFacts, ...]:
         """The snapshots that lead to the current one, newest first."""
         return self._reader.ancestry(self._refreshed())
+
+    def walk_ancestry(self) -> Iterator[SnapshotFacts]:
+        """The same, asked for one by one: nobody pays for what is not looked at."""
+        return self._reader.walk(self._refreshed())
+
+    def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
+        """The data files of a snapshot with their deletes, as the manifests tell it."""
+        return LiveFiles(self._gateway, self._table, str(self.name)).load(snapshot_id)
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """One attempt; what happened is in the receipt or in the error."""
@@ -128,6 +154,14 @@ class LakeTable:
         Iceberg's incremental read would skip it silently.
         """
         check_range(self.load_ancestry(), after=after, through=through, table=str(self.name))
+        return self.read_planned(after, through)
+
+    def read_planned(self, after: int | None, through: int) -> DataFrame:
+        """The same for a range that a plan has judged: snapshots that add no rows are skipped.
+
+        A range has the columns of the table's current schema, all up to a snapshot those of the
+        schema that the snapshot was written with.
+        """
         if after is None:
             # Not a range: snapshots before the oldest one kept would be missed.
             return self.read(through)
@@ -141,9 +175,16 @@ class LakeTable:
                 .load(self.name.quoted)
             )
 
+    def show_latest(self) -> None:
+        """Let everybody who reads the table in this session see what was committed last.
+
+        Spark keeps tables it has read; a commit of ours or of another process is not in them.
+        """
+        with translated(str(self.name), "refreshing the table"):
+            self._invalidate()
+
     def _fresh_reader(self) -> DataFrameReader:
-        # Spark keeps tables it has read; a commit of ours or of another process is not in them.
-        self._gateway.session.sql(f"refresh table {self.name.quoted}")
+        self.show_latest()
         return self._gateway.session.read.format("iceberg")
 
     def _refreshed(self) -> JavaObject:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.clients.iceberg.translation import translated
 from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
 from frazil.errors import MarkerLostError
+from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
     from frazil.model.marker import Marker, Role
     from frazil.model.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema import Schema
-
-
-class SnapshotOperation(StrEnum):
-    """What Iceberg says a snapshot did."""
-
-    APPEND = "append"
-    REPLACE = "replace"
-    OVERWRITE = "overwrite"
-    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +31,9 @@ class SnapshotFacts:
     sequence: int
     operation: SnapshotOperation
     summary: Mapping[str, str]
+    # In milliseconds since the epoch.
+    committed_at: int = 0
+    schema_id: int | None = None
 
     def count(self, name: str) -> int:
         """A number of the summary; what is not there is zero."""
@@ -75,7 +70,7 @@ class TableReader:
 
     def __init__(self, gateway: IcebergGateway, name: str) -> None:
         self._gateway = gateway
-        self._name = name
+        self.name = name
         # A version of the metadata never changes, so its facts are asked for once.
         self._last: tuple[JavaObject, TableState] | None = None
 
@@ -84,7 +79,7 @@ class TableReader:
         last = self._last
         if last is not None and last[0] is metadata:
             return last[1]
-        with translated(self._name, "reading the table's metadata"):
+        with translated(self.name, "reading the table's metadata"):
             state = TableState(
                 uuid=metadata.uuid(),
                 format_version=metadata.formatVersion(),
@@ -98,13 +93,20 @@ class TableReader:
 
     def head(self, metadata: JavaObject) -> SnapshotFacts | None:
         """The current snapshot of this version."""
-        with translated(self._name, "reading the table's head"):
+        with translated(self.name, "reading the table's head"):
             return self._facts(metadata.currentSnapshot())
 
     def snapshot(self, metadata: JavaObject, snapshot_id: int) -> SnapshotFacts | None:
         """One snapshot, or None when it was expired or never was."""
-        with translated(self._name, "reading a snapshot"):
+        with translated(self.name, "reading a snapshot"):
             return self._facts(metadata.snapshot(snapshot_id))
+
+    def all_snapshots(self, metadata: JavaObject) -> Mapping[int, SnapshotFacts]:
+        """Every snapshot that is kept, by id and in one crossing, of whatever branch."""
+        with translated(self.name, "reading the table's snapshots"):
+            document = json.loads(self._gateway.metadata_parser.toJson(metadata))
+        found = [_facts_from(each) for each in document.get("snapshots", [])]
+        return {each.id: each for each in found}
 
     def walk(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
         """The head and what it grew from, newest first, asked for one by one."""
@@ -118,19 +120,23 @@ class TableReader:
         """The head and what it grew from, newest first, as far as snapshots are kept."""
         return tuple(self.walk(metadata))
 
-    def schema(self, metadata: JavaObject) -> Schema:
-        """The current schema."""
-        with translated(self._name, "reading the table's schema"):
-            return schema_from_json(self._gateway.schema_parser.toJson(metadata.schema()))
+    def schema(self, metadata: JavaObject, schema_id: int | None = None) -> Schema:
+        """The current schema, or an older one by its id."""
+        with translated(self.name, "reading the table's schema"):
+            if schema_id is None:
+                schema = metadata.schema()
+            else:
+                schema = metadata.schemasById().get(schema_id)
+            return schema_from_json(self._gateway.schema_parser.toJson(schema))
 
     def spec(self, metadata: JavaObject) -> PartitionSpec:
         """The current partitioning."""
-        with translated(self._name, "reading the table's partitioning"):
+        with translated(self.name, "reading the table's partitioning"):
             return spec_from_json(self._gateway.spec_parser.toJson(metadata.spec()))
 
     def sort_order(self, metadata: JavaObject) -> SortOrder:
         """The current sort order."""
-        with translated(self._name, "reading the table's sort order"):
+        with translated(self.name, "reading the table's sort order"):
             return sort_order_from_json(
                 self._gateway.sort_order_parser.toJson(metadata.sortOrder())
             )
@@ -138,10 +144,21 @@ class TableReader:
     def _facts(self, snapshot: JavaObject | None) -> SnapshotFacts | None:
         if snapshot is None:
             return None
-        return SnapshotFacts(
-            id=snapshot.snapshotId(),
-            parent=snapshot.parentId(),
-            sequence=snapshot.sequenceNumber(),
-            operation=SnapshotOperation(snapshot.operation()),
-            summary=self._gateway.to_json(snapshot.summary()),
-        )
+        # One crossing, where asking for each fact would take six.
+        return _facts_from(json.loads(self._gateway.snapshot_parser.toJson(snapshot, False)))  # noqa: FBT003
+
+
+def _facts_from(document: Mapping[str, Any]) -> SnapshotFacts:
+    """A snapshot as the table's metadata spells it."""
+    summary = dict(document.get("summary", {}))
+    return SnapshotFacts(
+        id=document["snapshot-id"],
+        parent=document.get("parent-snapshot-id"),
+        # Tables of format version 1 do not number their snapshots.
+        sequence=document.get("sequence-number", 0),
+        # One that does not say what it did may have done anything.
+        operation=SnapshotOperation(summary.pop("operation", SnapshotOperation.OVERWRITE)),
+        summary=summary,
+        committed_at=document["timestamp-ms"],
+        schema_id=document.get("schema-id"),
+    )

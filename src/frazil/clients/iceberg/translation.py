@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from frazil import errors
 
@@ -37,27 +38,29 @@ _STORAGE = frozenset(
     }
 )
 
+# Asked through Spark, PySpark makes an exception of its own of Java's.
+JavaError: TypeAlias = Py4JError | PySparkException
+
 # Deeper chains of causes are circular or absurd.
 _DEEPEST_CAUSE = 12
 
 
-def java_classes(error: Py4JError) -> tuple[str, ...]:
+def java_classes(error: JavaError) -> tuple[str, ...]:
     """The classes of a Java exception and its causes, outermost first; none without a JVM."""
     return tuple(name for name, _ in _chain(error))
 
 
-def missing_file(error: Py4JError) -> str | None:
+def missing_file(error: JavaError) -> str | None:
     """What Iceberg says of a file that is not there: its path, and nothing from inside any file."""
     return next((said for name, said in _chain(error) if name == _FILE_NOT_FOUND), None)
 
 
-def _chain(error: Py4JError) -> list[tuple[str, str]]:
+def _chain(error: JavaError) -> list[tuple[str, str]]:
     """Class and text of the exception and its causes."""
     links: list[tuple[str, str]] = []
-    if not isinstance(error, Py4JJavaError):
-        return links
+    # Py4J keeps the exception under the first name, PySpark under the second.
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     try:
-        cause = error.java_exception
         while cause is not None and len(links) < _DEEPEST_CAUSE:
             links.append((cause.getClass().getName(), str(cause.getMessage())))
             cause = cause.getCause()
@@ -69,18 +72,18 @@ def _chain(error: Py4JError) -> list[tuple[str, str]]:
 
 @contextmanager
 def translated(table: str, doing: str) -> Iterator[None]:
-    """Whatever Iceberg throws inside the block leaves it as an error of ours.
+    """Whatever Iceberg or Spark throws inside the block leaves it as an error of ours.
 
     The message names what was being done and the Java class; its text, which may quote anything,
     stays with the cause.
     """
     try:
         yield
-    except Py4JError as error:
+    except (Py4JError, PySparkException) as error:
         raise translate(error, table=table, doing=doing) from error
 
 
-def translate(error: Py4JError, *, table: str, doing: str) -> FrazilError:
+def translate(error: JavaError, *, table: str, doing: str) -> FrazilError:
     """The error of ours that says the same."""
     names = java_classes(error)
     found = names[0].rpartition(".")[2] if names else type(error).__name__

@@ -1,0 +1,79 @@
+"""What a merge must know of a changelog: its schema, and the snapshots not merged yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.model.table_facts import (
+    INCOMPLETE_KEY,
+    ChangelogFacts,
+    SnapshotLine,
+    SnapshotOperation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frazil.changelog.table import ChangelogTable
+    from frazil.clients.iceberg.table_state import SnapshotFacts
+    from frazil.clients.iceberg.table_version import TableVersion
+    from frazil.model.schema import Schema
+
+
+def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> ChangelogFacts:
+    """The changelog as it is now, back to the snapshot that was merged last.
+
+    Without ``after``, or if it is not in the history, back to the oldest snapshot kept. Costs what
+    came since: the files of what is older are not looked at.
+    """
+    version = changelog.table.load_version()
+    history = version.history(until=after)
+    return ChangelogFacts(
+        name=changelog.table.name,
+        uuid=version.state.uuid,
+        schema=version.schema,
+        snapshots=tuple(snapshot_line(each) for each in reversed(history)),
+        # A full read takes what is there; who removed what before is no question then.
+        retention_of={} if after is None else _load_retention(version, history, after),
+        schemas=_load_schemas(version, history) if after is None else {},
+    )
+
+
+def snapshot_line(snapshot: SnapshotFacts) -> SnapshotLine:
+    """A snapshot as a plan sees it."""
+    return SnapshotLine(
+        id=snapshot.id,
+        parent=snapshot.parent,
+        sequence=snapshot.sequence,
+        operation=snapshot.operation,
+        added_rows=snapshot.count("added-records"),
+        added_bytes=snapshot.count("added-files-size"),
+        total_rows=snapshot.count("total-records"),
+        total_bytes=snapshot.count("total-files-size"),
+        removes=snapshot.count("deleted-data-files") > 0 or _deletes_rows(snapshot),
+        incomplete=snapshot.summary.get(INCOMPLETE_KEY, "").lower() == "true",
+        committed_at=snapshot.committed_at,
+        schema_id=snapshot.schema_id,
+    )
+
+
+def _deletes_rows(snapshot: SnapshotFacts) -> bool:
+    """Whether it deleted rows inside files, where nothing tells how old they were."""
+    return snapshot.count("added-delete-files") > 0
+
+
+def _load_retention(
+    version: TableVersion, history: Sequence[SnapshotFacts], after: int
+) -> Mapping[int, int]:
+    return {
+        each.id: version.load_removed_sequence(each.id)
+        for each in history
+        if each.operation is SnapshotOperation.DELETE
+        and each.id != after
+        and not _deletes_rows(each)
+    }
+
+
+def _load_schemas(version: TableVersion, history: Sequence[SnapshotFacts]) -> Mapping[int, Schema]:
+    ids = {each.schema_id for each in history if each.schema_id is not None}
+    return {each: version.schema_of(each) for each in sorted(ids)}

@@ -1,0 +1,98 @@
+"""One version of a table: whatever it is asked, it answers for the same moment."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.removed_files import load_removed_sequence
+from frazil.clients.iceberg.translation import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.clients.iceberg.strict_commit import Committer
+    from frazil.clients.iceberg.table_state import SnapshotFacts, TableReader, TableState
+    from frazil.model.marker import Marker, Role
+    from frazil.model.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema import Schema
+
+# Asking for one snapshot takes a third of a millisecond, asking for two thousand at once fifty.
+_ASKED_ONE_BY_ONE = 100
+
+
+class TableVersion:
+    """Metadata that never changes; holds the driver's gateway and never leaves the driver."""
+
+    def __init__(
+        self,
+        *,
+        gateway: IcebergGateway,
+        table: JavaObject,
+        metadata: JavaObject,
+        reader: TableReader,
+        committer: Committer,
+    ) -> None:
+        self._gateway = gateway
+        self._table = table
+        self._metadata = metadata
+        self._reader = reader
+        self._committer = committer
+        self._name = reader.name
+
+    @property
+    def state(self) -> TableState:
+        """Identity, properties and head."""
+        return self._reader.state(self._metadata)
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self._reader.schema(self._metadata)
+
+    def schema_of(self, schema_id: int) -> Schema:
+        """A schema the table has or had."""
+        return self._reader.schema(self._metadata, schema_id)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The current partitioning."""
+        return self._reader.spec(self._metadata)
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self._reader.sort_order(self._metadata)
+
+    def marker(self, role: Role) -> Marker | None:
+        """The valid marker; raises like ``LakeTable.load_marker``."""
+        return self._committer.marker(self._metadata, role)
+
+    def history(self, *, until: int | None = None) -> tuple[SnapshotFacts, ...]:
+        """The head and what it grew from, newest first, down to ``until`` or as far as kept."""
+        found = []
+        for snapshot in self._walk():
+            found.append(snapshot)
+            if snapshot.id == until:
+                break
+        return tuple(found)
+
+    def load_removed_sequence(self, snapshot_id: int) -> int:
+        """The highest data sequence number of the files that this snapshot removed, or -1."""
+        with translated(self._name, "reading a snapshot"):
+            snapshot = self._metadata.snapshot(snapshot_id)
+        return load_removed_sequence(self._gateway, self._table, snapshot, name=self._name)
+
+    def _walk(self) -> Iterator[SnapshotFacts]:
+        """One by one at first, because the end is nearly always near; then all at once."""
+        last = None
+        for last in islice(self._reader.walk(self._metadata), _ASKED_ONE_BY_ONE):
+            yield last
+        if last is None or last.parent is None:
+            return
+        known = self._reader.all_snapshots(self._metadata)
+        below = known.get(last.parent)
+        while below is not None:
+            yield below
+            below = None if below.parent is None else known.get(below.parent)

@@ -1,0 +1,259 @@
+"""Which rows of a mirror's data files are gone: deletion vectors and position deletes, as sets."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from frazil.codec.deletion_vector import DeletionVector, decode_deletion_vector
+from frazil.codec.malformed import MalformedFileError
+from frazil.codec.position_deletes import decode_position_deletes
+from frazil.codec.puffin_footer import TailTooShortError, read_footer
+from frazil.mirror.index_damage import damaged, telling_damage
+from frazil.model.key_index import DeleteKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from frazil.clients.iceberg.file_system import InputFiles
+    from frazil.codec.puffin_footer import Footer
+    from frazil.model.key_index import DeletePointer, IndexedFile
+
+# Requests to an object store that are under way at a time.
+THREADS = 16
+# Vectors this near each other are read at once: a request costs as much as that many bytes.
+_NEAR = 1 << 18
+# The end of a Puffin file that names some thirty vectors; more is asked for when needed.
+_TAIL = 1 << 13
+_REFERENCED = "referenced-data-file"
+# And this much at a time, so that one large file is read by several threads.
+_LONGEST_STRETCH = 8 << 20
+# Of the vectors of one process, as stored; decoded they take about the same.
+_REMEMBERED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What one delete file says of one data file."""
+
+    data_file: str
+    pointer: DeletePointer
+
+    @property
+    def start(self) -> int:
+        """Where its bytes begin; position deletes are whole files."""
+        return self.pointer.offset or 0
+
+    @property
+    def end(self) -> int:
+        """Where they end."""
+        return self.start + (self.pointer.length or self.pointer.file_size)
+
+
+class _Remembered:
+    """Decoded sets of this process, the most recently used ones; files never change."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._vectors: OrderedDict[_Wanted, DeletionVector] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, wanted: _Wanted) -> DeletionVector | None:
+        """The set, if it is still remembered."""
+        with self._lock:
+            if wanted in self._vectors:
+                self._vectors.move_to_end(wanted)
+            return self._vectors.get(wanted)
+
+    def keep(self, wanted: _Wanted, vector: DeletionVector) -> None:
+        """Remember the set and forget those that were not asked for the longest."""
+        with self._lock:
+            if wanted not in self._vectors:
+                self._vectors[wanted] = vector
+                self._bytes += wanted.end - wanted.start
+            while self._bytes > self._most_bytes:
+                forgotten, _ = self._vectors.popitem(last=False)
+                self._bytes -= forgotten.end - forgotten.start
+
+
+_remembered = _Remembered(_REMEMBERED_BYTES)
+
+
+def load_deleted(file: IndexedFile, inputs: InputFiles) -> DeletionVector:
+    """Everything that is deleted in a data file.
+
+    Raises DamagedIndexError, naming the delete file, when one is gone or is not what the index
+    says of it.
+    """
+    return load_many([file], inputs)[0]
+
+
+def load_many(
+    files: Sequence[IndexedFile], inputs: InputFiles, *, threads: int = THREADS
+) -> list[DeletionVector]:
+    """Everything that is deleted in each of these data files, in their order.
+
+    Raises DamagedIndexError as ``load_deleted`` does.
+    """
+    wanted = [_Wanted(file.location, pointer) for file in files for pointer in file.deletes]
+    found = {each: vector for each in wanted if (vector := _remembered.find(each)) is not None}
+    stretches = list(_stretches([each for each in wanted if each not in found]))
+    load = partial(_load_stretch, inputs=inputs)
+    if len(stretches) > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            loaded = list(pool.map(load, stretches))
+    else:
+        loaded = [load(stretch) for stretch in stretches]
+    for vectors in loaded:
+        for each, vector in vectors.items():
+            _remembered.keep(each, vector)
+            found[each] = vector
+    return [
+        _united([found[_Wanted(file.location, pointer)] for pointer in file.deletes])
+        for file in files
+    ]
+
+
+def _united(vectors: list[DeletionVector]) -> DeletionVector:
+    return reduce(DeletionVector.union, vectors) if vectors else DeletionVector()
+
+
+def _stretches(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
+    """What is read at once: neighbours in one file, and all that one whole file says."""
+    files: defaultdict[str, list[_Wanted]] = defaultdict(list)
+    for each in dict.fromkeys(wanted):
+        files[each.pointer.location].append(each)
+    for in_file in files.values():
+        stretch: list[_Wanted] = []
+        for each in sorted(in_file, key=lambda each: each.start):
+            if stretch and not _is_near(stretch, each):
+                yield stretch
+                stretch = []
+            stretch.append(each)
+        yield stretch
+
+
+def _is_near(stretch: list[_Wanted], following: _Wanted) -> bool:
+    length = following.end - stretch[0].start
+    return following.start - stretch[-1].end <= _NEAR and (
+        length <= _LONGEST_STRETCH or following.start == stretch[0].start
+    )
+
+
+def _load_stretch(stretch: list[_Wanted], inputs: InputFiles) -> dict[_Wanted, DeletionVector]:
+    pointer = stretch[0].pointer
+    with telling_damage(pointer.location):
+        if pointer.kind is DeleteKind.POSITIONS:
+            data = inputs.read(pointer.location)
+            by_file = decode_position_deletes(data, record_count=pointer.rows)
+            return {each: _of_data_file(by_file, each) for each in stretch}
+        return _load_vectors(stretch, inputs)
+
+
+def _load_vectors(stretch: list[_Wanted], inputs: InputFiles) -> dict[_Wanted, DeletionVector]:
+    """The vectors of a Puffin file, each only if the file says that it is of that data file.
+
+    A pointer to the vector of another file would decode as well, and with some luck count as many
+    rows.
+    """
+    pointer = stretch[0].pointer
+    with inputs.ranges(pointer.location) as read:
+        size = pointer.file_size
+        # A small file is read at once; of a large one the vectors, and the end that names them.
+        whole = read(0, size) if size <= _NEAR else b""
+        footer = _footer(read, whole, size)
+        owners = {
+            (blob.offset, blob.length): blob.properties.get(_REFERENCED) for blob in footer.blobs
+        }
+        start, end = stretch[0].start, stretch[-1].end
+        data = whole[start:end] if whole else read(start, end - start)
+    for each in stretch:
+        if owners.get((each.start, each.end - each.start)) != each.data_file:
+            what = "expected a deletion vector of the data file, found none"
+            raise MalformedFileError(what, offset=each.start)
+    return {
+        each: decode_deletion_vector(
+            data[each.start - start : each.end - start], cardinality=each.pointer.rows
+        )
+        for each in stretch
+    }
+
+
+def _footer(read: Callable[[int, int], bytes], whole: bytes, size: int) -> Footer:
+    tail = whole or read(max(size - _TAIL, 0), _TAIL)
+    try:
+        return read_footer(tail, file_size=size)
+    except TailTooShortError as short:
+        longer = read(max(size - short.needed, 0), short.needed)
+        if len(longer) < short.needed:
+            what = f"expected a Puffin file of {size} bytes, found fewer"
+            raise MalformedFileError(what, offset=len(longer)) from short
+        return read_footer(longer, file_size=size)
+
+
+def _of_data_file(by_file: dict[str, DeletionVector], wanted: _Wanted) -> DeletionVector:
+    vector = by_file.get(wanted.data_file)
+    if vector is not None:
+        return vector
+    # Deletes of a whole partition need not concern each of its files.
+    if wanted.pointer.data_file is None:
+        return DeletionVector()
+    raise MalformedFileError("expected position deletes of the data file", offset=0)
+
+
+class LiveRows:
+    """Tells live rows from dead ones; deletes are loaded for the files that are asked about."""
+
+    def __init__(self, files: Sequence[IndexedFile], inputs: InputFiles) -> None:
+        self._files = sorted(files, key=lambda file: file.ordinal)
+        self._ordinals = np.array([file.ordinal for file in self._files], np.int32)
+        self._rows = np.array([file.rows for file in self._files], np.int64)
+        self._has_deletes = np.array([bool(file.deletes) for file in self._files], np.bool_)
+        self._inputs = inputs
+
+    def mask(self, file: NDArray[np.int32], position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each place whether the table has that file and the row is not deleted there.
+
+        Raises DamagedIndexError for a row that its file cannot have.
+        """
+        if not len(self._files):
+            return np.zeros(len(file), np.bool_)
+        at = np.searchsorted(self._ordinals, file).clip(max=len(self._ordinals) - 1)
+        live: NDArray[np.bool_] = self._ordinals[at] == file
+        beyond = live & ((position < 0) | (position >= self._rows[at]))
+        if beyond.any():
+            location = self._files[int(at[beyond][0])].location
+            raise damaged(location, "expected fewer rows than the index names")
+        in_question = np.flatnonzero(live & self._has_deletes[at])
+        if len(in_question):
+            live[in_question] = self._undeleted(at[in_question], position[in_question])
+        return live
+
+    def _undeleted(self, at: NDArray[np.intp], position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        order = np.argsort(at, kind="stable")
+        named, starts = np.unique(at[order], return_index=True)
+        vectors = load_many([self._files[each] for each in named.tolist()], self._inputs)
+        live = np.ones(len(at), np.bool_)
+        for vector, places in zip(vectors, np.split(order, starts[1:]), strict=True):
+            live[places] = ~is_deleted(vector, position[places])
+        return live
+
+
+def is_deleted(vector: DeletionVector, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each position whether the set has it; costs what the positions cost, not the set."""
+    asked = DeletionVector.from_positions(position)
+    dead = DeletionVector(asked.bitmap & vector.bitmap).positions().astype(np.int64)
+    if not len(dead):
+        return np.zeros(len(position), np.bool_)
+    at = np.searchsorted(dead, position).clip(max=len(dead) - 1)
+    found: NDArray[np.bool_] = dead[at] == position
+    return found
