@@ -1,0 +1,1 @@
+"""From changelog to mirror: fold, plan, apply."""

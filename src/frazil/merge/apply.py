@@ -1,0 +1,289 @@
+"""One merge, performed: a range of the changelog becomes one commit to the mirror."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.strict_commit import FileChanges, StatisticsFile
+from frazil.codec.index_entries import Entries
+from frazil.errors import (
+    CommitConflictError,
+    DamagedIndexError,
+    OutOfOrderError,
+    StaleIndexError,
+)
+from frazil.merge.delete_writing import DeleteWriter, WrittenDeletes
+from frazil.merge.report import MergeCommit, Phase
+from frazil.merge.sequences import encode_sequence
+from frazil.merge.task_result import total_counts, total_seconds, union_of_deleted
+from frazil.mirror.index_growth import write_index_head
+from frazil.mirror.index_loading import HEAD_PROPERTY, KeyIndex, Unusable
+from frazil.model.key_index import IndexedFile, Run
+from frazil.model.policy import Order
+from frazil.model.repair import Repair, RepairReason
+from frazil.seams import Failpoint, failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.errors import FrazilError
+    from frazil.merge.ground import MergeGround
+    from frazil.merge.job import Merged, MergeRange
+    from frazil.merge.sequences import SequenceValue
+    from frazil.merge.task import MergeJob
+    from frazil.merge.task_result import TaskResult
+    from frazil.mirror.index_growth import IndexGrowth
+    from frazil.mirror.index_repair import IndexKeeper
+    from frazil.model.marker import Marker, SnapshotRef
+    from frazil.model.schema import Schema
+    from frazil.seams import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeWork:
+    """Everything one merge is made of, put together by ``merger``; lives on the driver."""
+
+    ground: MergeGround
+    range_: MergeRange
+    keeper: IndexKeeper
+    growth: IndexGrowth
+    make_job: Callable[[KeyIndex], MergeJob]
+    order: Order
+    # How far the mirror was merged, and how far it is afterwards, less what only tasks can tell.
+    before: Marker | None
+    goal: Marker
+    truncated: SequenceValue | None
+    schema: Schema | None
+    schema_changes: tuple[str, ...]
+    properties: Mapping[str, str]
+    planned_on: int | None
+    after: int | None
+    through: int
+    clock: Clock
+
+
+@dataclass(slots=True)
+class _Timer:
+    """Seconds by phase of what the driver does."""
+
+    clock: Clock
+    seconds: dict[Phase, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, phase: Phase) -> Iterator[None]:
+        start = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            spent = self.clock.monotonic() - start
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Tasks and index of a merge that went through."""
+
+    merged: Merged
+    deletes: WrittenDeletes
+    index: KeyIndex
+    repairs: tuple[Repair, ...] = ()
+
+
+def apply_merge(work: MergeWork) -> MergeCommit:
+    """Merge the range in one commit.
+
+    Raises CommitConflictError when the mirror moved meanwhile: the caller plans again. Files that
+    were written for a commit that did not land are left to maintenance.
+    """
+    timer = _Timer(work.clock)
+    start = work.clock.monotonic()
+    head = work.ground.head
+    if (None if head is None else head.id) != work.planned_on:
+        message = "the table has a newer head."
+        raise CommitConflictError(message, table=work.range_.table)
+    with timer.timed(Phase.INDEX):
+        index, repair = work.keeper.current(head, work.ground.mirror.table.walk_ancestry())
+    repairs = [] if repair is None else [repair]
+    while True:
+        try:
+            outcome = _merge(work, index, timer)
+            with timer.timed(Phase.COMMIT):
+                receipt = _commit(work, outcome)
+        except (DamagedIndexError, StaleIndexError) as error:
+            # Tasks find out what is wrong with a run, the commit what is wrong with the files.
+            # What was made from the files themselves a moment ago is neither.
+            if head is None or any(each.rebuilt for each in repairs):
+                raise
+            _refuse_if_overtaken(work, error)
+            with timer.timed(Phase.INDEX):
+                why = Unusable(RepairReason.DAMAGED, error.message)
+                index, repair = work.keeper.rebuilt(head, why)
+            repairs.append(repair)
+        else:
+            seconds = work.clock.monotonic() - start
+            return _report(work, replace(outcome, repairs=tuple(repairs)), receipt, timer, seconds)
+
+
+def _refuse_if_overtaken(work: MergeWork, error: FrazilError) -> None:
+    """Files of a head that is not the table's any more may be gone, and rightly so."""
+    now = work.ground.mirror.table.load_state().head
+    if now is None or now.id != work.planned_on:
+        message = "the table has a newer head."
+        raise CommitConflictError(message, table=work.range_.table) from error
+
+
+def _merge(work: MergeWork, index: KeyIndex, timer: _Timer) -> _Outcome:
+    merged = work.range_.merge(work.make_job(index))
+    deletes, grown = _next_state(work, index, merged, timer)
+    failpoint(Failpoint.MERGE_WRITTEN)
+    _refuse_disorder(work, merged)
+    return _Outcome(merged, deletes, grown)
+
+
+def _next_state(
+    work: MergeWork, index: KeyIndex, merged: Merged, timer: _Timer
+) -> tuple[WrittenDeletes, KeyIndex]:
+    """Deletes and index as they are after the merge; all files but the head are written."""
+    with timer.timed(Phase.WRITE):
+        deletes = _write_deletes(work, index, merged)
+    base = _restarted(index) if merged.empties_mirror else index
+    new = [_indexed(result, at) for result in merged.results for at in range(len(result.files))]
+    highest = max((each.ordinal for each in new), default=-1)
+    parts = tuple(each.part for each in merged.results if each.part is not None)
+    run = Run(work.range_.run, work.range_.bits, parts) if parts else None
+    entries = [each.entries for each in merged.results if each.entries is not None]
+    with timer.timed(Phase.INDEX):
+        grown = work.growth.grown(
+            base,
+            files=(*deletes.files, *new),
+            next_ordinal=max(base.manifest.next_ordinal, highest + 1),
+            entries=Entries.concatenate(entries or [Entries.empty()]),
+            new_run=run,
+        )
+    return deletes, grown
+
+
+def _write_deletes(work: MergeWork, index: KeyIndex, merged: Merged) -> WrittenDeletes:
+    if merged.empties_mirror:
+        return WrittenDeletes((), (), (), (), len(index.manifest.files), 0)
+    ground = work.ground
+    writer = DeleteWriter(
+        ground.state.format_version,
+        ground.inputs,
+        ground.outputs,
+        ground.name_delete_file,
+        hidden_folder=f"{ground.state.location}/_deletes",
+    )
+    return writer.write(index.manifest.files, union_of_deleted(merged.results))
+
+
+def _restarted(index: KeyIndex) -> KeyIndex:
+    """The index of an emptied mirror; ordinals go on, so that no old entry means a new file."""
+    manifest = replace(index.manifest, files=(), runs=(), young_entries=0, idle_deletes=0)
+    return KeyIndex(manifest, Entries.empty(), None)
+
+
+def _indexed(result: TaskResult, at: int) -> IndexedFile:
+    file = result.files[at]
+    described = json.loads(file.descriptor)
+    return IndexedFile(
+        ordinal=result.first_ordinal + at,
+        location=file.location,
+        rows=file.rows,
+        size=file.size,
+        spec_id=file.spec_id,
+        partition=json.dumps(described["partition"], separators=(",", ":"), ensure_ascii=False),
+    )
+
+
+def _refuse_disorder(work: MergeWork, merged: Merged) -> None:
+    """With order append, a later snapshot never holds an older change."""
+    highest = work.range_.merged
+    if work.order is not Order.APPEND or highest is None or merged.lowest is None:
+        return
+    if merged.lowest < highest:  # type: ignore[operator]
+        message = "the range holds a change that is older than what was merged before."
+        raise OutOfOrderError(
+            message, table=work.range_.table, next_step="set order: per_key for this table"
+        )
+
+
+def _commit(work: MergeWork, outcome: _Outcome) -> Receipt:
+    ground, merged = work.ground, outcome.merged
+    location = ground.name_head()
+
+    def write_head(snapshot: SnapshotRef) -> StatisticsFile:
+        head = write_index_head(outcome.index, snapshot.id, location, ground.outputs)
+        failpoint(Failpoint.INDEX_WRITTEN)
+        return StatisticsFile(head.location, head.size, head.footer_size)
+
+    return ground.mirror.apply(
+        _file_changes(ground, outcome),
+        start=None if work.before is None else work.before.position,
+        goal=_goal(work, merged),
+        planned_on=work.planned_on,
+        schema=work.schema,
+        properties=work.properties,
+        summary={HEAD_PROPERTY: location},
+        statistics=write_head,
+    )
+
+
+def _file_changes(ground: MergeGround, outcome: _Outcome) -> FileChanges:
+    added = tuple(file.descriptor for each in outcome.merged.results for file in each.files)
+    has_files = ground.head is not None and ground.head.count("total-data-files") > 0
+    if outcome.merged.empties_mirror and has_files:
+        return FileChanges(added=added, replaces_everything=True)
+    return FileChanges(
+        added=added,
+        added_deletes=outcome.deletes.added,
+        removed=outcome.deletes.removed_files,
+        removed_deletes=outcome.deletes.removed,
+    )
+
+
+def _goal(work: MergeWork, merged: Merged) -> Marker:
+    """The marker with what the range itself told: the highest sequence, the last TRUNCATE."""
+    before = work.range_.merged
+    ends = [each for each in (before, merged.highest) if each is not None]
+    truncates = [each for each in (work.truncated, merged.truncated) if each is not None]
+    return replace(
+        work.goal,
+        sequence=encode_sequence(max(ends)) if ends else None,
+        truncated=encode_sequence(max(truncates)) if truncates else None,
+    )
+
+
+def _report(
+    work: MergeWork, outcome: _Outcome, receipt: Receipt, timer: _Timer, seconds: float
+) -> MergeCommit:
+    merged, deletes, manifest = outcome.merged, outcome.deletes, outcome.index.manifest
+    phases = total_seconds(merged.results)
+    for phase, spent in timer.seconds.items():
+        phases[phase] = phases.get(phase, 0.0) + spent
+    files = [file for each in merged.results for file in each.files]
+    snapshot = receipt.marker.snapshot
+    return MergeCommit(
+        after=work.after,
+        through=work.through,
+        snapshot_id=0 if snapshot is None else snapshot.id,
+        rows_read=merged.rows,
+        seconds=seconds,
+        counts=total_counts(merged.results),
+        phases=phases,
+        repairs=outcome.repairs,
+        truncated=merged.empties_mirror,
+        unknown_updates=sum(each.unknown_updates for each in merged.results),
+        surplus_rows=sum(each.surplus_rows for each in merged.results),
+        files_added=len(files),
+        files_removed=len(deletes.removed_files),
+        files_touched=deletes.touched,
+        bytes_written=sum(file.size for file in files) + deletes.bytes_written,
+        index_entries=manifest.entries,
+        index_bytes=sum(run.bytes for run in manifest.runs),
+        schema_changes=work.schema_changes,
+    )

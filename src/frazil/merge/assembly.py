@@ -1,0 +1,239 @@
+"""A plan and the tables it speaks of, put together into work that can be performed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+from frazil.errors import CommitConflictError
+from frazil.merge.apply import MergeWork
+from frazil.merge.arrow_rows import FoldColumn, FoldLayout
+from frazil.merge.ground import MergeGround, load_ground, task_index
+from frazil.merge.incoming import Admission
+from frazil.merge.job import MergeRange
+from frazil.merge.key_writing import KeyWriting
+from frazil.merge.reading import ReadLayout
+from frazil.merge.remembering import remembered_deletes
+from frazil.merge.row_order import plan_row_order
+from frazil.merge.sequences import decode_sequence
+from frazil.merge.task import MergeJob
+from frazil.mirror.index_growth import IndexGrowth
+from frazil.mirror.run_building import fresh_name
+from frazil.model.key_index import KeyHash
+from frazil.model.marker import Marker
+from frazil.model.policy import Order
+from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.model.table_name import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from frazil.changelog.table import ChangelogTable
+    from frazil.merge.feed import Feed
+    from frazil.merge.plan import MergePlan
+    from frazil.merge.sequences import SequenceValue
+    from frazil.merge.settings import MergeSettings
+    from frazil.mirror.index_loading import KeyIndex
+    from frazil.mirror.index_repair import IndexKeeper
+    from frazil.mirror.table import MirrorTable
+    from frazil.seams import Clock, Randomness
+
+
+def assemble_work(
+    session: SparkSession,
+    plan: MergePlan,
+    settings: MergeSettings,
+    *,
+    changelog: ChangelogTable,
+    mirror: MirrorTable,
+    clock: Clock,
+    randomness: Randomness,
+) -> MergeWork:
+    """Everything the plan needs, loaded; nothing is written yet.
+
+    Raises CommitConflictError when the mirror was merged into since it was planned.
+    """
+    ground = load_ground(
+        mirror,
+        settings,
+        schema=plan.schema.wanted,
+        key_ids=plan.key_ids,
+        sequence_id=plan.sequence_id,
+        sequence_type=plan.sequence_type,
+        randomness=randomness,
+    )
+    before = mirror.position()
+    if (None if before is None else before.position) != plan.start:
+        # Checked here because a mirror without a snapshot cannot tell by its head.
+        message = "the table was merged into meanwhile."
+        raise CommitConflictError(message, table=str(settings.mirror))
+    assembly = _Assembly(
+        session=session,
+        plan=plan,
+        settings=settings,
+        changelog=changelog,
+        mirror=mirror,
+        before=before,
+        ground=ground,
+        clock=clock,
+        randomness=randomness,
+    )
+    return assembly.work()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assembly:
+    """The parts of one merge, each made from the plan and the mirror as it is."""
+
+    session: SparkSession
+    plan: MergePlan
+    settings: MergeSettings
+    changelog: ChangelogTable
+    mirror: MirrorTable
+    before: Marker | None
+    ground: MergeGround
+    clock: Clock
+    randomness: Randomness
+
+    def work(self) -> MergeWork:
+        """All of it."""
+        plan, settings = self.plan, self.settings
+        return MergeWork(
+            ground=self.ground,
+            range_=self._range(),
+            keeper=self._keeper(),
+            growth=self._growth(),
+            make_job=self._job,
+            order=settings.order,
+            before=self.before,
+            goal=Marker(
+                pipeline=settings.pipeline,
+                source=plan.source,
+                position=str(plan.through),
+                batch=fresh_name(self.randomness.token),
+                epoch=0 if self.before is None else self.before.epoch,
+            ),
+            truncated=self._merged("truncated"),
+            schema=plan.schema.wanted,
+            schema_changes=plan.schema.changes,
+            properties={COLUMNS_PROPERTY: plan.schema.columns},
+            planned_on=plan.head,
+            after=plan.after,
+            through=plan.through,
+            clock=self.clock,
+        )
+
+    def _merged(self, name: str) -> SequenceValue | None:
+        """What the marker says was merged before, as a value that compares."""
+        text = None if self.before is None else getattr(self.before, name)
+        return decode_sequence(text, self.plan.sequence_type)
+
+    def _layout(self) -> ReadLayout:
+        plan = self.plan
+        return ReadLayout(
+            key=tuple(zip(plan.key_names, self.ground.index_key.types, strict=True)),
+            sequence=plan.reads.sequence.name,
+            operation=plan.reads.operation.name,
+            unchanged=plan.unchanged,
+            previous_key=plan.previous_key,
+            previous_members=plan.previous_members,
+            feeds=self._feeds(),
+            unchanged_ids=plan.schema.unchanged_ids,
+        )
+
+    def _feeds(self) -> tuple[Feed, ...]:
+        """The mirror's columns that changes bring, less the one that marks soft deletes."""
+        mark = self.plan.schema.deleted
+        feeds = self.plan.schema.feeds
+        return tuple(each for each in feeds if mark is None or each.target.id != mark.id)
+
+    def _range(self) -> MergeRange:
+        plan, settings = self.plan, self.settings
+        return MergeRange(
+            table=str(settings.mirror),
+            changelog=self.changelog.read_planned(plan.after, plan.through),
+            layout=self._layout(),
+            sequence_type=plan.sequence_type,
+            bits=plan.bits,
+            order=settings.order,
+            deletes=settings.deletes,
+            merged=self._merged("sequence"),
+            mirror_rows=self._mirror_rows,
+            mirror_key=tuple(
+                (field.name, type_)
+                for field, type_ in zip(self.ground.key, self.ground.index_key.types, strict=True)
+            ),
+            mirror_sequence=None if plan.schema.sequence is None else plan.schema.sequence.name,
+            run=fresh_name(self.randomness.token),
+        )
+
+    def _mirror_rows(self) -> DataFrame:
+        """Key and sequence of the mirror's rows, under the names that this merge gives them."""
+        version, head = self.mirror.table.load_version(), self.ground.head
+        read_with = version.schema
+        if head is not None and head.schema_id is not None:
+            read_with = version.schema_of(head.schema_id)
+        names = {each.id: each.name for each in read_with.fields}
+        kept = self.ground.sequence
+        wanted = self.ground.key if kept is None else (*self.ground.key, kept)
+        rows = self.mirror.read(self.plan.head)
+        return rows.select(*(sf.col(quote(names[each.id])).alias(each.name) for each in wanted))
+
+    def _keeper(self) -> IndexKeeper:
+        return self.ground.index_keeper(
+            self.session, self.settings, clock=self.clock, remembered=self._remembered
+        )
+
+    def _remembered(self) -> DataFrame | None:
+        if self.before is None or not self.settings.remembers_deletes:
+            return None
+        merged_through = int(str(self.before.position))
+        types = self.ground.index_key.types
+        return remembered_deletes(self.changelog, merged_through, self.settings, types)
+
+    def _growth(self) -> IndexGrowth:
+        index = self.settings.index
+        oldest = self.clock.now() - self.settings.tombstones
+        per_key = self.settings.order is Order.PER_KEY
+        return IndexGrowth(
+            session=self.session,
+            store=self.ground.store,
+            young_entries=index.young_entries,
+            max_runs=index.max_runs,
+            tombstones_before=int(oldest.timestamp()) if per_key else None,
+            randomness=self.randomness,
+        )
+
+    def _job(self, index: KeyIndex) -> MergeJob:
+        ground, settings = self.ground, self.settings
+        # A soft delete keeps the row, but becomes the change that a late one is compared with.
+        sent = {field.id for field in ground.key} | {self.plan.sequence_id}
+        mark = self.plan.schema.deleted
+        fields = tuple(each.target for each in self._feeds())
+        columns = tuple(FoldColumn(field.name, field.id, field.id in sent) for field in fields)
+        layout = FoldLayout(columns, settings.deletes)
+        return MergeJob(
+            layout=layout,
+            admission=Admission(
+                order=settings.order,
+                deletes=settings.deletes,
+                truncated=self._merged("truncated"),
+                is_prepared=False,
+            ),
+            writing=KeyWriting(
+                target=ground.target,
+                fields=fields,
+                order=plan_row_order(
+                    ground.target.schema, self.plan.sort_order, tuple(f.id for f in ground.key)
+                ),
+                index=task_index(index, ground, settings),
+                first_ordinal=index.manifest.next_ordinal,
+                deleted_column=None if mark is None else mark.name,
+                has_lower_half=ground.index_key.hash is not KeyHash.XXHASH64,
+                has_sequences=ground.sequence is not None,
+                optional_ids=layout.optional_ids,
+            ),
+            store=ground.store,
+        )

@@ -1,0 +1,16 @@
+"""The columns that a merge puts in front of the mirror's own, on the way through Spark.
+
+Their names are such that no source has them: Spark would not know which one is meant.
+"""
+
+from __future__ import annotations
+
+HI, LO = "__frazil_hi", "__frazil_lo"
+# 0 is an upsert, 1 a delete, 2 a TRUNCATE, which has no key and never reaches the fold.
+ACTION = "__frazil_action"
+SEQUENCE = "__frazil_sequence"
+IS_UPDATE = "__frazil_is_update"
+UNCHANGED = "__frazil_unchanged"
+PREVIOUS_HI, PREVIOUS_LO = "__frazil_previous_hi", "__frazil_previous_lo"
+
+UPSERT, DELETE, TRUNCATE = 0, 1, 2

@@ -1,0 +1,95 @@
+"""Which field of the changelog became which field of the mirror: the property ``frazil.columns``.
+
+Names change and come back, field ids do not. The map is written in the same commit as the schema
+that it speaks of.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.table_facts import COLUMNS_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedField:
+    """A field at any depth, by its id in both tables.
+
+    ``attribute`` is its number at the source where somebody knows it, and is handed on as it was
+    found. A field that the source dropped and the mirror kept is ``dropped``.
+    """
+
+    changelog: int
+    mirror: int
+    attribute: int | None = None
+    dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMap:
+    """All fields that merges made, with the mirror's ids of its key and of its delete flag."""
+
+    fields: tuple[MappedField, ...] = ()
+    key: tuple[int, ...] = ()
+    deleted: int | None = None
+
+
+def encode_column_map(columns: ColumnMap) -> str:
+    """One line of JSON; the same map always gives the same text."""
+    fields = sorted(columns.fields, key=lambda each: each.mirror)
+    document: dict[str, object] = {"version": VERSION, "key": list(columns.key)}
+    if columns.deleted is not None:
+        document["deleted"] = columns.deleted
+    document["fields"] = [_field_to_json(each) for each in fields]
+    return json.dumps(document, separators=(",", ":"))
+
+
+def decode_column_map(text: str, *, table: str) -> ColumnMap:
+    """Read the property back; what cannot be read is refused, because names would be a guess."""
+    try:
+        return _from_json(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"the property {COLUMNS_PROPERTY} is not a map of columns of version {VERSION}."
+        raise UnsupportedSchemaChangeError(
+            message,
+            table=table,
+            next_step=f"restore {COLUMNS_PROPERTY}, or remove it to map columns by name once",
+        ) from error
+
+
+def _from_json(document: Mapping[str, Any]) -> ColumnMap:
+    if document["version"] != VERSION:
+        raise ValueError(document["version"])
+    deleted = document.get("deleted")
+    return ColumnMap(
+        fields=tuple(_field_from_json(each) for each in document["fields"]),
+        key=tuple(int(each) for each in document["key"]),
+        deleted=None if deleted is None else int(deleted),
+    )
+
+
+def _field_to_json(field: MappedField) -> dict[str, object]:
+    document: dict[str, object] = {"changelog": field.changelog, "mirror": field.mirror}
+    if field.attribute is not None:
+        document["attribute"] = field.attribute
+    if field.dropped:
+        document["dropped"] = True
+    return document
+
+
+def _field_from_json(document: Mapping[str, Any]) -> MappedField:
+    attribute = document.get("attribute")
+    return MappedField(
+        changelog=int(document["changelog"]),
+        mirror=int(document["mirror"]),
+        attribute=None if attribute is None else int(attribute),
+        dropped=document.get("dropped") is True,
+    )

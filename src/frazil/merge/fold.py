@@ -1,0 +1,235 @@
+"""The merge on one page: what a batch of changes makes of each key.
+
+Changes are replayed in the order of their sequence, without a look at the mirror. Where a row keeps
+what the mirror has, its outcome names the columns that are missing and the key whose row has them.
+The forms that run in Spark tasks are tested equal to this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from frazil.errors import DuplicateKeyError, MissingImageError
+from frazil.model.policy import Deletes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from _typeshed import SupportsRichComparison as Sequence
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Action(Enum):
+    """What a change does to the row of its key."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[K, V]):
+    """What the source said about one key.
+
+    Columns go by field id. Each is either in ``values``, where None is a null, or in ``unchanged``,
+    because the source did not send it; a DELETE sends the key's columns and no others.
+    ``previous_key`` is set on the INSERT half of a key change only.
+    """
+
+    key: K
+    sequence: Sequence
+    action: Action
+    values: Mapping[int, V]
+    unchanged: frozenset[int] = frozenset()
+    previous_key: K | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """The source emptied the whole table."""
+
+    sequence: Sequence
+
+
+class Kind(Enum):
+    """What becomes of a key: its row is written, removed, or kept and marked as deleted."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+    SOFT_DELETE = "soft delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[K, V]):
+    """What becomes of one key.
+
+    With a ``source`` it stands on the row that the mirror had under that key before this batch, and
+    the ``missing`` columns come from there. If the mirror had none, an upsert cannot be completed,
+    and a soft delete is nothing.
+    """
+
+    kind: Kind
+    values: Mapping[int, V] = field(default_factory=dict)
+    missing: frozenset[int] = frozenset()
+    source: K | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes(Generic[K, V]):
+    """What becomes of every key that a change had an effect on.
+
+    ``truncated`` is the last TRUNCATE, if any: nothing of the mirror is left below these outcomes.
+    """
+
+    by_key: Mapping[K, Outcome[K, V]]
+    truncated: Sequence | None = None
+
+
+def fold(
+    changes: Iterable[Change[K, V] | Truncate], *, deletes: Deletes = Deletes.APPLY
+) -> Outcomes[K, V]:
+    """Replay the changes, given in any order: the last one of each key wins.
+
+    With soft deletes a TRUNCATE must come as DELETEs of the rows it met. Raises DuplicateKeyError
+    for different changes of one key at one sequence, and MissingImageError for columns that were
+    not sent of a row that was not there.
+    """
+    remaining, truncated = _after_truncate(changes, deletes)
+    replay = _Replay[K, V](deletes, empty=truncated is not None)
+    # Changes of one sequence all see the state below it, so that nothing hangs on their order.
+    for _, together in groupby(_each_once(remaining), key=attrgetter("sequence")):
+        replay.apply(together)
+    if replay.orphans:
+        raise missing_images(len(replay.orphans))
+    return Outcomes(replay.outcomes(), truncated)
+
+
+class _Replay(Generic[K, V]):
+    """The state of every key touched so far; a key that is gone remembers the row it had."""
+
+    def __init__(self, deletes: Deletes, *, empty: bool) -> None:
+        self._deletes = deletes
+        self._empty = empty
+        self._nothing: Outcome[K, V] = Outcome(Kind.DELETE)
+        self._rows: dict[K, Outcome[K, V]] = {}
+        self.orphans: set[K] = set()
+
+    def apply(self, together: Iterable[Change[K, V]]) -> None:
+        after = {
+            change.key: self._after(change)
+            for change in together
+            if change.action is Action.UPSERT or self._deletes is not Deletes.IGNORE
+        }
+        self.orphans |= {key for key, row in after.items() if row.missing and row.source is None}
+        self._rows.update(after)
+
+    def outcomes(self) -> dict[K, Outcome[K, V]]:
+        rows = self._rows.items()
+        return {key: self._nothing if row.kind is Kind.DELETE else row for key, row in rows}
+
+    def _after(self, change: Change[K, V]) -> Outcome[K, V]:
+        before = self._before(change)
+        if change.action is Action.DELETE and self._deletes is Deletes.APPLY:
+            return replace(before, kind=Kind.DELETE)
+        kept = {id_: before.values[id_] for id_ in change.unchanged if id_ in before.values}
+        values, missing = {**kept, **change.values}, change.unchanged - kept.keys()
+        if change.action is Action.DELETE:
+            return Outcome(Kind.SOFT_DELETE, values, missing, before.source)
+        return Outcome(Kind.UPSERT, values, missing, before.source if missing else None)
+
+    def _before(self, change: Change[K, V]) -> Outcome[K, V]:
+        """The row that the change keeps columns of."""
+        if change.action is Action.UPSERT and not change.unchanged:
+            return self._nothing
+        if change.previous_key is not None:
+            # Seen through the DELETE half, which took the row away under its old key.
+            return self._row(change.previous_key)
+        row = self._row(change.key)
+        return self._nothing if row.kind is Kind.DELETE else row
+
+    def _row(self, key: K) -> Outcome[K, V]:
+        if key in self._rows:
+            return self._rows[key]
+        return Outcome(Kind.UPSERT, source=None if self._empty else key)
+
+
+def _after_truncate(
+    changes: Iterable[Change[K, V] | Truncate], deletes: Deletes
+) -> tuple[list[Change[K, V]], Sequence | None]:
+    """The changes since the last TRUNCATE in order, and its sequence."""
+    # A TRUNCATE comes first at its sequence: it removes what is older.
+    ordered = sorted(changes, key=lambda each: (each.sequence, isinstance(each, Change)))
+    remaining: list[Change[K, V]] = []
+    truncated: Sequence | None = None
+    for each in ordered:
+        if isinstance(each, Change):
+            remaining.append(each)
+        elif deletes is Deletes.SOFT:
+            raise ValueError("with soft deletes, a TRUNCATE is given as DELETEs")
+        elif deletes is Deletes.APPLY:
+            remaining, truncated = [], each.sequence
+    return remaining, truncated
+
+
+def _each_once(changes: Iterable[Change[K, V]]) -> Iterable[Change[K, V]]:
+    """The changes without repetitions, in the order given."""
+    once: dict[tuple[K, Sequence], Change[K, V]] = {}
+    clashes = {
+        change.key
+        for change in changes
+        if once.setdefault((change.key, change.sequence), change) != change
+    }
+    if clashes:
+        raise clashing_changes(len(clashes))
+    return once.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[V]):
+    """A row of a mirror."""
+
+    values: Mapping[int, V]
+    deleted: bool = field(default=False, kw_only=True)
+
+
+def mirror_after(mirror: Mapping[K, Row[V]], outcomes: Outcomes[K, V]) -> dict[K, Row[V]]:
+    """The mirror once these outcomes are written; missing columns come from it as it was.
+
+    Raises MissingImageError if a row they would come from is not there.
+    """
+    below = {} if outcomes.truncated is not None else mirror
+    after = dict(below)
+    orphans = 0
+    for key, outcome in outcomes.by_key.items():
+        found = below.get(outcome.source) if outcome.source is not None else None
+        if outcome.kind is Kind.DELETE:
+            after.pop(key, None)
+        elif found is not None or outcome.source is None:
+            kept = {id_: found.values[id_] for id_ in outcome.missing} if found else {}
+            marked = outcome.kind is Kind.SOFT_DELETE
+            after[key] = Row({**kept, **outcome.values}, deleted=marked)
+        elif outcome.kind is Kind.UPSERT:
+            orphans += 1
+    if orphans:
+        raise missing_images(orphans)
+    return after
+
+
+def clashing_changes(keys: int) -> DuplicateKeyError:
+    """The error for keys that have different changes with one sequence."""
+    message = f"{keys} keys have different changes with one sequence."
+    return DuplicateKeyError(
+        message, next_step="correct the changes whose key and sequence repeat, then merge again"
+    )
+
+
+def missing_images(keys: int) -> MissingImageError:
+    """The error for keys whose rows cannot be completed."""
+    message = f"{keys} keys have changes without all columns, and no row to take the others from."
+    return MissingImageError(message, next_step="frazil resync TABLE")

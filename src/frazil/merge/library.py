@@ -1,0 +1,224 @@
+"""A merge for people who live in notebooks and jobs of their own.
+
+::
+
+    import frazil
+
+    report = frazil.merge_table(
+        spark,
+        changelog="lake.public.users_changelog",
+        mirror="lake.public.users",
+        keys=["id"],
+    )
+    print(report.rows_read, report.counts)
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from frazil.changelog.layout import CdcColumns
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.spark import check_iceberg
+from frazil.errors import ConfigError, RuntimeMissingError
+from frazil.merge.merger import Merger
+from frazil.merge.settings import IndexSettings, MergeSettings
+from frazil.model.marker import Role
+from frazil.model.policy import Deletes, Order
+from frazil.model.table_name import TableName, parse_table_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.table_state import TableState
+    from frazil.merge.report import MergeReport
+
+SEQUENCE = "cdc_sequence_number"
+OPERATION = "cdc_operation"
+MAX_ROWS = 5_000_000
+
+_CATALOG_CLASSES = "org.apache.iceberg.spark."
+_FORMATS = (3, 2)
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def merge_table(
+    spark: SparkSession,
+    *,
+    changelog: str,
+    mirror: str,
+    keys: Sequence[str],
+    sequence: str = SEQUENCE,
+    operation: str = OPERATION,
+    order: Order | str | None = None,
+    deletes: Deletes | str = Deletes.APPLY,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    format_version: int = 3,
+    max_rows: int = MAX_ROWS,
+    cache_dir: str | Path | None = None,
+    pipeline: str = "frazil",
+) -> MergeReport:
+    """Merge everything new in the changelog into the mirror, which is created when it is not there.
+
+    Calling it again merges what came since, and does nothing when nothing did. Two callers at a
+    time are safe: one of them gets FencedError or finds nothing left.
+
+    Args:
+        spark: A classic session of the caller's with the tables' Iceberg catalog; it stays open.
+        changelog: ``catalog.namespace.table``, any append-only Iceberg table of changes.
+        mirror: ``catalog.namespace.table`` in the same catalog; one row per key.
+        keys: The columns that identify a row.
+        sequence: The column that orders changes: text, a whole number, a decimal or a timestamp.
+        operation: The column that says what a change did; ``INSERT``, ``UPDATE``, ``DELETE``,
+            ``TRUNCATE``, ``READ`` or their initials and Debezium's letters, in any case.
+        order: ``append`` when later snapshots of the changelog never hold older changes; a change
+            that does raises OutOfOrderError. ``per_key`` when they may: the sequence decides, the
+            mirror keeps the sequence column, and rows with unchanged columns are refused. Without
+            a choice it is ``append`` for a changelog that frazil itself wrote from one stream, and
+            ``per_key`` for everybody else's, who promised nothing. Choose once and stay with it.
+        deletes: ``apply``, ``ignore``, or ``soft``, which keeps the row and sets ``cdc_deleted``.
+        partition_by: Expressions such as ``day(created_at)``, for a mirror that is created.
+        sort_by: Expressions by which new files are sorted, for a mirror that is created.
+        format_version: 3 (deletion vectors) or 2 (position deletes), likewise.
+        max_rows: About how many changes go into one commit.
+        cache_dir: A local folder, on every machine that runs tasks, that the key index is cached
+            in; by default one of this user below the machine's temporary folder.
+        pipeline: The name that the mirror's marker carries.
+
+    Raises:
+        ConfigError: An argument, or the session's catalog, cannot be used.
+        RuntimeMissingError: The session is one of Spark Connect's, or has no Iceberg.
+        FrazilError: Whatever a merge meets; ``frazil explain CODE`` tells what to do about it.
+    """
+    settings = MergeSettings(
+        changelog=_table_name("changelog", changelog),
+        mirror=_table_name("mirror", mirror),
+        key=_key(keys),
+        sequence=sequence,
+        operation=operation,
+        pipeline=pipeline,
+        order=Order.PER_KEY if order is None else _choice(Order, order, "order"),
+        deletes=_choice(Deletes, deletes, "deletes"),
+        partition_by=tuple(partition_by),
+        sort_by=tuple(sort_by),
+        format_version=_format_version(format_version),
+        max_rows=_positive(max_rows),
+        index=IndexSettings(cache_dir=_cache(cache_dir)),
+    )
+    lake = _open_lake(spark, settings)
+    settings = _with_own_columns(settings)
+    if order is None:
+        state = lake.open(settings.changelog).load_state()
+        settings = replace(settings, order=default_order(state, settings))
+    return Merger(spark, lake, settings).merge()
+
+
+def default_order(changelog: TableState, settings: MergeSettings) -> Order:
+    """``append`` for what frazil wrote from one stream into the usual columns, else ``per_key``.
+
+    One position is one stream; a position for each partition is many, whose order nobody knows.
+    """
+    if settings.sequence != SEQUENCE:
+        return Order.PER_KEY
+    marker = changelog.marker(Role.INGEST, table=str(settings.changelog))
+    is_ours = marker is not None and isinstance(marker.position, str)
+    return Order.APPEND if is_ours else Order.PER_KEY
+
+
+def _open_lake(spark: SparkSession, settings: MergeSettings) -> Lake:
+    catalog, other = settings.mirror.catalog, settings.changelog.catalog
+    if other != catalog:
+        message = f"the changelog is in the catalog {other!r}, the mirror in {catalog!r}."
+        raise ConfigError(message, next_step="keep a mirror in the catalog of its changelog")
+    # Told by its module: the class itself cannot be imported without Connect's own packages.
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise RuntimeMissingError(
+            "this is a session of Spark Connect, and commits go through the driver's JVM.",
+            next_step="run the merge where the driver is, with SparkSession.builder.getOrCreate()",
+        )
+    _check_catalog(spark, catalog)
+    check_iceberg(spark)
+    return Lake(spark, catalog)
+
+
+def _check_catalog(spark: SparkSession, catalog: str) -> None:
+    key = f"spark.sql.catalog.{catalog}"
+    found = spark.conf.get(key, None)
+    wanted = f"{_CATALOG_CLASSES}SparkCatalog"
+    if found is None:
+        message = f"the Spark session has no catalog {catalog!r}."
+        raise ConfigError(
+            message,
+            next_step=f"build the session with {key}={wanted}, {key}.type and {key}.warehouse",
+        )
+    if not found.startswith(_CATALOG_CLASSES):
+        message = f"the Spark session's catalog {catalog!r} is not one of Iceberg's."
+        raise ConfigError(message, next_step=f"build the session with {key}={wanted}")
+
+
+def _table_name(argument: str, text: str) -> TableName:
+    catalog, dot, rest = text.partition(".")
+    if not dot or "." not in rest:
+        message = f"{argument}: {text!r} is not catalog.namespace.table."
+        raise ConfigError(message, next_step="write it with the catalog's name, as Spark SQL does")
+    return parse_table_name(rest, catalog=catalog)
+
+
+def _key(keys: Sequence[str]) -> tuple[str, ...]:
+    key = (keys,) if isinstance(keys, str) else tuple(keys)
+    if not key:
+        raise ConfigError("keys: there are none.", next_step="name the columns of the primary key")
+    return key
+
+
+def _choice(kind: type[_Choice], value: str, argument: str) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        message = f"{argument}: {value!r} is none of {', '.join(kind)}."
+        raise ConfigError(message, next_step=f"choose one of them for {argument}") from None
+
+
+def _format_version(number: int) -> int:
+    if number not in _FORMATS:
+        message = f"format_version: {number!r} is neither 3 nor 2."
+        raise ConfigError(message, next_step="leave it out to get 3")
+    return number
+
+
+def _positive(rows: int) -> int:
+    if rows < 1:
+        message = f"max_rows: {rows!r} is not a number of rows."
+        raise ConfigError(message, next_step="leave it out, or give a number above 0")
+    return rows
+
+
+def _cache(folder: str | Path | None) -> Path:
+    if folder is not None:
+        return Path(folder).expanduser().absolute()
+    # Below a folder that every machine has, and not in that of another user.
+    return Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}" / "index"
+
+
+def _with_own_columns(settings: MergeSettings) -> MergeSettings:
+    """Our other columns under the prefix of the two that were named, if both have one prefix."""
+    prefix = settings.operation.removesuffix("operation")
+    is_ours = prefix not in {"", settings.operation}
+    if not is_ours or settings.sequence != f"{prefix}sequence_number":
+        return settings
+    ours = CdcColumns(prefix)
+    return replace(
+        settings,
+        unchanged=ours.unchanged,
+        previous_key=ours.previous_key,
+        bookkeeping=(ours.timestamp, ours.lsn),
+    )

@@ -1,0 +1,174 @@
+"""The merge of one table: facts are loaded, a plan is made and performed, until nothing is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from frazil.changelog.history import load_changelog_facts
+from frazil.changelog.table import ChangelogTable
+from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
+from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
+from frazil.errors import TableNotFoundError
+from frazil.merge.apply import apply_merge
+from frazil.merge.assembly import assemble_work
+from frazil.merge.plan import plan_merge
+from frazil.merge.report import MergeReport, Phase
+from frazil.mirror.facts import load_mirror_facts
+from frazil.mirror.table import MirrorTable
+from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.seams import SystemClock, SystemRandomness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.merge.plan import MergePlan
+    from frazil.merge.report import MergeCommit
+    from frazil.merge.settings import MergeSettings
+    from frazil.model.marker import Marker
+    from frazil.model.table_name import TableName
+    from frazil.seams import Clock, Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A commit, and how many snapshots were left for later when it was planned."""
+
+    commit: MergeCommit
+    remaining: int
+
+
+def _never() -> bool:
+    return False
+
+
+def _snapshot_id(marker: Marker) -> int | None:
+    # A position that is no snapshot is for the plan to refuse.
+    text = str(marker.position)
+    return int(text) if text.removeprefix("-").isdecimal() else None
+
+
+class Merger:
+    """Merges one changelog into one mirror; lives on the driver."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        lake: Lake,
+        settings: MergeSettings,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self._session = session
+        self._lake = lake
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._retry = retry or RetryPolicy()
+        # Opened once: a table that is replaced meanwhile is told by its UUID.
+        self._opened: dict[TableName, LakeTable] = {}
+
+    def load_plan(self) -> MergePlan | None:
+        """What the next commit would do; None when the mirror is up to date."""
+        changelog = ChangelogTable(self._open(self._settings.changelog))
+        mirror = self._mirror()
+        facts = None if mirror is None else load_mirror_facts(mirror)
+        marker = None if facts is None else facts.marker
+        after = None if marker is None else _snapshot_id(marker)
+        history = load_changelog_facts(changelog, after=after)
+        cores = self._session.sparkContext.defaultParallelism
+        return plan_merge(history, facts, self._settings, cores=cores)
+
+    def apply(self, plan: MergePlan) -> MergeCommit:
+        """Perform the plan in one commit.
+
+        Raises CommitConflictError when the mirror moved since it was planned, FencedError when
+        somebody else merged.
+        """
+        start = self._clock.monotonic()
+        changelog = ChangelogTable(self._open(self._settings.changelog))
+        mirror = self._ensured(plan)
+        self._session.sparkContext.setJobDescription(f"merge {self._settings.mirror}")
+        work = assemble_work(
+            self._session,
+            plan,
+            self._settings,
+            changelog=changelog,
+            mirror=mirror,
+            clock=self._clock,
+            randomness=self._randomness,
+        )
+        planning = self._clock.monotonic() - start
+        done = apply_merge(work)
+        mirror.table.show_latest()
+        phases = {**done.phases, Phase.PLAN: planning}
+        return replace(done, phases=phases, seconds=done.seconds + planning)
+
+    def merge(self, *, stop: Callable[[], bool] = _never) -> MergeReport:
+        """Merge everything that is there; asked between two commits, ``stop`` ends it early.
+
+        What is appended meanwhile is left for the next call.
+        """
+        commits: list[MergeCommit] = []
+        while not stop():
+            done = repeat_on_conflict(
+                self._merge_next, self._retry, clock=self._clock, randomness=self._randomness
+            )
+            if done is None:
+                break
+            commits.append(done.commit)
+            if not done.remaining:
+                break
+        return MergeReport(
+            changelog=self._settings.changelog,
+            mirror=self._settings.mirror,
+            commits=tuple(commits),
+        )
+
+    def _merge_next(self) -> _Done | None:
+        start = self._clock.monotonic()
+        plan = self.load_plan()
+        if plan is None:
+            return None
+        planning = self._clock.monotonic() - start
+        done = self.apply(plan)
+        phases = {**done.phases, Phase.PLAN: done.phases[Phase.PLAN] + planning}
+        commit = replace(done, phases=phases, seconds=done.seconds + planning)
+        return _Done(commit, plan.remaining_snapshots)
+
+    def _ensured(self, plan: MergePlan) -> MirrorTable:
+        if plan.creates is None:
+            return MirrorTable(self._open(self._settings.mirror))
+        write = self._settings.write
+        properties = {
+            **BOUNDED_METADATA,
+            "write.target-file-size-bytes": str(write.target_file_bytes),
+            "write.parquet.compression-codec": write.compression,
+            # Should this merge go no further, names may have changed when the next one comes.
+            COLUMNS_PROPERTY: plan.schema.columns,
+        }
+        definition = TableDefinition(
+            schema=plan.creates.schema,
+            spec=plan.creates.spec,
+            sort_order=plan.creates.sort_order,
+            format_version=plan.creates.format_version,
+            properties=properties,
+        )
+        return MirrorTable.ensure(self._lake, self._settings.mirror, definition)
+
+    def _open(self, name: TableName) -> LakeTable:
+        if name not in self._opened:
+            self._opened[name] = self._lake.open(name)
+        return self._opened[name]
+
+    def _mirror(self) -> MirrorTable | None:
+        try:
+            return MirrorTable(self._open(self._settings.mirror))
+        except TableNotFoundError:
+            return None

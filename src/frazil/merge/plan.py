@@ -1,0 +1,324 @@
+"""What one merge will do, decided from facts: ``frazil plan`` prints it, ``merge`` performs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from frazil.errors import MarkerLostError
+from frazil.merge.changelog_columns import check_partial_rows, plan_columns, settings_at
+from frazil.merge.changelog_range import choose_range
+from frazil.merge.schema_mapping import plan_schema
+from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
+from frazil.model.partitioning import TransformKind
+
+if TYPE_CHECKING:
+    from frazil.merge.changelog_columns import ChangelogColumns
+    from frazil.merge.changelog_range import ChangelogRange
+    from frazil.merge.schema_mapping import SchemaPlan
+    from frazil.merge.settings import MergeSettings
+    from frazil.model.marker import Position
+    from frazil.model.partitioning import PartitionField, PartitionSpec, SortField, SortOrder
+    from frazil.model.schema import Scalar, Schema
+    from frazil.model.table_facts import ChangelogFacts, MirrorFacts
+    from frazil.model.table_name import TableName
+
+_MIB = 2**20
+# A task costs about as much as it takes to merge so many changes, so fewer do not share.
+_ROWS_OF_ONE_TASK = 200_000
+# Each task writes files of its own, and each file that a later merge touches costs a delete: no
+# more tasks than can run at a time, until one has so much to sort that it would spill at length.
+_ROWS_PER_TASK = 2_000_000
+# Sorted in memory beside its neighbours, decompressed to several times that.
+_BYTES_PER_TASK = 256 * _MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMirror:
+    """What a mirror shall be that is not there yet."""
+
+    schema: Schema
+    spec: PartitionSpec
+    sort_order: SortOrder
+    format_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePlan:
+    """One commit to the mirror: which changes, into which schema, by how many tasks.
+
+    Without ``after`` everything up to ``through`` is read. ``start`` is the marker's position that
+    the commit expects, ``head`` the mirror's snapshot that the plan was made on. ``reads`` has the
+    changelog's columns under the names they have in ``changelog_schema``, with which the changes
+    are read.
+    """
+
+    changelog: TableName
+    mirror: TableName
+    source: str
+    after: int | None
+    through: int
+    rows: int
+    bytes: int
+    snapshots: int
+    remaining_snapshots: int
+    changelog_schema: Schema
+    reads: ChangelogColumns
+    schema: SchemaPlan
+    spec: PartitionSpec
+    sort_order: SortOrder
+    creates: NewMirror | None = None
+    bits: int = 0
+    start: Position | None = None
+    head: int | None = None
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks share the work, by the top ``bits`` of the key's hash."""
+        return 1 << self.bits
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The key's columns in the changelog."""
+        return tuple(each.name for each in self.reads.key)
+
+    @property
+    def key_ids(self) -> tuple[int, ...]:
+        """The key's columns in the mirror."""
+        return tuple(each.id for each in self.schema.key)
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The mirror's column for the sequence, with order per_key."""
+        return None if self.schema.sequence is None else self.schema.sequence.id
+
+    @property
+    def sequence_type(self) -> Scalar:
+        """The type that changes are ordered by."""
+        return self.reads.sequence_type
+
+    @property
+    def unchanged(self) -> str | None:
+        """The changelog's column with the ids of columns that were not sent."""
+        return None if self.reads.unchanged is None else self.reads.unchanged.name
+
+    @property
+    def previous_key(self) -> str | None:
+        """The changelog's column with the key that a row had before."""
+        return None if self.reads.previous_key is None else self.reads.previous_key.name
+
+    @property
+    def previous_members(self) -> tuple[str, ...]:
+        """Its members, in the order of the key."""
+        return tuple(each.name for each in self.reads.previous_members)
+
+
+def plan_merge(
+    changelog: ChangelogFacts,
+    mirror: MirrorFacts | None,
+    settings: MergeSettings,
+    *,
+    cores: int = 1,
+) -> MergePlan | None:
+    """The next commit, or None when the mirror is up to date; ``cores`` tasks run at a time.
+
+    Raises an error that names the next step when the mirror does not know where it is, when the
+    changelog cannot be read from there, or when its schema cannot be followed.
+    """
+    marker = None if mirror is None else mirror.marker
+    if mirror is not None and marker is None and mirror.total_rows:
+        message = f"the table has {mirror.total_rows} rows and no marker of ours."
+        next_step = f"frazil position set {mirror.name}"
+        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
+    chosen = choose_range(changelog, marker, settings)
+    if chosen is None:
+        return None
+    # What was told are today's names; a full read has those of its snapshot.
+    named = settings_at(settings, now=changelog.schema, then=chosen.schema)
+    if mirror is None:
+        schema = plan_schema(chosen.schema, None, None, named)
+        creates = _new_mirror(schema, changelog.schema, settings)
+        plan = _plan(changelog, chosen, named, schema=schema, layout=creates)
+        bits = plan_bits(rows=plan.rows, size=plan.bytes, cores=cores)
+        return replace(plan, creates=creates, bits=bits)
+    schema = plan_schema(
+        chosen.schema,
+        mirror.schema,
+        mirror.columns,
+        named,
+        last_column_id=mirror.last_column_id,
+        format_version=mirror.format_version,
+        pinned=_pinned(mirror),
+    )
+    plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
+    return replace(
+        plan,
+        start=None if marker is None else marker.position,
+        head=mirror.head,
+        bits=plan_bits(rows=plan.rows, size=plan.bytes, cores=cores),
+    )
+
+
+def plan_bits(*, rows: int, size: int, cores: int = 1) -> int:
+    """How many bits of the hash share the work: none for a small batch, which needs no shuffle."""
+    if rows <= _ROWS_OF_ONE_TASK and size <= _BYTES_PER_TASK:
+        return 0
+    needed = max(_times(rows, _ROWS_PER_TASK), _times(size, _BYTES_PER_TASK), 2)
+    useful = min(cores, _times(rows, _ROWS_OF_ONE_TASK))
+    return (max(needed, useful) - 1).bit_length()
+
+
+def _times(amount: int, share: int) -> int:
+    return -(-amount // share)
+
+
+def _plan(
+    changelog: ChangelogFacts,
+    chosen: ChangelogRange,
+    settings: MergeSettings,
+    *,
+    schema: SchemaPlan,
+    layout: NewMirror | MirrorFacts,
+) -> MergePlan:
+    reads = plan_columns(chosen.schema, settings)
+    check_partial_rows(reads, chosen.schema, settings)
+    return MergePlan(
+        changelog=settings.changelog,
+        mirror=settings.mirror,
+        source=changelog.uuid,
+        after=chosen.after,
+        through=chosen.through,
+        rows=chosen.rows,
+        bytes=chosen.bytes,
+        snapshots=chosen.snapshots,
+        remaining_snapshots=chosen.remaining,
+        changelog_schema=chosen.schema,
+        reads=reads,
+        schema=schema,
+        spec=layout.spec,
+        sort_order=layout.sort_order,
+    )
+
+
+def _new_mirror(schema: SchemaPlan, now: Schema, settings: MergeSettings) -> NewMirror:
+    """A mirror as the settings want it; they name columns as the changelog has them today."""
+    today = {each.id: each.name for each in now.fields}
+    names = {
+        each.target.id: today.get(each.source.id, each.target.name)
+        for each in schema.feeds
+        if each.source is not None
+    }
+    named = replace(
+        schema.mirror,
+        fields=tuple(
+            replace(each, name=names.get(each.id, each.name)) for each in schema.mirror.fields
+        ),
+    )
+    return NewMirror(
+        schema=schema.mirror,
+        spec=plan_partition_spec(settings.partition_by, named),
+        sort_order=plan_sort_order(settings.sort_by, named),
+        format_version=settings.format_version,
+    )
+
+
+def _pinned(mirror: MirrorFacts) -> frozenset[int]:
+    """The columns that cannot go while the mirror is partitioned or sorted by them."""
+    used = {
+        each.source_id
+        for each in mirror.spec.fields
+        # Nothing is read for it any more.
+        if each.transform.kind is not TransformKind.VOID
+    }
+    used |= {each.source_id for each in mirror.sort_order.fields}
+    columns = [each for each in mirror.schema.columns() if each.field.id in used]
+    return frozenset(field.id for each in columns for field in each.path)
+
+
+def describe(plan: MergePlan) -> list[tuple[str, str]]:
+    """The plan for people, as labels and texts."""
+    if plan.after is None:
+        taken = f"everything as of snapshot {plan.through}"
+    else:
+        taken = f"{_counted(plan.snapshots, 'snapshot')} after {plan.after} through {plan.through}"
+    lines = [
+        ("changelog", f"{plan.changelog}: {taken}"),
+        ("changes", f"{plan.rows:,} rows in {plan.bytes / _MIB:,.1f} MiB"),
+        ("mirror", f"{plan.mirror}, {_mirror_text(plan)}"),
+        ("key", ", ".join(each.name for each in plan.schema.key)),
+    ]
+    lines += [("schema", change) for change in plan.schema.changes]
+    lines.append(("work", _counted(plan.tasks, "task")))
+    left = _counted(plan.remaining_snapshots, "snapshot") if plan.remaining_snapshots else "nothing"
+    return [*lines, ("left after it", left)]
+
+
+def plan_document(plan: MergePlan) -> dict[str, object]:
+    """The plan for programs; snapshot ids are text, because many readers of JSON round them."""
+    return {
+        "changelog": str(plan.changelog),
+        "mirror": str(plan.mirror),
+        "source": plan.source,
+        "after": None if plan.after is None else str(plan.after),
+        "through": str(plan.through),
+        "planned_on": None if plan.head is None else str(plan.head),
+        "rows": plan.rows,
+        "bytes": plan.bytes,
+        "snapshots": plan.snapshots,
+        "remaining_snapshots": plan.remaining_snapshots,
+        "tasks": plan.tasks,
+        "key": [each.name for each in plan.schema.key],
+        "creates_mirror": _creates_document(plan.creates),
+        "schema_changes": list(plan.schema.changes),
+        "columns": [
+            {"name": target.name, "type": str(target.type), "from": source}
+            for target, source in plan.schema.projection
+        ],
+    }
+
+
+def _creates_document(new: NewMirror | None) -> dict[str, object] | None:
+    if new is None:
+        return None
+    return {
+        "format_version": new.format_version,
+        "partitioned_by": _partitioned_by(new),
+        "sorted_by": _sorted_by(new),
+    }
+
+
+def _mirror_text(plan: MergePlan) -> str:
+    if plan.creates is None:
+        return "which is empty" if plan.head is None else f"planned on snapshot {plan.head}"
+    layouts = [
+        ("partitioned", _partitioned_by(plan.creates)),
+        ("sorted", _sorted_by(plan.creates)),
+    ]
+    parts = [f"{word} by {', '.join(terms)}" for word, terms in layouts if terms]
+    made = f"which is made with format version {plan.creates.format_version}"
+    return ", ".join([made, *parts])
+
+
+def _partitioned_by(new: NewMirror) -> list[str]:
+    return [_term(each, new.schema) for each in new.spec.fields]
+
+
+def _sorted_by(new: NewMirror) -> list[str]:
+    return [
+        f"{_term(each, new.schema)} {'desc' if each.descending else 'asc'}"
+        for each in new.sort_order.fields
+    ]
+
+
+def _term(part: PartitionField | SortField, schema: Schema) -> str:
+    """A part of a layout as people write it."""
+    column = schema.by_id(part.source_id)
+    name = "" if column is None else column.name
+    if part.transform.kind is TransformKind.IDENTITY:
+        return name
+    width = f"{part.transform.width}, " if part.transform.width else ""
+    return f"{part.transform.kind}({width}{name})"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -1,0 +1,28 @@
+"""Changes that nobody could merge, told by their number and never by their content."""
+
+from __future__ import annotations
+
+from frazil.errors import MalformedChangeError, MissingImageError, NullKeyError
+
+
+def unknown_operations(count: int) -> MalformedChangeError:
+    """The operation column holds words that are not in the list."""
+    message = f"{count} rows have an operation that is not known."
+    return MalformedChangeError(message, next_step="name the right column in tables[].operation")
+
+
+def missing_sequences(count: int) -> MalformedChangeError:
+    """The sequence column holds nulls."""
+    message = f"{count} rows have no sequence."
+    return MalformedChangeError(message, next_step="name the right column in tables[].sequence")
+
+
+def null_keys(count: int) -> NullKeyError:
+    """A key column holds nulls."""
+    return NullKeyError(f"{count} changes have a null in a key column.")
+
+
+def partial_rows(count: int) -> MissingImageError:
+    """Columns were left out where the order of arrival says nothing about the row before."""
+    message = f"{count} rows left columns out, which order per_key cannot complete."
+    return MissingImageError(message, next_step="set order: append for this table")

@@ -1,0 +1,112 @@
+"""What a merge did: counts, seconds, snapshots and repairs, for people and for metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.model.repair import Repair
+    from frazil.model.table_name import TableName
+
+
+class Action(StrEnum):
+    """What became of a key that the changelog names."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    # Older than what the mirror has, or repeated; only with order per_key.
+    LATE = "late"
+    # A delete of a key that the mirror has not.
+    NONE = "none"
+
+
+class Phase(StrEnum):
+    """A part of a merge that is timed; phases inside tasks are summed over the tasks."""
+
+    PLAN = "plan"
+    READ = "read"
+    FOLD = "fold"
+    LOCATE = "locate"
+    WRITE = "write"
+    INDEX = "index"
+    COMMIT = "commit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeCommit:
+    """One commit to the mirror: the changelog's snapshots after ``after`` up to ``through``.
+
+    ``snapshot_id`` is the mirror's. ``unknown_updates`` counts updates of keys the mirror had not,
+    which were inserted; ``surplus_rows`` counts rows beyond the first that had one key.
+    """
+
+    after: int | None
+    through: int
+    snapshot_id: int
+    rows_read: int
+    seconds: float
+    counts: Mapping[Action, int] = field(default_factory=dict)
+    phases: Mapping[Phase, float] = field(default_factory=dict)
+    repairs: tuple[Repair, ...] = ()
+    truncated: bool = False
+    unknown_updates: int = 0
+    surplus_rows: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    files_touched: int = 0
+    bytes_written: int = 0
+    index_entries: int = 0
+    index_bytes: int = 0
+    schema_changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """Everything one call merged; without commits there was nothing to merge."""
+
+    changelog: TableName
+    mirror: TableName
+    commits: tuple[MergeCommit, ...] = ()
+
+    @property
+    def counts(self) -> Mapping[Action, int]:
+        """Keys by what became of them, over all commits."""
+        total: Counter[Action] = Counter(dict.fromkeys(Action, 0))
+        for commit in self.commits:
+            total.update(commit.counts)
+        return dict(total)
+
+    @property
+    def phases(self) -> Mapping[Phase, float]:
+        """Seconds by phase, over all commits."""
+        total: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
+        for commit in self.commits:
+            for phase, seconds in commit.phases.items():
+                total[phase] += seconds
+        return total
+
+    @property
+    def rows_read(self) -> int:
+        """Changes read from the changelog."""
+        return sum(commit.rows_read for commit in self.commits)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the commits, planning included."""
+        return sum(commit.seconds for commit in self.commits)
+
+    @property
+    def snapshot_ids(self) -> tuple[int, ...]:
+        """The mirror's snapshots, oldest first."""
+        return tuple(commit.snapshot_id for commit in self.commits)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """Every repair of the key index."""
+        return tuple(repair for commit in self.commits for repair in commit.repairs)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import DuplicateKeyError, MissingImageError
+from frazil.merge.fold import Change, Kind, Outcome, fold
+from frazil.merge.linked_fold import fold_linked
+from frazil.model.policy import Deletes
+from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes_in
+from tests.unit.merge.histories import delete, moved, shuffled, transactions, upsert, wild_changes
+
+POLICIES = st.sampled_from(Deletes)
+GONE: Outcome[int, object] = Outcome(Kind.DELETE)
+
+
+def outcomes(
+    *changes: Change[int, object], deletes: Deletes = Deletes.APPLY
+) -> dict[int, Outcome[int, object]]:
+    table = pa.Table.from_batches([batch_of(changes)])
+    return outcomes_in([fold_linked(table, layout(deletes))])
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert outcomes() == {}
+    assert len(fold_linked(batch_of([]).schema.empty_table(), layout())) == 0
+
+
+def test_a_key_change_takes_what_was_not_sent_from_the_row_under_its_old_key() -> None:
+    whole = upsert(2, 1)
+    drop, insert = moved(2, 3, 2, unchanged={4})
+    values = {**insert.values, 4: whole.values[4]}
+    assert outcomes(insert, drop, whole) == {2: GONE, 3: Outcome(Kind.UPSERT, values)}
+
+
+def test_a_row_that_goes_from_two_to_three_and_back_is_still_the_mirrors_row() -> None:
+    there, back = moved(2, 3, 1, unchanged={4}), moved(3, 2, 3, unchanged={4})
+    row = Outcome(Kind.UPSERT, back[1].values, frozenset({4}), source=2)
+    assert outcomes(*there, *back) == {2: row, 3: GONE}
+
+
+def test_two_keys_swapped_through_a_third_name_each_others_row_in_the_mirror() -> None:
+    first, second = moved(1, 5, 1, unchanged={4}), moved(2, 1, 3, unchanged={4})
+    found = outcomes(*first, *second, *moved(5, 2, 5, unchanged={4}))
+    assert (found[1].source, found[2].source, found[5]) == (2, 1, GONE)
+
+
+def test_changes_in_many_chunks_are_one_table() -> None:
+    changes = [*moved(2, 3, 1, unchanged={4}), *moved(3, 2, 3, unchanged={4}), upsert(0, 9)]
+    chunks = [batch_of([change]) for change in reversed(changes)]
+    result = fold_linked(pa.Table.from_batches(chunks * 2), layout())
+    assert outcomes_in([result]) == outcomes(*changes)
+    assert (result.rows_read, result.repeats) == (10, 5)
+
+
+def test_columns_of_a_row_that_was_not_there_stop_the_fold() -> None:
+    changes = [delete(1, 1), delete(1, 2), upsert(2, 3, unchanged={2}, previous=1)]
+    with pytest.raises(MissingImageError, match=r"^1 keys"):
+        outcomes(*changes)
+
+
+def test_different_changes_at_one_sequence_are_an_error() -> None:
+    changes = [*moved(1, 2, 1, unchanged={4}), upsert(2, 2, unchanged={4}, previous=3)]
+    with pytest.raises(DuplicateKeyError, match=r"^1 keys"):
+        outcomes(*changes)
+
+
+@settings(max_examples=300)
+@given(data=st.data(), deletes=POLICIES, sequence=st.sampled_from(sorted(SEQUENCES)))
+def test_every_history_folds_as_specified(
+    data: st.DataObject, deletes: Deletes, sequence: str
+) -> None:
+    history = data.draw(transactions())
+    changes = [each for told in history for each in told if isinstance(each, Change)]
+    told = data.draw(shuffled([*changes, *changes[::3]]))
+    table = pa.Table.from_batches([batch_of(told, sequence=SEQUENCES[sequence])])
+    result = fold_linked(table, layout(deletes))
+    assert outcomes_in([result]) == fold(changes, deletes=deletes).by_key
+    assert (result.rows_read, result.repeats) == (len(told), len(told) - len(changes))
+
+
+@settings(max_examples=300)
+@given(deletes=POLICIES, changes=wild_changes(links=True))
+def test_anything_folds_or_fails_as_specified(
+    deletes: Deletes, changes: list[Change[int, object]]
+) -> None:
+    try:
+        expected = fold(changes, deletes=deletes).by_key
+    except MissingImageError as error:
+        with pytest.raises(MissingImageError, match=re.escape(error.message)):
+            outcomes(*changes, deletes=deletes)
+    else:
+        assert outcomes(*changes, deletes=deletes) == expected
