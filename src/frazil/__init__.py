@@ -1,6 +1,38 @@
-"""Streams of changes become Apache Iceberg tables."""
+"""Streams of changes become Apache Iceberg tables.
+
+For programs and notebooks: ``merge_table`` merges a changelog into its mirror with a Spark session
+of the caller's, ``load_config`` reads a configuration. What is heavy is imported when it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
 from frazil.version import __version__
 
-__all__ = ["FrazilError", "__version__"]
+if TYPE_CHECKING:
+    from frazil.config import load_config
+    from frazil.merge.library import merge_table
+    from frazil.merge.report import MergeReport
+
+_MODULE_OF = {
+    "MergeReport": "frazil.merge.report",
+    "load_config": "frazil.config",
+    "merge_table": "frazil.merge.library",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value: object = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = ["FrazilError", "MergeReport", "__version__", "load_config", "merge_table"]

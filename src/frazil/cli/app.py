@@ -41,6 +41,12 @@ position_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(position_app, name="position")
+index_app = typer.Typer(
+    help="Look at the key index of a mirror, check it, build it anew.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(index_app, name="index")
 
 Document = Annotated[
     Path | None,
@@ -53,6 +59,18 @@ Document = Annotated[
 ]
 Format = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="A table for people, JSON for programs.")
+]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="Only this table, by mirror or changelog; may be repeated. [default: all]",
+        show_default=False,
+    ),
+]
+MirrorName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A mirror or its changelog, namespace.table.")
 ]
 
 
@@ -214,6 +232,127 @@ def position_set(
 
     request = SetRequest(table=table, role=role, to=to, source=source, dry_run=dry_run, yes=yes)
     set_position(config, request, output, _invocation(context))
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    *,
+    table: Tables = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 4 when there is work.")
+    ] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show what the next merge would do; change nothing.
+
+    \b
+    frazil plan -c frazil.yaml
+    frazil plan -c frazil.yaml --table public.users --exit-code
+    """  # noqa: D301
+    from frazil.cli.plan_verb import show_plans
+
+    invocation = _invocation(context)
+    raise typer.Exit(show_plans(config, table or [], output, invocation, exit_code=exit_code))
+
+
+@app.command()
+def merge(
+    context: typer.Context,
+    *,
+    once: Annotated[
+        bool, typer.Option("--once", help="Merge what is there, print what was done, and end.")
+    ] = False,
+    table: Tables = None,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Merge changelogs into their mirrors, on the interval until told to stop, or once.
+
+    \b
+    frazil merge -c frazil.yaml
+    frazil merge -c frazil.yaml --once --table public.users -o json
+    """  # noqa: D301
+    from frazil.cli.merge_verb import run_merges
+
+    raise typer.Exit(run_merges(config, table or [], output, _invocation(context), once=once))
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    *,
+    table: Tables = None,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Prove that mirrors hold what their changelogs say; exit with 4 when one does not.
+
+    \b
+    frazil verify -c frazil.yaml
+    frazil verify -c frazil.yaml --table public.users -o json
+    """  # noqa: D301
+    from frazil.cli.verify_verb import verify_mirrors
+
+    raise typer.Exit(verify_mirrors(config, table or [], output, _invocation(context)))
+
+
+@index_app.command("show")
+def index_show(
+    context: typer.Context,
+    table: MirrorName,
+    *,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show what the key index of a mirror is made of, and whether a merge can use it.
+
+    \b
+    frazil index show -c frazil.yaml public.users
+    frazil index show -c frazil.yaml public.users -o json
+    """  # noqa: D301
+    from frazil.cli.index_verbs import show_index
+
+    show_index(config, table, output, _invocation(context))
+
+
+@index_app.command("verify")
+def index_verify(
+    context: typer.Context,
+    table: MirrorName,
+    *,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Compare the key index with the rows of its mirror; exit with 4 when they differ.
+
+    \b
+    frazil index verify -c frazil.yaml public.users
+    frazil index verify -c frazil.yaml public.users -o json
+    """  # noqa: D301
+    from frazil.cli.index_verbs import check_index
+
+    raise typer.Exit(check_index(config, table, output, _invocation(context)))
+
+
+@index_app.command("rebuild")
+def index_rebuild(
+    context: typer.Context,
+    table: MirrorName,
+    *,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Build the key index of a mirror from its rows, which stay as they are.
+
+    \b
+    frazil index rebuild -c frazil.yaml public.users
+    frazil index rebuild -c frazil.yaml public.users -o json
+    """  # noqa: D301
+    from frazil.cli.index_verbs import renew_index
+
+    renew_index(config, table, output, _invocation(context))
 
 
 @app.command()

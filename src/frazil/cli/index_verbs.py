@@ -1,0 +1,69 @@
+"""The verbs under ``index``: what the key index of a mirror is, whether it is right, a new one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.facts import to_json, to_rows
+from frazil.cli.output import OutputFormat, write_json, write_table
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.spark import open_session
+from frazil.merge.index_care import load_index_facts, rebuild_index, verify_index
+from frazil.pipeline.assemble import merge_settings, merge_tables
+from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from frazil.cli.invocation import Invocation
+
+HEADER = ("FACT", "VALUE")
+
+
+def show_index(
+    document: Path | None, table: str, output: OutputFormat, invocation: Invocation
+) -> None:
+    """Print what the index of a mirror is made of; changes nothing."""
+    config = invocation.load(document).config
+    (mirror,) = merge_tables(config, [table])
+    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    with open_session(config) as session:
+        lake = Lake(session, config.catalog.name)
+        facts = load_index_facts(session, lake, merge_settings(config, mirror))
+    _print(facts, output, invocation)
+
+
+def check_index(
+    document: Path | None, table: str, output: OutputFormat, invocation: Invocation
+) -> ExitCode:
+    """Compare the index with the rows of its mirror; a difference is an exit status of its own."""
+    config = invocation.load(document).config
+    (mirror,) = merge_tables(config, [table])
+    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    with open_session(config) as session:
+        lake = Lake(session, config.catalog.name)
+        verdict = verify_index(session, lake, merge_settings(config, mirror))
+    _print(verdict, output, invocation)
+    return ExitCode.DONE if verdict.is_sound else ExitCode.DIFFERENCE
+
+
+def renew_index(
+    document: Path | None, table: str, output: OutputFormat, invocation: Invocation
+) -> None:
+    """Build the index from the rows of its mirror and commit it; the rows stay as they are."""
+    config = invocation.load(document).config
+    (mirror,) = merge_tables(config, [table])
+    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    with open_session(config) as session:
+        lake = Lake(session, config.catalog.name)
+        repair = rebuild_index(session, lake, merge_settings(config, mirror))
+    _print(repair, output, invocation)
+
+
+def _print(facts: object, output: OutputFormat, invocation: Invocation) -> None:
+    redact = invocation.redactor.redact
+    if output is OutputFormat.JSON:
+        write_json(invocation.redactor.scrub(to_json(facts)))
+    else:
+        write_table([(name, redact(text)) for name, text in to_rows(facts)], header=HEADER)

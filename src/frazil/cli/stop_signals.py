@@ -1,0 +1,67 @@
+"""SIGTERM and SIGINT as a wish that a command can wait for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Self
+
+from frazil.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """The first signal is a wish to end cleanly; the second one ends the process where it is.
+
+    Ending at once is safe: what was not committed did not happen, and the JVM ends with us because
+    its standard input does.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        # The only queue whose ``put`` may interrupt its own ``get``, as a handler does.
+        self._mail: SimpleQueue[None] = SimpleQueue()
+        self._before = {number: signal.getsignal(number) for number in _STOPPING}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
+        for number in _STOPPING:
+            signal.signal(number, self._receive)
+
+    def wait(self) -> None:
+        """Until a signal came or somebody called ``wake``."""
+        self._mail.get()
+
+    def wake(self) -> None:
+        """Let ``wait`` return; from any thread."""
+        self._mail.put(None)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How a command ends that ended because of the signal."""
+        return _exit_code(self.received)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if self.received is not None:
+            sys.stderr.flush()
+            os._exit(_exit_code(number))
+        self.received = signal.Signals(number)
+        self.wake()
+
+
+def _exit_code(number: int | None) -> ExitCode:
+    return ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.DONE

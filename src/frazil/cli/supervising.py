@@ -1,0 +1,77 @@
+"""A loop in a thread of its own, and the main thread free for signals."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from frazil.pipeline.loop import Ending
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from frazil.cli.stop_signals import StopSignals
+    from frazil.pipeline.loop import MergeLoop
+
+_log = get_logger(__name__)
+
+
+def supervise(
+    loop: MergeLoop,
+    *,
+    once: bool,
+    stop: threading.Event,
+    signals: StopSignals,
+    grace: timedelta,
+    interrupt: Callable[[], None],
+) -> Ending:
+    """How the loop ended; what it raises is raised here.
+
+    A signal sets ``stop``. A loop that has not ended when the grace is over is left behind:
+    ``interrupt`` takes away what it waits for, and what it does then concerns nobody.
+    """
+    if signals.received is not None:
+        # It came while the session was being started: nothing shall begin.
+        stop.set()
+    run = _Run(loop, once=once, ended=signals.wake)
+    run.start()
+    signals.wait()
+    if signals.received is not None:
+        _log.info("stopping", signal=signals.received.name, grace=grace.total_seconds())
+        stop.set()
+        run.join(grace.total_seconds())
+        if run.is_alive():
+            _log.warning("abandoning what is not committed", grace=grace.total_seconds())
+            loop.abandon()
+            interrupt()
+            return Ending.TOLD
+    run.join()
+    return run.ending()
+
+
+class _Run(threading.Thread):
+    """The loop's thread; a daemon, because it may have to be left behind."""
+
+    def __init__(self, loop: MergeLoop, *, once: bool, ended: Callable[[], None]) -> None:
+        super().__init__(name="frazil loop", daemon=True)
+        self._loop = loop
+        self._once = once
+        self._ended = ended
+        self._outcome: Ending | BaseException = Ending.FAILED
+
+    def run(self) -> None:
+        """Run the loop and keep what it comes to."""
+        try:
+            self._outcome = self._loop.run(once=self._once)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._outcome = error
+        finally:
+            self._ended()
+
+    def ending(self) -> Ending:
+        """What the loop came to."""
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome

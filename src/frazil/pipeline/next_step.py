@@ -1,0 +1,76 @@
+"""What follows a failure of one table: decided from the recovery table, without doing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+from frazil.pipeline.recovery import Action, recovery_for
+
+if TYPE_CHECKING:
+    from frazil.clients.iceberg.retrying import RetryPolicy
+    from frazil.seams import Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Merge the table again after so many seconds; planning anew asks the table what happened."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Leave the table alone until a person has acted and the process was started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The attempts are used up, and this process was not asked to wait any longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """End the process: another one does the work, or somebody asked for it."""
+
+
+Step = Again | Hold | GiveUp | GiveWay
+
+
+def plan_step(
+    error: Exception,
+    *,
+    failures: int,
+    retry: RetryPolicy,
+    randomness: Randomness,
+    once: bool = False,
+) -> Step:
+    """The next step after this many failures in a row, this one included.
+
+    What is not of our family is a defect: nobody knows what it left behind, so the table is held.
+    """
+    if not isinstance(error, FrazilError):
+        return Hold()
+    recovery = recovery_for(error)
+    is_used_up = failures >= retry.attempts
+    match recovery.after_attempts if is_used_up else recovery.action:
+        case Action.STOP:
+            return GiveWay()
+        case Action.NEVER:
+            return Hold()
+        case Action.LATER:
+            return GiveUp() if once and is_used_up else Again(back_off(failures, retry, randomness))
+        case Action.NOW | Action.LOOK:
+            return Again(0.0)
+
+
+def back_off(failures: int, retry: RetryPolicy, randomness: Randomness) -> float:
+    """Seconds before the next attempt: a limit that doubles, less a random part of up to half.
+
+    Never next to nothing, as a wait from zero up would be: what is away should not be hammered.
+    """
+    # Beyond this power every limit is the longest one.
+    power = min(failures - 1, 30)
+    limit = min(retry.longest_seconds, retry.base_seconds * 2**power)
+    return randomness.uniform(limit / 2, limit)

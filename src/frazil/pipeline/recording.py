@@ -1,0 +1,231 @@
+"""What the loop learns becomes metrics, log events, spans and error reports; only here.
+
+Tasks and mergers return counts. The names of Supabase's merger are recorded beside ours when its
+document is used, so that dashboards drawn for it go on working.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.merge.report import Action, Phase
+from frazil.model.marker import Role
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
+from frazil.seams import SystemClock
+from frazil.telemetry import metric_names as ours
+from frazil.telemetry import metric_names_foreign as foreign
+from frazil.telemetry.log_fields import bound
+from frazil.telemetry.logs import get_logger
+from frazil.telemetry.metrics import ForeignNames
+from frazil.telemetry.tracing import SpanName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from frazil.merge.report import MergeCommit, MergeReport
+    from frazil.pipeline.loop import TableMerge
+    from frazil.pipeline.next_step import Step
+    from frazil.seams import Clock
+    from frazil.telemetry.metrics import Exposition, Metrics
+    from frazil.telemetry.reporting import Reporting
+    from frazil.telemetry.tracing import Tracing
+
+_log = get_logger(__name__)
+
+_ROLE = Role.MERGE.value
+# Rows that such keys leave in new data files.
+_WRITTEN = (Action.INSERT, Action.UPDATE)
+# Longer chains are circular or absurd.
+_MOST_CAUSES = 12
+
+
+class TracedMerge:
+    """A table's merges inside a span and with the table's name on every log event."""
+
+    def __init__(self, table: str, merge: TableMerge, tracing: Tracing) -> None:
+        self._table = table
+        self._inner = merge
+        self._tracing = tracing
+
+    def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
+        """Merge as the table's own merger does."""
+        with (
+            bound(table=self._table),
+            self._tracing.span(SpanName.BATCH, table=self._table, role=_ROLE),
+        ):
+            return self._inner.merge(stop=stop)
+
+
+class Recorder:
+    """Records what a merge loop tells; its methods are the loop's receivers."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        reporting: Reporting,
+        tables: Iterable[str],
+        *,
+        names: ForeignNames = ForeignNames.NONE,
+        clock: Clock | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._reporting = reporting
+        self._has_merger_names = names is ForeignNames.MERGER
+        self._clock = clock or SystemClock()
+        started = self._clock.monotonic()
+        # When each table was last known to have everything; at the start nobody knows.
+        self._whole_at = dict.fromkeys(tables, started)
+        self._behind = set(self._whole_at)
+        self._held: set[str] = set()
+        self._count_tables()
+
+    def record_report(self, table: str, report: MergeReport, seconds: float) -> None:
+        """A run that did not fail."""
+        for commit in report.commits:
+            self._record_commit(table, commit)
+            self._log_commit(table, commit)
+        if not report.commits:
+            _log.debug("nothing to merge", table=table, seconds=round(seconds, 3))
+        self._whole_at[table] = self._clock.monotonic()
+        self._behind.discard(table)
+        self._show_lag()
+        if self._has_merger_names:
+            self._metrics.add(foreign.MERGER_TABLE_SUCCESS, table=table)
+            self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
+
+    def record_error(self, table: str, error: Exception, step: Step, seconds: float) -> None:
+        """A run that failed, and what the loop does about it."""
+        if isinstance(error, errors.FrazilError):
+            self._metrics.add(ours.ERRORS, code=error.code)
+        outcome = _outcome(error)
+        self._metrics.add(ours.COMMITS, table=table, role=_ROLE, outcome=outcome)
+        self._behind.add(table)
+        self._show_lag()
+        if self._has_merger_names:
+            self._metrics.add(foreign.MERGER_TABLE_FAILURE, table=table)
+            self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
+        if not isinstance(step, Again):
+            self._held.add(table)
+            self._count_tables()
+            self._reporting.report(error)
+        _log_error(table, error, step)
+
+    def record_cycle(self, seconds: float) -> None:
+        """Every table had its turn."""
+        _log.debug("merge cycle ended", seconds=round(seconds, 3))
+        if self._has_merger_names:
+            self._metrics.add(foreign.MERGER_CYCLE_COMPLETED)
+            self._metrics.observe(foreign.MERGER_CYCLE_DURATION, seconds)
+
+    def expose(self, accept: str = "") -> Exposition:
+        """Everything recorded; how far tables are behind is counted up to this moment."""
+        self._show_lag()
+        return self._metrics.expose(accept)
+
+    def _record_commit(self, table: str, commit: MergeCommit) -> None:
+        add, observe = self._metrics.add, self._metrics.observe
+        add(ours.COMMITS, table=table, role=_ROLE, outcome="ok")
+        observe(ours.COMMIT_DURATION, commit.phases.get(Phase.COMMIT, 0.0))
+        observe(ours.BATCH_ROWS, commit.rows_read)
+        observe(ours.BATCH_DURATION, commit.seconds, role=_ROLE)
+        for phase, seconds in commit.phases.items():
+            observe(ours.MERGE_DURATION, seconds, table=table, phase=phase.value)
+        for action, keys in commit.counts.items():
+            add(ours.MERGE_ROWS, keys, table=table, action=action.value)
+        written = sum(commit.counts.get(action, 0) for action in _WRITTEN)
+        add(ours.ROWS_WRITTEN, written, table=table, role=_ROLE)
+        add(ours.DATA_FILES, commit.files_added, table=table, role=_ROLE)
+        add(ours.MERGE_FILES, commit.files_touched, table=table)
+        self._metrics.set(ours.INDEX_ENTRIES, commit.index_entries, table=table)
+        self._metrics.set(ours.INDEX_BYTES, commit.index_bytes, table=table)
+        for repair in commit.repairs:
+            add(ours.INDEX_REPAIRS, reason=repair.reason.value)
+        if self._has_merger_names:
+            self._record_for_merger(commit)
+
+    def _record_for_merger(self, commit: MergeCommit) -> None:
+        self._metrics.add(foreign.MERGER_ROWS_SCANNED, commit.rows_read)
+        self._metrics.add(foreign.MERGER_ROWS_DEDUPLICATED, sum(commit.counts.values()))
+        merging = max(0.0, commit.seconds - commit.phases.get(Phase.PLAN, 0.0))
+        self._metrics.observe(foreign.MERGER_MERGE_DURATION, merging)
+        self._metrics.add(foreign.MERGER_BYTES_WRITTEN, commit.bytes_written)
+
+    def _log_commit(self, table: str, commit: MergeCommit) -> None:
+        _log.info(
+            "merge committed",
+            table=table,
+            batch=commit.through,
+            snapshot=commit.snapshot_id,
+            rows=commit.rows_read,
+            seconds=round(commit.seconds, 3),
+            files=commit.files_added,
+            bytes=commit.bytes_written,
+            **{action.value: keys for action, keys in commit.counts.items() if keys},
+        )
+        for repair in commit.repairs:
+            _log.warning(
+                "index repaired",
+                table=table,
+                reason=repair.reason.value,
+                detail=repair.detail,
+                files=repair.files_read,
+                rebuilt=repair.rebuilt,
+            )
+        for change in commit.schema_changes:
+            _log.info("schema changed", table=table, snapshot=commit.snapshot_id, change=change)
+        if commit.surplus_rows:
+            _log.warning("surplus rows removed", table=table, rows=commit.surplus_rows)
+
+    def _show_lag(self) -> None:
+        now = self._clock.monotonic()
+        for table, whole_at in self._whole_at.items():
+            # What is not known to be whole lacks at most what came since it was.
+            lag = now - whole_at if table in self._behind else 0.0
+            self._metrics.set(ours.MERGE_LAG_SECONDS, lag, table=table)
+
+    def _count_tables(self) -> None:
+        held = len(self._held)
+        self._metrics.set(ours.TABLES, len(self._whole_at) - held, phase="live")
+        self._metrics.set(ours.TABLES, held, phase="held")
+
+
+def _outcome(error: Exception) -> str:
+    match error:
+        case errors.CommitConflictError():
+            return "conflict"
+        case errors.CommitUnknownError():
+            return "unknown"
+        case errors.FencedError() | errors.LeaseLostError():
+            return "fenced"
+        case _:
+            return "failed"
+
+
+def _log_error(table: str, error: Exception, step: Step) -> None:
+    log = _log.bind(table=table, error=type(error).__name__)
+    if not isinstance(error, errors.FrazilError):
+        # A stranger's text may quote a row; where it happened is enough to find the defect.
+        log.error("merge failed unexpectedly", frames=_frames(error))
+        return
+    log = log.bind(code=error.code, position=error.position, message=str(error))
+    match step:
+        case Again(seconds=seconds):
+            log.warning("merge failed and is tried again", wait=round(seconds, 3))
+        case Hold():
+            log.error("table stopped until somebody acts", remedy=error.next_step or error.remedy)
+        case GiveUp():
+            log.error("merge failed and its attempts are used up")
+        case GiveWay():
+            log.warning("merge gives way to another process")
+
+
+def _frames(error: BaseException) -> str:
+    """Where an exception and its causes were raised, without what they say."""
+    places: list[str] = []
+    link: BaseException | None = error
+    while link is not None and len(places) < _MOST_CAUSES:
+        places.append(f"{type(link).__name__}\n{''.join(traceback.format_tb(link.__traceback__))}")
+        link = link.__cause__ or link.__context__
+    return "".join(places).rstrip("\n")

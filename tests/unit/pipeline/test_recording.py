@@ -1,0 +1,279 @@
+"""What the loop tells becomes metrics, events, spans and reports."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from frazil import errors
+from frazil.merge.report import Action, MergeCommit, MergeReport, Phase
+from frazil.model.repair import Repair, RepairReason
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
+from frazil.pipeline.recording import Recorder, TracedMerge
+from frazil.seams import ManualClock
+from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
+from frazil.telemetry.metrics import ForeignNames, Metrics
+from frazil.telemetry.redaction import Redactor
+from tests.support.merge_twins import TwinTable, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.telemetry.tracing import Attribute, SpanName
+
+TABLE = "public.users"
+COMMIT = MergeCommit(
+    after=11,
+    through=12,
+    snapshot_id=77,
+    rows_read=100,
+    seconds=4.0,
+    counts={Action.INSERT: 30, Action.UPDATE: 20, Action.DELETE: 5, Action.LATE: 2},
+    phases={Phase.PLAN: 1.0, Phase.WRITE: 2.0, Phase.COMMIT: 0.25},
+    repairs=(Repair(RepairReason.FOREIGN_COMMIT, "snapshot 9 by somebody else", 3, rebuilt=False),),
+    files_added=2,
+    files_touched=7,
+    bytes_written=4096,
+    index_entries=1000,
+    index_bytes=9300,
+    schema_changes=("added email",),
+    surplus_rows=1,
+)
+
+
+class Reports:
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def report(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def close(self) -> None:
+        """Nothing is waiting."""
+
+
+class Stage:
+    """A recorder and all that can be read from it."""
+
+    def __init__(self, names: ForeignNames = ForeignNames.NONE) -> None:
+        self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+        self.reports = Reports()
+        metrics = Metrics("shop", release="1", redactor=Redactor(), foreign=names)
+        self.recorder = Recorder(
+            metrics, self.reports, [TABLE, "public.orders"], names=names, clock=self.clock
+        )
+
+    def value(self, name: str, **labels: str) -> float | None:
+        own = {"pipeline": "shop"} if name.startswith("frazil_") else {}
+        text = self.recorder.expose().body.decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == {**own, **labels}:
+                    return sample.value
+        return None
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    written = io.StringIO()
+    settings = LogSettings(format=LogFormat.JSON, level=LogLevel.DEBUG)
+    undo = configure_logs(settings, Redactor(), stream=written)
+    try:
+        yield written
+    finally:
+        undo()
+
+
+def events(lines: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in lines.getvalue().splitlines()]
+
+
+def report(*commits: MergeCommit) -> MergeReport:
+    return replace(report_of("users"), commits=commits)
+
+
+def test_a_commit_is_counted_by_what_it_did(stage: Stage) -> None:
+    stage.recorder.record_report(TABLE, report(COMMIT, COMMIT), 9.0)
+    merge = {"table": TABLE, "role": "merge"}
+    assert stage.value("frazil_commits_total", **merge, outcome="ok") == 2
+    assert stage.value("frazil_rows_written_total", **merge) == 100
+    assert stage.value("frazil_data_files_total", **merge) == 4
+    assert stage.value("frazil_merge_files_total", table=TABLE) == 14
+    assert stage.value("frazil_merge_rows_total", table=TABLE, action="insert") == 60
+    assert stage.value("frazil_merge_rows_total", table=TABLE, action="late") == 4
+    assert stage.value("frazil_batch_rows_sum") == 200
+    assert stage.value("frazil_batch_duration_seconds_sum", role="merge") == 8
+    assert stage.value("frazil_commit_duration_seconds_sum") == 0.5
+    write = {"table": TABLE, "phase": "write"}
+    assert stage.value("frazil_merge_duration_seconds_sum", **write) == 4
+    assert stage.value("frazil_index_entries", table=TABLE) == 1000
+    assert stage.value("frazil_index_bytes", table=TABLE) == 9300
+    assert stage.value("frazil_index_repairs_total", reason="foreign_commit") == 2
+    assert stage.value("merger_table_success_total", table=TABLE) is None
+
+
+def test_the_mergers_names_are_recorded_with_its_document() -> None:
+    stage = Stage(ForeignNames.MERGER)
+    stage.recorder.record_report(TABLE, report(COMMIT), 5.0)
+    stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 2.0)
+    stage.recorder.record_cycle(8.0)
+    assert stage.value("merger_cycle_completed_total") == 1
+    assert stage.value("merger_cycle_duration_seconds_sum") == 8
+    assert stage.value("merger_table_success_total", table=TABLE) == 1
+    assert stage.value("merger_table_failure_total", table=TABLE) == 1
+    assert stage.value("merger_table_duration_seconds_sum", table=TABLE) == 7
+    assert stage.value("merger_rows_scanned_total") == 100
+    assert stage.value("merger_rows_deduplicated_total") == 57
+    assert stage.value("merger_merge_duration_seconds_sum") == 3
+    assert stage.value("merger_bytes_written_total") == 4096
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (errors.CommitConflictError("x"), "conflict"),
+        (errors.CommitUnknownError("x"), "unknown"),
+        (errors.FencedError("x"), "fenced"),
+        (errors.LeaseLostError("x"), "fenced"),
+        (errors.StorageError("x"), "failed"),
+        (RuntimeError("x"), "failed"),
+    ],
+)
+def test_a_failure_is_counted_by_its_code_and_outcome(
+    stage: Stage, error: Exception, outcome: str
+) -> None:
+    stage.recorder.record_error(TABLE, error, Again(1.0), 0.5)
+    labels = {"table": TABLE, "role": "merge", "outcome": outcome}
+    assert stage.value("frazil_commits_total", **labels) == 1
+    if isinstance(error, errors.FrazilError):
+        assert stage.value("frazil_errors_total", code=error.code) == 1
+
+
+def test_lag_is_the_time_since_a_table_was_whole_and_grows_until_it_is_again(
+    stage: Stage,
+) -> None:
+    def lag() -> float | None:
+        return stage.value("frazil_merge_lag_seconds", table=TABLE)
+
+    stage.clock.advance(5)
+    assert lag() == 5
+    stage.recorder.record_report(TABLE, report(), 1.0)
+    stage.clock.advance(50)
+    assert lag() == 0
+    stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
+    stage.clock.advance(10)
+    assert lag() == 60
+    stage.recorder.record_report(TABLE, report(COMMIT), 1.0)
+    assert lag() == 0
+    assert stage.value("frazil_merge_lag_seconds", table="public.orders") == 65
+
+
+def test_tables_that_are_held_are_counted_and_reported(stage: Stage) -> None:
+    error = errors.OutOfOrderError("x")
+    assert stage.value("frazil_tables", phase="live") == 2
+    stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
+    assert stage.reports.errors == []
+    stage.recorder.record_error(TABLE, error, Hold(), 1.0)
+    assert stage.value("frazil_tables", phase="live") == 1
+    assert stage.value("frazil_tables", phase="held") == 1
+    assert stage.reports.errors == [error]
+
+
+def test_a_commit_is_one_event_with_its_facts(stage: Stage, lines: io.StringIO) -> None:
+    stage.recorder.record_report(TABLE, report(COMMIT), 4.0)
+    committed, repaired, schema, surplus = events(lines)
+    assert committed["event"] == "merge committed"
+    facts = {"table": TABLE, "batch": 12, "snapshot": 77, "rows": 100, "insert": 30, "late": 2}
+    assert facts.items() <= committed.items()
+    assert (repaired["event"], repaired["reason"]) == ("index repaired", "foreign_commit")
+    assert (schema["event"], schema["change"]) == ("schema changed", "added email")
+    assert (surplus["event"], surplus["level"]) == ("surplus rows removed", "warning")
+
+
+def test_nothing_to_merge_is_said_only_to_those_who_look_closely(
+    stage: Stage, lines: io.StringIO
+) -> None:
+    stage.recorder.record_report(TABLE, report(), 0.1)
+    stage.recorder.record_cycle(0.1)
+    assert [(each["event"], each["level"]) for each in events(lines)] == [
+        ("nothing to merge", "debug"),
+        ("merge cycle ended", "debug"),
+    ]
+
+
+def test_each_step_after_a_failure_is_an_event_of_its_own(stage: Stage, lines: io.StringIO) -> None:
+    error = errors.CommitConflictError("it moved", table=TABLE, position="12")
+    for step in (Again(2.0), Hold(), GiveUp(), GiveWay()):
+        stage.recorder.record_error(TABLE, error, step, 1.0)
+    told = events(lines)
+    assert [(each["event"], each["level"]) for each in told] == [
+        ("merge failed and is tried again", "warning"),
+        ("table stopped until somebody acts", "error"),
+        ("merge failed and its attempts are used up", "error"),
+        ("merge gives way to another process", "warning"),
+    ]
+    for each in told:
+        assert (each["code"], each["position"], each["table"]) == ("FRZ-LAK-05", "12", TABLE)
+
+
+def test_an_unforeseen_error_is_told_by_its_frames_and_not_by_its_text(
+    stage: Stage, lines: io.StringIO
+) -> None:
+    canary = "-".join(("canary", "of", "a", "row"))
+
+    def fail() -> None:
+        try:
+            int(canary)
+        except ValueError as cause:
+            raise RuntimeError(canary) from cause
+
+    with pytest.raises(RuntimeError) as raised:
+        fail()
+    stage.recorder.record_error(TABLE, raised.value, Hold(), 1.0)
+    (told,) = events(lines)
+    assert told["event"] == "merge failed unexpectedly"
+    assert told["error"] == "RuntimeError"
+    assert "test_recording.py" in str(told["frames"])
+    assert "ValueError" in str(told["frames"])
+    assert canary not in lines.getvalue()
+
+
+class Spans:
+    """Keeps the spans that were opened."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[str, dict[str, Attribute]]] = []
+
+    @contextlib.contextmanager
+    def span(self, name: SpanName, /, **attributes: Attribute) -> Iterator[None]:
+        self.opened.append((name.value, attributes))
+        yield
+
+    def close(self) -> None:
+        """Nothing is waiting."""
+
+
+def test_a_merge_runs_in_a_span_and_its_events_name_the_table(lines: io.StringIO) -> None:
+    spans = Spans()
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    table = TwinTable("users", 1, clock=clock)
+    table.before_batch = lambda: get_logger("frazil.test").info("inside")
+    merged = TracedMerge(TABLE, table, spans).merge(stop=lambda: False)
+    assert len(merged.commits) == 1
+    assert spans.opened == [("frazil.batch", {"table": TABLE, "role": "merge"})]
+    (told,) = events(lines)
+    assert told["table"] == TABLE
