@@ -13,7 +13,7 @@ import pytest
 
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
-from frazil.changelog.table import COLUMNS_PROPERTY, ChangelogTable
+from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.arrow_schema import arrow_schema
 from frazil.clients.iceberg.lake import TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy
@@ -26,6 +26,7 @@ from frazil.ledger.table import Ledger
 from frazil.mirror.table import MirrorTable
 from frazil.model.marker import Marker, Override, Role
 from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
 from frazil.seams import SystemClock, SystemRandomness
 from tests.support.lakes import Kind

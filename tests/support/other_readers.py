@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,16 @@ import duckdb
 from pyiceberg.table import StaticTable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from frazil.demo.services import ObjectStore
 
 _DUCKDB_VERSION = "v1.5.5"
+# Extensions come from packages; nothing is fetched while a test runs.
+_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 
 
 def ids_by_pyiceberg(metadata: str, store: ObjectStore) -> list[int]:
@@ -24,12 +32,7 @@ def ids_by_pyiceberg(metadata: str, store: ObjectStore) -> list[int]:
 
 def ids_by_duckdb(metadata: str, store: ObjectStore) -> list[int]:
     """The column ``id`` of the table with this metadata file."""
-    # Extensions come from packages; nothing is fetched while a test runs.
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    with duckdb.connect(config=settings) as connection:
+    with duckdb.connect(config=_OFFLINE) as connection:
         for name in ("httpfs", "avro", "iceberg"):
             connection.load_extension(str(_extension(name)))
         connection.execute(
@@ -41,6 +44,28 @@ def ids_by_duckdb(metadata: str, store: ObjectStore) -> list[int]:
             f"select id from iceberg_scan('{metadata}') order by id"
         ).fetchall()
     return [row[0] for row in rows]
+
+
+def rows_by_pyiceberg(metadata: str) -> pa.Table:
+    """All rows of a table on this machine."""
+    return StaticTable.from_metadata(metadata).scan().to_arrow()
+
+
+def rows_by_duckdb(metadata: str) -> pa.Table:
+    """All rows of a table on this machine."""
+    # One slash more or less: this reader wants a path that begins with three.
+    place = f"file://{urlsplit(metadata).path}".replace("'", "''")
+    with _local_duckdb().cursor() as connection:
+        return connection.execute(f"select * from iceberg_scan('{place}')").to_arrow_table()
+
+
+@cache
+def _local_duckdb() -> duckdb.DuckDBPyConnection:
+    """One for the process: its extensions take longer to load than a small table to read."""
+    connection = duckdb.connect(config=_OFFLINE)
+    for name in ("avro", "iceberg"):
+        connection.load_extension(str(_extension(name)))
+    return connection
 
 
 def _extension(name: str) -> Path:

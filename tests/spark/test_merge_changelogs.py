@@ -1,0 +1,348 @@
+"""Changelogs as other tools write them, merged unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil import errors
+from frazil.merge import plan as planning
+from frazil.merge.merger import Merger
+from frazil.merge.report import Action, MergeReport
+from frazil.merge.settings import IndexSettings, MergeSettings
+from frazil.model.policy import Deletes, Order
+from frazil.model.table_name import parse_table_name
+from tests.support.lakes import Kind, LakeCase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+
+pytestmark = pytest.mark.spark
+
+_numbers = count()
+
+
+class Feed:
+    """A changelog that somebody writes with plain SQL, and the mirror made from it."""
+
+    def __init__(
+        self, spark: SparkSession, case: LakeCase, folder: Path, columns: str, **choices: object
+    ) -> None:
+        number = next(_numbers)
+        self.spark = spark
+        self.changelog = f"{case.catalog}.feeds.log_{number}"
+        self.mirror = f"{case.catalog}.feeds.mirror_{number}"
+        spark.sql(f"create namespace if not exists {case.catalog}.feeds")
+        spark.sql(f"create table {self.changelog} ({columns}) using iceberg")
+        settings = MergeSettings(
+            changelog=parse_table_name(f"feeds.log_{number}", catalog=case.catalog),
+            mirror=parse_table_name(f"feeds.mirror_{number}", catalog=case.catalog),
+            key=("id",),
+            sequence="seq",
+            operation="op",
+            index=IndexSettings(cache_dir=folder / "cache"),
+        )
+        self.settings = replace(settings, **choices)  # type: ignore[arg-type]
+        self.lake = case.lake
+
+    def write(self, *rows: str) -> None:
+        """One snapshot with these rows, each as SQL writes it."""
+        self.spark.sql(f"insert into {self.changelog} values {', '.join(rows)}")
+
+    def merge(self) -> MergeReport:
+        """Everything that is there."""
+        return Merger(self.spark, self.lake, self.settings).merge()
+
+    def rows(self, columns: str = "*") -> list[tuple[object, ...]]:
+        """What the mirror holds, sorted."""
+        found: Sequence[Row] = self.spark.sql(f"select {columns} from {self.mirror}").collect()
+        return sorted((tuple(row) for row in found), key=repr)
+
+
+@pytest.fixture
+def feed(
+    spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path
+) -> Callable[..., Feed]:
+    """Makes feeds over SQLite and files."""
+
+    def make(columns: str, **choices: object) -> Feed:
+        return Feed(spark, lake_of(Kind.SQLITE_FILE), tmp_path, columns, **choices)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("type_", "moments"),
+    [
+        (
+            "string",
+            (
+                "'0000/000000000000000a/0000000000000000'",
+                "'0000/000000000000000a/000000000000000b'",
+                "'0000/00000000000000a0/0000000000000000'",
+            ),
+        ),
+        ("bigint", ("9", "10", "100")),
+        ("int", ("9", "10", "100")),
+        ("decimal(30, 2)", ("9.50", "10.25", "100.00")),
+        (
+            "timestamp",
+            (
+                "timestamp'2026-01-01 00:00:00.000009Z'",
+                "timestamp'2026-01-01 00:00:00.00001Z'",
+                "timestamp'2026-10-01 00:00:00Z'",
+            ),
+        ),
+        (
+            "timestamp_ntz",
+            (
+                "timestamp_ntz'2026-01-01 00:00:00.000009'",
+                "timestamp_ntz'2026-01-01 00:00:00.00001'",
+                "timestamp_ntz'2026-10-01 00:00:00'",
+            ),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("order", Order)
+def test_a_sequence_of_any_ordered_type_decides_which_change_is_newest(
+    feed: Callable[..., Feed], type_: str, moments: tuple[str, str, str], order: Order
+) -> None:
+    first, second, third = moments
+    table = feed(f"id bigint, v string, op string, seq {type_}", order=order)
+    table.write(f"(1, 'newest', 'U', {second})", f"(1, 'older', 'I', {first})")
+    table.merge()
+    assert table.rows("id, v") == [(1, "newest")]
+    table.write(f"(1, 'last', 'U', {third})", f"(2, 'other', 'I', {third})")
+    table.merge()
+    assert table.rows("id, v") == [(1, "last"), (2, "other")]
+
+
+@pytest.mark.parametrize(
+    ("insert", "update", "delete"),
+    [("I", "U", "D"), ("c", "u", "d"), ("r", "u", "d"), ("INSERT", "UPDATE", "DELETE"),
+     ("insert", "Update", "dElEtE"), ("READ", "U", "delete")],
+)  # fmt: skip
+def test_operations_are_understood_in_every_spelling(
+    feed: Callable[..., Feed], insert: str, update: str, delete: str
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write(f"(1, 'a', '{insert}', 1)", f"(2, 'b', '{insert}', 2)")
+    table.merge()
+    table.write(f"(1, 'aa', '{update}', 3)", f"(2, null, '{delete}', 4)")
+    report = table.merge()
+    assert table.rows() == [(1, "aa")]
+    assert (report.counts[Action.UPDATE], report.counts[Action.DELETE]) == (1, 1)
+
+
+def test_a_word_that_is_no_operation_stops_the_table_with_a_count(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write("(1, 'secret', 'X', 1)", "(2, 'b', 'I', 2)", "(3, 'c', null, 3)")
+    with pytest.raises(errors.MalformedChangeError, match="2 rows") as refusal:
+        table.merge()
+    assert "secret" not in str(refusal.value)
+
+
+def test_deletes_that_carry_only_the_key_remove_the_row(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, v string, n int, op string, seq bigint")
+    table.write("(1, 'a', 1, 'c', 1)", "(2, 'b', 2, 'c', 2)")
+    table.write("(1, null, null, 'd', 3)")
+    table.merge()
+    assert table.rows() == [(2, "b", 2)]
+
+
+def test_late_and_repeated_changes_do_not_overwrite_newer_ones(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
+    table.write("(1, 'at 10', 'I', 10)", "(2, 'at 11', 'I', 11)")
+    table.merge()
+    table.write("(2, null, 'D', 20)")
+    table.merge()
+    # Late for the row, late for the delete, repeated as it was.
+    table.write("(1, 'at 5', 'U', 5)", "(2, 'at 15', 'U', 15)", "(1, 'at 10', 'I', 10)")
+    report = table.merge()
+    assert table.rows("id, v") == [(1, "at 10")]
+    assert report.counts[Action.LATE] == 2
+    table.write("(2, 'back', 'I', 21)")
+    table.merge()
+    assert table.rows("id, v") == [(1, "at 10"), (2, "back")]
+
+
+def test_a_late_truncate_removes_only_what_is_older(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
+    table.write("(1, 'old', 'I', 10)", "(2, 'new', 'I', 30)")
+    table.merge()
+    table.write("(null, null, 'TRUNCATE', 20)", "(3, 'between', 'I', 15)")
+    table.merge()
+    assert table.rows("id, v") == [(2, "new")]
+    table.write("(1, 'late', 'U', 19)", "(4, 'after', 'I', 25)")
+    report = table.merge()
+    assert table.rows("id, v") == [(2, "new"), (4, "after")]
+    assert report.counts[Action.LATE] == 1
+
+
+def test_a_change_older_than_what_was_merged_breaks_the_promise_of_append(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write("(1, 'a', 'I', 10)")
+    table.merge()
+    table.write("(2, 'b', 'I', 9)")
+    with pytest.raises(errors.OutOfOrderError) as refusal:
+        table.merge()
+    assert "per_key" in str(refusal.value)
+    assert table.rows() == [(1, "a")]
+
+
+def test_different_changes_of_one_key_at_one_sequence_are_no_coin_toss(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write("(1, 'a', 'I', 1)", "(1, 'a', 'I', 1)")
+    table.merge()
+    assert table.rows() == [(1, "a")]
+    table.write("(1, 'heads', 'U', 2)", "(1, 'tails', 'U', 2)")
+    with pytest.raises(errors.DuplicateKeyError):
+        table.merge()
+
+
+def test_a_null_in_a_key_is_refused_with_a_count(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, part string, v string, op string, seq bigint", key=("id", "part"))
+    table.write("(1, null, 'a', 'I', 1)", "(null, 'x', 'a', 'I', 2)", "(1, 'x', 'b', 'I', 3)")
+    with pytest.raises(errors.NullKeyError, match="2 changes"):
+        table.merge()
+
+
+@pytest.fixture
+def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are spread over tasks as many would be."""
+    monkeypatch.setattr(planning, "_ROWS_OF_ONE_TASK", 2)
+    monkeypatch.setattr(planning, "_ROWS_PER_TASK", 3)
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_soft_deletes_keep_the_row_and_mark_it(
+    feed: Callable[..., Feed], request: pytest.FixtureRequest, *, spread: bool
+) -> None:
+    if spread:
+        request.getfixturevalue("several_tasks")
+    table = feed("id bigint, v string, op string, seq bigint", deletes=Deletes.SOFT)
+    table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)", "(3, 'c', 'I', 3)", "(4, 'd', 'I', 4)")
+    table.merge()
+    table.write("(1, null, 'D', 5)", "(5, 'e', 'I', 6)", "(5, null, 'D', 7)", "(9, null, 'D', 8)")
+    report = table.merge()
+    assert report.counts[Action.NONE] == 1
+    marked = "id, v, cdc_deleted"
+    assert table.rows(marked) == [
+        (1, "a", True), (2, "b", False), (3, "c", False), (4, "d", False), (5, "e", True),
+    ]  # fmt: skip
+    table.write("(2, 'bb', 'U', 9)", "(null, null, 'T', 10)", "(1, 'again', 'I', 11)")
+    table.merge()
+    assert table.rows(marked) == [
+        (1, "again", False), (2, "bb", True), (3, "c", True), (4, "d", True), (5, "e", True),
+    ]  # fmt: skip
+
+
+def test_ignored_deletes_leave_every_row(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, v string, op string, seq bigint", deletes=Deletes.IGNORE)
+    table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
+    table.merge()
+    table.write("(1, null, 'D', 3)", "(null, null, 'T', 4)", "(2, 'bb', 'U', 5)")
+    table.merge()
+    assert table.rows() == [(1, "a"), (2, "bb")]
+
+
+@pytest.mark.usefixtures("several_tasks")
+@pytest.mark.parametrize("version", [2, 3])
+def test_many_changes_are_spread_over_tasks_by_their_hash(
+    feed: Callable[..., Feed], version: int
+) -> None:
+    table = feed(
+        "id bigint, v string, op string, seq bigint",
+        format_version=version,
+        index=IndexSettings(young_entries=2, max_runs=2),
+    )
+    for at in range(4):
+        rows = [f"({key}, 'v{at}', 'U', {at * 100 + key})" for key in range(at, 30, at + 1)]
+        table.write(*rows, f"({at}, null, 'D', {at * 100 + 50})")
+        table.merge()
+    expected: dict[int, str] = {}
+    for at in range(4):
+        expected |= dict.fromkeys(range(at, 30, at + 1), f"v{at}")
+        expected.pop(at)
+    assert table.rows() == sorted(expected.items(), key=repr)
+
+
+def test_a_backlog_is_cut_into_whole_snapshots(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, v string, op string, seq bigint", max_rows=2)
+    table.write("(1, 'a', 'I', 1)")
+    table.merge()
+    table.write("(1, 'b', 'U', 2)", "(2, 'b', 'I', 3)", "(3, 'b', 'I', 4)")
+    table.write("(4, 'c', 'I', 5)")
+    table.write("(5, 'd', 'I', 6)")
+    report = table.merge()
+    # One snapshot is larger than the limit and goes alone; the other two fit together.
+    assert [commit.rows_read for commit in report.commits] == [3, 2]
+    assert table.rows() == [(1, "b"), (2, "b"), (3, "b"), (4, "c"), (5, "d")]
+
+
+def test_nothing_new_is_no_commit_and_a_compaction_is_an_empty_one(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write("(1, 'a', 'I', 1)")
+    table.write("(2, 'b', 'I', 2)")
+    table.merge()
+    assert table.merge().commits == ()
+    catalog, _, name = table.changelog.partition(".")
+    table.spark.sql(
+        f"call {catalog}.system.rewrite_data_files(table => '{name}', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    (commit,) = table.merge().commits
+    assert (commit.rows_read, commit.files_added) == (0, 0)
+    assert table.rows() == [(1, "a"), (2, "b")]
+    assert table.merge().commits == ()
+
+
+KEYS = {
+    "int": ("int", "1", "2"),
+    "bigint": ("bigint", "-9223372036854775808", "9223372036854775807"),
+    "text": ("string", "''", "'🧊 it''s'"),
+    "decimal": ("decimal(20, 4)", "1.0000", "-100"),
+    "timestamp": (
+        "timestamp",
+        "timestamp'1969-12-31 23:59:59Z'",
+        "timestamp'2026-01-01 00:00:00Z'",
+    ),
+    "ntz": ("timestamp_ntz", "timestamp_ntz'2026-03-29 02:30:00'", "timestamp_ntz'1900-01-01'"),
+    "date": ("date", "date'1969-12-31'", "date'2026-01-01'"),
+    "bytes": ("binary", "X''", "X'00FF'"),
+    "boolean": ("boolean", "true", "false"),
+    "double": ("double", "double('NaN')", "0.0D"),
+    "float": ("float", "float('-0.0')", "1.5F"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_every_type_that_can_be_a_key_is_one(feed: Callable[..., Feed], kind: str) -> None:
+    type_, one, other = KEYS[kind]
+    table = feed(f"id {type_}, v string, op string, seq bigint")
+    table.write(f"({one}, 'one', 'I', 1)", f"({other}, 'other', 'I', 2)")
+    table.merge()
+    # Equal floats have one key, however they are written.
+    same = {"double": "0.0D * -1", "float": "float('0.0')"}.get(kind, one)
+    goes, stays = (other, "one") if kind == "double" else (one, "other")
+    table.write(f"({same if kind in ('double', 'float') else goes}, null, 'D', 3)")
+    table.merge()
+    assert table.rows("v") == [(stays,)]
+    table.write(f"({one}, 'back', 'I', 4)", f"({other}, 'changed', 'U', 5)")
+    table.merge()
+    assert table.rows("v") == [("back",), ("changed",)]

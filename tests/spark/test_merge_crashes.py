@@ -1,0 +1,166 @@
+"""Merges whose process or task dies at each step, and two of them at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil import errors
+from frazil.merge.settings import IndexSettings
+from frazil.seams import FAILPOINTS_VARIABLE
+from tests.support import merge_worker
+from tests.support.mirrored import Mirrored, attach_lake, files_catalog, write_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from frazil.merge.report import MergeReport
+
+# Four processes with a JVM each start at once.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(merge_worker.__file__)
+# The step, and whether the mirror has what was merged when the process dies there.
+STEPS = {
+    "merge.written": False,
+    "index.written": False,
+    "commit.staged": False,
+    "commit.landed": True,
+}
+# Killed there, a first merge has made the mirror and nothing in it.
+FIRST = "merge.written"
+BEFORE = {key: ("first", f"p{key % 3}") for key in range(1, 9)}
+
+
+@dataclass
+class Worked:
+    """A table with a process that merges it."""
+
+    table: Mirrored
+    document: Path
+    process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def create(cls, spark: SparkSession, folder: Path) -> Worked:
+        document = write_document(folder, files_catalog(folder))
+        index = IndexSettings(cache_dir=folder / "cache")
+        return cls(Mirrored.create(spark, attach_lake(spark, document), index=index), document)
+
+    def start(self, failpoints: str) -> subprocess.Popen[str]:
+        """A process that merges what is pending."""
+        cache = self.document.with_name("cache-of-worker")
+        self.process = subprocess.Popen(
+            [sys.executable, WORKER, self.document, self.table.settings.mirror.table, cache],
+            env={**os.environ, FAILPOINTS_VARIABLE: failpoints, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return self.process
+
+
+@pytest.fixture(scope="module")
+def killed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Worked]]:
+    """A process for each step, killed there; they run beside each other, on tables of their own."""
+    victims = {
+        step: Worked.create(spark, tmp_path_factory.mktemp(step.replace(".", "-")))
+        for step in STEPS
+    }
+    for step, victim in victims.items():
+        if step != FIRST:
+            victim.table.change_and_merge(dict.fromkeys(BEFORE, "first"))
+        victim.table.change({1: "second", 2: None, 3: None, 20: "second"})
+    processes = [victim.start(f"{step}=kill") for step, victim in victims.items()]
+    try:
+        for process in processes:
+            process.communicate(timeout=240)
+        yield victims
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_merge_that_is_killed_at_any_step_is_taken_up_by_the_next(
+    killed: dict[str, Worked], step: str
+) -> None:
+    table, process = killed[step].table, killed[step].process
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
+    has_landed = STEPS[step]
+    before = {} if step == FIRST else BEFORE
+    assert table.rows() == (table.expected if has_landed else before)
+    assert len(table.merge().commits) == (0 if has_landed else 1)
+    table.check()
+    # Nothing of the attempt was taken over, and nothing of it is in the way.
+    assert table.change_and_merge({1: "third", 20: None, 21: "third"}).repairs == ()
+    table.check()
+
+
+def test_a_task_that_dies_fails_the_merge_and_the_next_one_does_all_of_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = Worked.create(spark, tmp_path).table
+    table.change_and_merge(dict.fromkeys(range(1, 9), "first"))
+    before = table.rows()
+    table.change({1: "second", 2: None, 20: "second"})
+    # A worker is started with the environment of the moment; the driver's stays as it is.
+    environment = spark.sparkContext.environment
+    environment[FAILPOINTS_VARIABLE] = "merge.folded=kill"
+    try:
+        with pytest.raises(errors.WriteFailedError, match="a Spark task failed while merging"):
+            table.merge()
+    finally:
+        del environment[FAILPOINTS_VARIABLE]
+    assert table.rows() == before
+    assert table.merge().repairs == ()
+    table.check()
+
+
+def merge_while_held(
+    worked: Worked, gate: Path, step: str
+) -> tuple[MergeReport, dict[str, object]]:
+    """Let another process wait at a step, merge here, and let it go on."""
+    gate.touch()
+    process = worked.start(f"{step}=hold({gate})@1")
+    reached = gate.with_name(f"{gate.name}.reached")
+    try:
+        while not reached.exists() and process.poll() is None:
+            time.sleep(0.05)
+        report = worked.table.merge()
+        gate.unlink()
+        output, said = process.communicate(timeout=120)
+    finally:
+        gate.unlink(missing_ok=True)
+        process.kill()
+    assert process.returncode == 0, said
+    return report, json.loads(output)
+
+
+def test_of_two_processes_that_merge_one_table_at_once_only_one_commits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    worked = Worked.create(spark, tmp_path)
+    table = worked.table
+    table.change_and_merge(dict.fromkeys(range(1, 9), "first"))
+    table.change({1: "second", 2: None, 20: "second"})
+    ours, theirs = merge_while_held(worked, tmp_path / "gate", "commit.staged")
+    assert len(ours.commits) == 1
+    assert theirs == {"commits": 0, "error": errors.FencedError.code}
+    table.check()
+    assert table.change_and_merge({1: "third", 20: None}).repairs == ()
+    table.check()

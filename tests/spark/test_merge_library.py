@@ -1,0 +1,122 @@
+"""``frazil.merge_table`` with a session that is somebody else's, as notebooks have it."""
+
+from __future__ import annotations
+
+import runpy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+import frazil
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.iceberg.strict_commit import StrictCommit
+from frazil.clients.spark import attach_session
+from frazil.config import load_config
+from frazil.errors import ConfigError, TableNotFoundError
+from frazil.model.marker import Marker, Override, Role
+from frazil.model.table_name import TableName
+from tests.support.merge_names import TablePair
+
+pytestmark = pytest.mark.spark
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "merge_table.py"
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, tmp_path: Path) -> str:
+    """A catalog nobody has used yet, not even to look into it."""
+    name = f"n_{uuid4().hex[:8]}"
+    document = tmp_path / "notebook.yaml"
+    document.write_text(
+        f"pipeline: notebook\ncatalog: {{name: {name}, kind: sql, uri: 'sqlite:///{tmp_path}/c.db',"
+        f" warehouse: 'file://{tmp_path}/wh'}}\ntables: [{{mirror: a.b, changelog: a.c, key: [i]}}]"
+    )
+    attach_session(spark, load_config(document, environ={}).config)
+    return name
+
+
+def make_changelog(spark: SparkSession, catalog: str, rows: str) -> TablePair:
+    """A changelog with our columns, and the names of both tables."""
+    spark.sql(f"create namespace if not exists {catalog}.public")
+    name = f"{catalog}.public.users_changelog"
+    spark.sql(
+        f"create table {name} (id bigint, name string, cdc_operation string, "
+        "cdc_sequence_number string, cdc_timestamp timestamp) using iceberg"
+    )
+    spark.sql(f"insert into {name} select *, current_timestamp() from values {rows}")
+    return {"changelog": name, "mirror": f"{catalog}.public.users"}
+
+
+def test_the_example_runs_in_a_session_that_is_there(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert SparkSession.getActiveSession() is not None
+    runpy.run_path(str(EXAMPLE))
+    rows = spark.table("lake.example.users").orderBy("id").collect()
+    assert [(row.id, row.name, row.lsn) for row in rows] == [
+        (1, "Ada Lovelace", 105),
+        (2, "Grace", 102),
+    ]
+    said = capsys.readouterr().out
+    assert "first merge: 3 changes" in said
+    assert "'update': 1" in said
+    assert spark.range(3).count() == 3
+
+
+def test_a_changelog_of_ours_is_merged_in_its_order(
+    spark: SparkSession, catalog: str, tmp_path: Path
+) -> None:
+    tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1'), (2, 'two', 'INSERT', '2')")
+    changelog = Lake(spark, catalog).open(TableName(catalog, ("public",), "users_changelog"))
+    ours = Marker(pipeline="p", source="a server", position="0/2", batch="b")
+    changelog.commit(StrictCommit(move=Override(Role.INGEST, None, ours)))
+    report = frazil.merge_table(spark, **tables, keys=["id"], cache_dir=tmp_path / "cache")
+    assert report.rows_read == 2
+    assert spark.table(tables["mirror"]).columns == ["id", "name"]
+    again = frazil.merge_table(spark, **tables, keys=["id"], cache_dir=tmp_path / "cache")
+    assert again.commits == ()
+
+
+def test_a_changelog_of_somebody_else_keeps_its_sequence(
+    spark: SparkSession, catalog: str, tmp_path: Path
+) -> None:
+    tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '5')")
+    cache = tmp_path / "cache"
+    frazil.merge_table(spark, **tables, keys="id", cache_dir=cache)
+    assert spark.table(tables["mirror"]).columns == ["id", "name", "cdc_sequence_number"]
+    spark.sql(
+        f"insert into {tables['changelog']} values (1, 'older', 'UPDATE', '4', current_timestamp())"
+    )
+    late = frazil.merge_table(spark, **tables, keys="id", cache_dir=cache)
+    assert {action.value: keys for action, keys in late.counts.items() if keys} == {"late": 1}
+    assert [row.name for row in spark.table(tables["mirror"]).collect()] == ["one"]
+
+
+def test_a_thread_that_spark_has_not_met_may_merge(
+    spark: SparkSession, catalog: str, tmp_path: Path
+) -> None:
+    tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1')")
+
+    def merge() -> frazil.MergeReport:
+        assert threading.current_thread() is not threading.main_thread()
+        return frazil.merge_table(spark, **tables, keys=["id"], cache_dir=tmp_path / "cache")
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(merge).result().rows_read == 1
+
+
+def test_what_is_missing_is_said_before_anything_is_made(spark: SparkSession, catalog: str) -> None:
+    names = TablePair(changelog="nowhere.a.b", mirror="nowhere.a.c")
+    with pytest.raises(ConfigError, match="no catalog 'nowhere'"):
+        frazil.merge_table(spark, **names, keys=["id"])
+    names = TablePair(changelog=f"{catalog}.a.b", mirror=f"{catalog}.a.c")
+    with pytest.raises(TableNotFoundError):
+        frazil.merge_table(spark, **names, keys=["id"])
+    tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1')")
+    with pytest.raises(ConfigError, match="there is no key column 'nr'"):
+        frazil.merge_table(spark, **tables, keys=["nr"])
+    assert not spark.catalog.tableExists(tables["mirror"])
