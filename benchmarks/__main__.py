@@ -2,26 +2,92 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks import commits, startup, writer
-from benchmarks.report import Report, print_report, write_report
+from benchmarks import (
+    commits,
+    key_index,
+    merge_bulk,
+    merge_flat,
+    merge_partitioned,
+    merge_text_key,
+    mirror_read,
+    overhead,
+    startup,
+    writer,
+)
+from benchmarks.bench_lake import open_bench_lake
+from benchmarks.report import RESULTS, Report, print_report, write_report
+from benchmarks.setting import Setting, Size
 
-BENCHMARKS = {"startup": startup.measure, "commits": commits.measure, "writer": writer.measure}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BENCHMARKS: dict[str, Callable[[Setting], Report]] = {
+    "startup": startup.measure,
+    "commits": commits.measure,
+    "writer": writer.measure,
+    "merge-flat": merge_flat.measure,
+    "merge-bulk": merge_bulk.measure,
+    "merge-partitioned": merge_partitioned.measure,
+    "merge-text-key": merge_text_key.measure,
+    "index": key_index.measure,
+    "read": mirror_read.measure,
+    "overhead": overhead.measure,
+}
+# Those that start sessions of their own, which another one would hinder.
+_ALONE = ("startup", "commits", "writer")
 
 
-def main(names: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the named benchmarks, or all of them."""
-    unknown = set(names) - set(BENCHMARKS)
+    options = _parser().parse_args(arguments)
+    names = options.names or list(BENCHMARKS)
+    unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
         known = ", ".join(BENCHMARKS)
-        print(f"no benchmark {', '.join(sorted(unknown))}; there are: {known}", file=sys.stderr)
+        print(f"no benchmark {', '.join(unknown)}; there are: {known}", file=sys.stderr)
         return 2
-    for name in names or BENCHMARKS:
-        report: Report = BENCHMARKS[name]()
-        print_report(name, report)
-        write_report(name, report)
+    results = options.results or (RESULTS if options.size is Size.FULL else None)
+    with ExitStack() as stack:
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="frazil-bench-"))
+        setting = Setting(options.size, options.lake or Path(temporary))
+        for name in sorted(names, key=lambda name: name not in _ALONE):
+            if setting.size is Size.SMALL and setting.shared is None and name not in _ALONE:
+                shared = stack.enter_context(open_bench_lake(setting.folder))
+                setting = replace(setting, shared=shared)
+            _run(name, setting, results)
     return 0
+
+
+def _run(name: str, setting: Setting, results: Path | None) -> None:
+    load = os.getloadavg()[0]
+    report = BENCHMARKS[name](setting)
+    print_report(name, report)
+    if results is not None:
+        write_report(name, report, results, load_before=load)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument(
+        "--size", type=Size, choices=list(Size), default=Size.FULL, help="small ones claim nothing"
+    )
+    parser.add_argument(
+        "--lake", type=Path, help="a folder to keep the first tables in, for the next run"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="where JSON and pictures go; small runs write none without it"
+    )
+    return parser
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -28,6 +27,7 @@ from frazil.seams import SystemClock, SystemRandomness
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from benchmarks.setting import Setting
     from frazil.clients.iceberg.gateway import JavaObject
     from frazil.clients.iceberg.table import LakeTable
 
@@ -38,9 +38,6 @@ tables: [{mirror: a.b, changelog: a.c, key: [id]}]
 spark: {master: 'local[2]', conf: {spark.driver.memory: 2g}}
 """
 SCHEMA = Schema(0, (Field(1, "id", Primitive.LONG, required=True),))
-# An old table: two thousand commits of ours, as the goal is written.
-COMMITS = int(os.environ.get("BENCH_COMMITS", "2000"))
-FILES = 1000
 REPETITIONS = 15
 
 
@@ -95,33 +92,34 @@ class Numbers:
         return self.table.read().count()
 
 
-def measure() -> Report:
+def measure(setting: Setting) -> Report:
     """A commit on a table of two thousand commits, and one of a thousand files."""
+    commits, files = setting.pick(small=(5, 10), full=(2000, 1000))
     with tempfile.TemporaryDirectory() as folder:
         document = Path(folder) / "frazil.yaml"
         document.write_text(DOCUMENT)
         with open_session(load_config(document, environ={}).config) as spark:
-            return Report((_old_table(spark), _many_files(spark)))
+            return Report((_old_table(spark, commits), _many_files(spark, files)))
 
 
-def _old_table(spark: SparkSession) -> Comparison:
+def _old_table(spark: SparkSession, commits: int) -> Comparison:
     table = Numbers(spark)
-    for _ in range(COMMITS):
+    for _ in range(commits):
         table.strict((table.file(),))
     pairs = [
         (table.strict((table.file(),)), table.plain((table.file(),))) for _ in range(REPETITIONS)
     ]
-    if table.rows() != COMMITS + 2 * REPETITIONS:
+    if table.rows() != commits + 2 * REPETITIONS:
         raise AssertionError("rows were lost or doubled")
     ours, beside = zip(*pairs, strict=True)
     return Comparison(
-        Series(f"strict commit after {COMMITS:,} commits", ours),
+        Series(f"strict commit after {commits:,} commits", ours),
         Series("plain Iceberg append on the same table", beside),
         goal="at most 1.2",
     )
 
 
-def _many_files(spark: SparkSession) -> Comparison:
+def _many_files(spark: SparkSession, files: int) -> Comparison:
     table = Numbers(spark)
     one = json.loads(table.file())
 
@@ -129,7 +127,7 @@ def _many_files(spark: SparkSession) -> Comparison:
         # A thousand paths of one content: what is measured is the commit, not the writing.
         original = one["file-path"].removeprefix("file://")
         descriptors = []
-        for _ in range(FILES):
+        for _ in range(files):
             path = f"{Path(original).parent}/{uuid4()}.parquet"
             shutil.copyfile(original, path)
             descriptors.append(json.dumps({**one, "file-path": f"file://{path}"}))
@@ -137,11 +135,11 @@ def _many_files(spark: SparkSession) -> Comparison:
 
     table.strict(())
     pairs = [(table.strict(copies()), table.plain(copies())) for _ in range(4)][1:]
-    if table.rows() != 8 * FILES:
+    if table.rows() != 8 * files:
         raise AssertionError("rows were lost or doubled")
     ours, beside = zip(*pairs, strict=True)
     return Comparison(
-        Series(f"strict commit of {FILES:,} files", ours),
-        Series(f"plain Iceberg append of {FILES:,} files", beside),
+        Series(f"strict commit of {files:,} files", ours),
+        Series(f"plain Iceberg append of {files:,} files", beside),
         goal="under 2 s",
     )

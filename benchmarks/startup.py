@@ -14,6 +14,8 @@ from benchmarks.report import Comparison, Report, Series
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from benchmarks.setting import Setting
+
 # The first is for the disk cache; the median of the others counts.
 REPETITIONS = 4
 
@@ -49,8 +51,9 @@ print(seconds)
 """
 
 
-def measure() -> Report:
+def measure(setting: Setting) -> Report:
     """Help beside the bare command line library; our session beside a plain one of Spark."""
+    repetitions = setting.pick(small=2, full=REPETITIONS)
     with tempfile.TemporaryDirectory() as folder:
         document = Path(folder) / "frazil.yaml"
         document.write_text(DOCUMENT)
@@ -59,20 +62,26 @@ def measure() -> Report:
             ("frazil --help", lambda: whole(python, "-m", "frazil.cli", "--help")),
             ("python -c 'import typer'", lambda: whole(python, "-c", "import typer")),
             goal="under 0.5 s",
+            repetitions=repetitions,
         )
         session = compare(
             ("frazil session with Iceberg", lambda: told(OUR_SESSION, str(document))),
             ("plain SparkSession without Iceberg", lambda: told(PLAIN_SESSION)),
             goal="under 10 s",
+            repetitions=repetitions,
         )
     return Report((help_, session))
 
 
 def compare(
-    ours: tuple[str, Callable[[], float]], beside: tuple[str, Callable[[], float]], *, goal: str
+    ours: tuple[str, Callable[[], float]],
+    beside: tuple[str, Callable[[], float]],
+    *,
+    goal: str,
+    repetitions: int,
 ) -> Comparison:
     """Alternate between the two, so that a busy moment hits both."""
-    pairs = [(ours[1](), beside[1]()) for _ in range(REPETITIONS)][1:]
+    pairs = [(ours[1](), beside[1]()) for _ in range(repetitions)][1:]
     first, second = zip(*pairs, strict=True)
     return Comparison(Series(ours[0], first), Series(beside[0], second), goal)
 

@@ -25,6 +25,8 @@ from frazil.seams import SystemClock, SystemRandomness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from benchmarks.setting import Setting
+
 # The first pair warms the allocator and the disk cache; the median of the others counts.
 REPETITIONS = 8
 BATCHES = 120
@@ -45,9 +47,9 @@ SCHEMA = Schema(
 BY_BUCKET = PartitionSpec(1, (PartitionField(1, 1000, "id_bucket", parse_transform("bucket[8]")),))
 
 
-def measure() -> Report:
+def measure(setting: Setting) -> Report:
     """Our writer beside Arrow's, on the same batches; then what eight partitions cost."""
-    batches = [made(number) for number in range(BATCHES)]
+    batches = [made(number) for number in range(setting.pick(small=2, full=BATCHES))]
     with one_core(), tempfile.TemporaryDirectory() as folder:
         names = (Path(folder) / f"{number}" for number in count())
         plain = compare(

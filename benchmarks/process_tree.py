@@ -1,0 +1,96 @@
+"""What a call costs the machine: seconds, processor time and memory of this process and all below.
+
+The JVM is a child of ours and runs Spark's Python workers as children of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+# Often enough to see a task's memory, seldom enough to cost a hundredth of a core.
+_SAMPLE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One call: wall time, processor time, and the most memory the tree had in it.
+
+    Pages that several processes map count for each of them. A JVM seldom gives memory back, so
+    its part is what the hungriest call so far has left it with.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def measure_call(call: Callable[[], T]) -> tuple[T, Usage]:
+    """Run it once and say what it cost."""
+    with _Sampler() as sampler:
+        cpu = _cpu_seconds()
+        started = time.perf_counter()
+        result = call()
+        seconds = time.perf_counter() - started
+        cpu = _cpu_seconds() - cpu
+    return result, Usage(seconds, cpu, sampler.peak_bytes)
+
+
+class _Sampler:
+    """Looks at the tree's memory from the side until it is left."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
+
+    def __enter__(self) -> _Sampler:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(_SAMPLE_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, sum(_resident_bytes()))
+
+
+def _tree() -> list[psutil.Process]:
+    this = psutil.Process()
+    return [this, *this.children(recursive=True)]
+
+
+def _resident_bytes() -> Iterator[int]:
+    for process in _tree():
+        try:
+            yield process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _cpu_seconds() -> float:
+    """Of everybody who lives, with what their dead children used: nobody is counted twice."""
+    total = 0.0
+    for process in _tree():
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
