@@ -4,6 +4,9 @@ BIN := .venv/bin
 CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
+# Tests without a JVM share the cores; those with one have a session that takes them all.
+FAST := "not deep and not spark and not services"
+FAST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-deep check fmt bench docs lock build clean
@@ -18,10 +21,11 @@ demo: setup ## Run the tour on embedded services and prove the result
 	@$(BIN)/frazil demo
 
 test: check ## Run the checks and all tests (what CI runs)
-	@$(BIN)/pytest -m "not deep"
+	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
+	@$(BIN)/pytest -m "not deep and (spark or services)"
 
 test-fast: setup ## Run the tests that need no JVM and no service
-	@$(BIN)/pytest -q -m "not deep and not spark and not services"
+	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0

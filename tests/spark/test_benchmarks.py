@@ -20,6 +20,8 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# All of them together take minutes, which the long suites have.
+@pytest.mark.deep
 @pytest.mark.timeout(1200)
 def test_every_benchmark_runs_small_and_leaves_figures_and_a_picture(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--size", "small", "--results", str(tmp_path)]

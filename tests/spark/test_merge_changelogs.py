@@ -48,7 +48,9 @@ class Feed:
             operation="op",
             index=IndexSettings(cache_dir=folder / "cache"),
         )
-        self.settings = replace(settings, **choices)  # type: ignore[arg-type]
+        chosen = replace(settings, **choices)  # type: ignore[arg-type]
+        own = replace(chosen.index, cache_dir=folder / "cache")
+        self.settings = replace(chosen, index=own)
         self.lake = case.lake
 
     def write(self, *rows: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from frazil import errors
 from frazil.merge.settings import IndexSettings
+from frazil.mirror.table import MirrorTable
 from frazil.seams import FAILPOINTS_VARIABLE
 from tests.support import merge_worker
 from tests.support.mirrored import Mirrored, attach_lake, files_catalog, write_document
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.merge.report import MergeReport
+    from frazil.model.marker import Marker
 
 # Four processes with a JVM each start at once.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -163,4 +165,26 @@ def test_of_two_processes_that_merge_one_table_at_once_only_one_commits(
     assert theirs == {"commits": 0, "error": errors.FencedError.code}
     table.check()
     assert table.change_and_merge({1: "third", 20: None}).repairs == ()
+    table.check()
+
+
+def test_a_first_merge_that_is_overtaken_while_it_is_prepared_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Worked.create(spark, tmp_path).table
+    table.change({1: "first"})
+    late = table.merger
+    plan = late.load_plan()
+    assert plan is not None
+    position = MirrorTable.position
+
+    def overtaken(mirror: MirrorTable) -> Marker | None:
+        """The mirror was still empty when it was looked at, and is not when its marker is read."""
+        monkeypatch.setattr(MirrorTable, "position", position)
+        assert len(table.merge().commits) == 1
+        return position(mirror)
+
+    monkeypatch.setattr(MirrorTable, "position", overtaken)
+    with pytest.raises(errors.CommitConflictError, match="merged into meanwhile"):
+        late.apply(plan)
     table.check()

@@ -44,6 +44,14 @@ class DyingJob(MergeJob):
         yield from told
 
 
+def command(process: psutil.Process) -> str:
+    """How a process was started; nothing for a worker that ends while it is asked."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def told(report: MergeReport) -> dict[str, object]:
     """Of a merge what the test asks about."""
     (commit,) = report.commits
@@ -74,9 +82,8 @@ def work(document: Path, folder: Path) -> dict[str, object]:
         third = table.change_and_merge({1: "third", 2: None, 1000: "third"})
         table.check()
         family = psutil.Process().children(recursive=True)
-        commands = [" ".join(each.cmdline()) for each in family]
         return {
-            "executors": sum("CoarseGrainedExecutorBackend" in each for each in commands),
+            "executors": sum("CoarseGrainedExecutorBackend" in command(each) for each in family),
             "tasks": 2**tasks,
             "merges": [told(each) for each in (first, second, third)],
             "written": len(list(table.index_head().parents[1].glob("data/*.parquet"))),
