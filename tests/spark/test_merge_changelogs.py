@@ -282,6 +282,31 @@ def test_many_changes_are_spread_over_tasks_by_their_hash(
     assert table.rows() == sorted(expected.items(), key=repr)
 
 
+@pytest.mark.usefixtures("several_tasks")
+def test_rows_that_nobody_could_merge_are_counted_over_all_tasks(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write(*(f"({key}, 'a', 'what', {key})" for key in range(20)))
+    with pytest.raises(errors.MalformedChangeError, match="20 rows have an operation"):
+        table.merge()
+
+
+@pytest.mark.usefixtures("several_tasks")
+def test_a_truncate_reaches_the_keys_of_every_task(feed: Callable[..., Feed]) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write(*(f"({key}, 'a', 'I', {key})" for key in range(20)))
+    table.merge()
+    table.write(
+        *(f"({key}, 'b', 'U', {100 + key})" for key in range(10)),
+        "(null, null, 'T', 200)",
+        *(f"({key}, 'c', 'I', {300 + key})" for key in range(5, 15)),
+    )
+    report = table.merge()
+    assert (report.rows_read, report.commits[0].truncated) == (21, True)
+    assert table.rows() == sorted([(key, "c") for key in range(5, 15)], key=repr)
+
+
 def test_a_backlog_is_cut_into_whole_snapshots(feed: Callable[..., Feed]) -> None:
     table = feed("id bigint, v string, op string, seq bigint", max_rows=2)
     table.write("(1, 'a', 'I', 1)")

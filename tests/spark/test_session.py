@@ -77,6 +77,22 @@ def test_python_tasks_run_in_worker_processes_with_our_interpreter(spark: SparkS
     assert os.getpid() not in {worker.pid for worker in workers}
 
 
+def test_workers_start_with_tasks_loaded_and_without_archives_to_search(
+    spark: SparkSession,
+) -> None:
+    def look(_: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        archives = [path for path in sys.path_importer_cache if path.endswith((".zip", ".jar"))]
+        ours = [path for path in archives if "pyspark" in path]
+        yield pa.RecordBatch.from_pydict(
+            {"loaded": ["frazil.merge.task" in sys.modules], "archives": [len(ours)]},
+            schema=pa.schema({"loaded": pa.bool_(), "archives": pa.int32()}),
+        )
+
+    frame = spark.range(0, 1, numPartitions=1)
+    (worker,) = frame.mapInArrow(look, "loaded boolean, archives int").collect()
+    assert (worker.loaded, worker.archives) == (True, 0)
+
+
 def test_nothing_secret_is_on_a_command_line(
     spark: SparkSession, object_store: ObjectStore
 ) -> None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from frazil.config import Config
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
+# Named, not imported: it knows the rooms above this one.
+_WORKER_DAEMON = "frazil.pipeline.worker_daemon"
 _ICEBERG_PROBE = "org.apache.iceberg.spark.SparkCatalog"
 
 # What a properties file takes as it stands.
@@ -127,12 +129,12 @@ def _refuse_second_session() -> None:
 @contextmanager
 def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
     java = find_java()
-    jars = ensure_jars(*plan.jars)
+    conf = _launch_conf(plan, java, ensure_jars(*plan.jars))
     output = _JvmOutput(JvmLog().feed)
     gateway: JavaGateway | None = None
     try:
         with _launch_environment(plan, java):
-            gateway = _launch(_launch_conf(plan, java, jars), plan.master, output)
+            gateway = _launch(conf, plan.master, output)
             session = _create_session(gateway, plan, output)
         try:
             yield session
@@ -146,6 +148,9 @@ def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
 def _launch_conf(plan: SessionPlan, java: JavaRuntime, jars: tuple[Path, ...]) -> dict[str, str]:
     """The plan's settings together with what only this machine knows."""
     conf = dict(plan.conf)
+    if plan.is_local and plan.worker_python is None and "PYSPARK_PYTHON" not in os.environ:
+        # Workers are forks of this installation, so that its own daemon can be theirs.
+        conf.setdefault("spark.python.daemon.module", _WORKER_DAEMON)
     options = (*java.options, f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
     theirs = conf.get("spark.driver.extraJavaOptions", "")
     conf["spark.driver.extraJavaOptions"] = " ".join(filter(None, (*options, theirs)))

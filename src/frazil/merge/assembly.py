@@ -220,7 +220,7 @@ class _Assembly:
                 order=settings.order,
                 deletes=settings.deletes,
                 truncated=self._merged("truncated"),
-                is_prepared=False,
+                is_whole=self.plan.bits == 0,
             ),
             writing=KeyWriting(
                 target=ground.target,

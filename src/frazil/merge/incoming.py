@@ -28,14 +28,13 @@ if TYPE_CHECKING:
 class Admission:
     """The rules of one merge; ``truncated`` is the last TRUNCATE that was merged before.
 
-    ``is_prepared`` says that the driver has looked at the range already: no TRUNCATE comes any
-    more, and nothing that one of them removed.
+    ``is_whole`` says that one task gets the whole range, and so may act on a TRUNCATE.
     """
 
     order: Order
     deletes: Deletes
     truncated: SequenceValue | None
-    is_prepared: bool
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ class ChangeGate:
         """Whether the range needs another preparation than this task can give."""
         soft = self._rules.deletes is Deletes.SOFT
         late = self._rules.order is Order.PER_KEY and self._rules.deletes is Deletes.APPLY
-        return self._truncated is not None and (soft or late)
+        return self._truncated is not None and (soft or late or not self._rules.is_whole)
 
     def admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The rows that go on; raises for what nobody could merge."""

@@ -1,4 +1,4 @@
-"""A look at a whole range before it is merged: for large ranges, and for what one task cannot do.
+"""A look at a whole range before it is merged: for what a task that sees a part cannot do.
 
 A task that meets changes sorted by key sees one key at a time. What concerns many keys at once is
 settled here: the last TRUNCATE, and keys whose rows moved to another key with columns left out.
@@ -184,21 +184,26 @@ def deletes_of_truncate(
     return once.select(*columns)
 
 
+def spread_by_hash(changes: DataFrame, bits: int) -> DataFrame:
+    """Each change in the partition of its hash bucket; those without a hash in the first."""
+    if bits == 0:
+        return changes.coalesce(1)
+    return changes.repartitionById(2**bits, sf.coalesce(bucket(bits), sf.lit(0)))
+
+
 def spread(changes: DataFrame, preparation: Preparation) -> DataFrame:
     """Each change in the partition of its hash bucket; keys that depend on each other in the last.
 
     A row with linked columns needs every change of its own key and of its previous one, so both
     keys are taken out of their buckets.
     """
-    tasks = 2**preparation.bits
-    task = bucket(preparation.bits)
     if preparation.linked_task is None:
-        return changes.coalesce(1) if tasks == 1 else changes.repartitionById(tasks, task)
+        return spread_by_hash(changes, preparation.bits)
     linked = changes.where(_is_linked(changes))
     own = linked.select(HI, LO)
     previous = linked.select(sf.col(PREVIOUS_HI).alias(HI), sf.col(PREVIOUS_LO).alias(LO))
     involved = own.union(previous).distinct().withColumn(_TASK, sf.lit(preparation.linked_task))
     routed = changes.join(involved, [HI, LO], "left")
-    chosen = sf.coalesce(sf.col(_TASK), task)
+    chosen = sf.coalesce(sf.col(_TASK), bucket(preparation.bits))
     columns = [sf.col(quote(name)) for name in changes.columns]
-    return routed.repartitionById(tasks + 1, chosen).select(*columns)
+    return routed.repartitionById(preparation.linked_task + 1, chosen).select(*columns)

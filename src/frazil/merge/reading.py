@@ -80,9 +80,15 @@ def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
 
 
 def in_key_order(frame: DataFrame) -> DataFrame:
-    """Sorted inside each partition as the fold wants it; rows without a hash come first."""
-    keys = [sf.col(name).bitwiseXOR(sf.lit(_UNSIGNED)) for name in (HI, LO)]
-    return frame.sortWithinPartitions(*keys, sf.col(SEQUENCE))
+    """Sorted inside each partition as the fold wants it; rows without a hash come first.
+
+    Columns come out numbered: on its way to Python, Spark takes a name with a dot in it for a path.
+    """
+    # Named before they are sorted: afterwards, every row would be copied for it.
+    numbered = frame.toDF(*(f"_{at}" for at in range(len(frame.columns))))
+    hi, lo, sequence = (sf.col(f"_{frame.columns.index(name)}") for name in (HI, LO, SEQUENCE))
+    keys = [half.bitwiseXOR(sf.lit(_UNSIGNED)) for half in (hi, lo)]
+    return numbered.sortWithinPartitions(*keys, sequence)
 
 
 def bucket(bits: int) -> Column:

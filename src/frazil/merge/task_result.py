@@ -23,7 +23,7 @@ class Obstacle(StrEnum):
 
     # A key change left columns out: the row of another key is needed.
     LINKED_KEYS = "linked keys"
-    # A TRUNCATE that does not simply empty the mirror.
+    # A TRUNCATE that does not simply empty the mirror, or that concerns other tasks as well.
     TRUNCATE = "truncate"
 
 
