@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 # Often enough to see a task's memory, seldom enough to cost a hundredth of a core.
 _SAMPLE_SECONDS = 0.1
+_JVM = "java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,15 @@ class Usage:
     """One call: wall time, processor time, and the most memory the tree had in it.
 
     Pages that several processes map count for each of them. A JVM seldom gives memory back, so
-    its part is what the hungriest call so far has left it with.
+    its part is what the hungriest call so far has left it with. ``driver_bytes`` is the most that
+    this process had, ``worker_bytes`` the most that Spark's Python processes had together.
     """
 
     seconds: float
     cpu_seconds: float
     peak_bytes: int
+    driver_bytes: int
+    worker_bytes: int
 
 
 def measure_call(call: Callable[[], T]) -> tuple[T, Usage]:
@@ -42,14 +46,16 @@ def measure_call(call: Callable[[], T]) -> tuple[T, Usage]:
         result = call()
         seconds = time.perf_counter() - started
         cpu = _cpu_seconds() - cpu
-    return result, Usage(seconds, cpu, sampler.peak_bytes)
+    return result, Usage(
+        seconds, cpu, sampler.peak_bytes, sampler.driver_bytes, sampler.worker_bytes
+    )
 
 
 class _Sampler:
     """Looks at the tree's memory from the side until it is left."""
 
     def __init__(self) -> None:
-        self.peak_bytes = 0
+        self.peak_bytes = self.driver_bytes = self.worker_bytes = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
 
@@ -68,7 +74,12 @@ class _Sampler:
             self._look()
 
     def _look(self) -> None:
-        self.peak_bytes = max(self.peak_bytes, sum(_resident_bytes()))
+        driver, *others = _resident_bytes()
+        workers = sum(size for name, size in others if name != _JVM)
+        everybody = driver[1] + sum(size for _, size in others)
+        self.peak_bytes = max(self.peak_bytes, everybody)
+        self.driver_bytes = max(self.driver_bytes, driver[1])
+        self.worker_bytes = max(self.worker_bytes, workers)
 
 
 def _tree() -> list[psutil.Process]:
@@ -76,10 +87,11 @@ def _tree() -> list[psutil.Process]:
     return [this, *this.children(recursive=True)]
 
 
-def _resident_bytes() -> Iterator[int]:
+def _resident_bytes() -> Iterator[tuple[str, int]]:
+    """Each process with its name, this one first."""
     for process in _tree():
         try:
-            yield process.memory_info().rss
+            yield process.name(), process.memory_info().rss
         except psutil.NoSuchProcess:
             continue
 
