@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from benchmarks.report import Comparison, Report, Series
-from frazil.clients.iceberg.gateway import IcebergGateway
+from frazil.clients.iceberg.gateway import FileIntake, IcebergGateway
 from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.task_writer import TaskWriter
@@ -82,8 +82,8 @@ class Numbers:
         self.java.refresh()
         started = time.perf_counter()
         append = self.java.newAppend()
-        for file in self.gateway.parse_files(files, self.java.specs()):
-            append.appendFile(file)
+        intake = FileIntake(append, "AppendFiles", "appendFile", "DataFile")
+        self.gateway.feed_files(intake, files, self.java.specs())
         append.commit()
         return time.perf_counter() - started
 

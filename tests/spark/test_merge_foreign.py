@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil import errors
+from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.iceberg.strict_commit import StrictCommit
 from frazil.merge.settings import IndexSettings
 from frazil.model.marker import Override, Role
@@ -173,8 +174,8 @@ def equality_deletes(table: Mirrored, *keys: int) -> None:
         f'"file-size-in-bytes":{path.stat().st_size}}}'
     )
     delta = opened._table.newRowDelta()
-    for file in opened._gateway.parse_files([descriptor], opened._table.specs()):
-        delta.addDeletes(file)
+    intake = FileIntake(delta, "RowDelta", "addDeletes", "DeleteFile")
+    opened._gateway.feed_files(intake, [descriptor], opened._table.specs())
     delta.commit()
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from frazil.clients.iceberg.arrow_schema import arrow_schema
 from frazil.clients.iceberg.file_system import InputFiles
+from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.clients.iceberg.task_writer import TaskWriter
@@ -166,8 +167,8 @@ class Mirrored:
         writer.write(pa.RecordBatch.from_pydict(arrays))
         append = table._table.newAppend()
         descriptors = [file.descriptor for file in writer.close()]
-        for file in table._gateway.parse_files(descriptors, table._table.specs()):
-            append.appendFile(file)
+        intake = FileIntake(append, "AppendFiles", "appendFile", "DataFile")
+        table._gateway.feed_files(intake, descriptors, table._table.specs())
         append.commit()
 
     def merge(self) -> MergeReport:

@@ -7,6 +7,7 @@ and whatever can be carried as one JSON text is.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
 # A Java object behind the gateway: it has no type that Python could check.
 JavaObject = Any
 
+_ICEBERG = "org.apache.iceberg"
+# Iceberg's own, shaded copy of Jackson; Spark's would be another class.
+_JSON_NODE = f"{_ICEBERG}.shaded.com.fasterxml.jackson.databind.JsonNode"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIntake:
+    """A method of an update that takes one file: ``addDeletes`` of a ``RowDelta``, for instance."""
+
+    update: JavaObject
+    owner: str
+    method: str
+    kind: str
+
 
 class IcebergGateway:
     """The way to Iceberg inside the driver's JVM; belongs to one session and never leaves it."""
@@ -28,6 +43,8 @@ class IcebergGateway:
         gateway: JavaObject = session.sparkContext._gateway  # noqa: SLF001
         self._gateway = gateway
         self._root: JavaObject = self._gateway.jvm.org.apache.iceberg
+        self._classes: dict[str, JavaObject] = {}
+        self._virtuals: dict[tuple[str, str, str], JavaObject] = {}
 
     @cached_property
     def _spark_util(self) -> JavaObject:
@@ -79,13 +96,51 @@ class IcebergGateway:
         return self._root.SortOrderParser
 
     @cached_property
-    def _file_parser(self) -> JavaObject:
-        return self._root.ContentFileParser
+    def _java(self) -> JavaObject:
+        return self._gateway.jvm.java.lang
+
+    @cached_property
+    def _handles(self) -> JavaObject:
+        return self._java.invoke.MethodHandles
+
+    @cached_property
+    def _parse_file(self) -> JavaObject:
+        """``ContentFileParser.fromJson``, from a node and the partition specs."""
+        type_ = self._java.invoke.MethodType.methodType(
+            self._class(f"{_ICEBERG}.ContentFile"),
+            self._class(_JSON_NODE),
+            self._array("Class", [self._class("java.util.Map")]),
+        )
+        parser = self._class(f"{_ICEBERG}.ContentFileParser")
+        return self._handles.publicLookup().findStatic(parser, "fromJson", type_)
 
     @cached_property
     def _mapper(self) -> JavaObject:
-        # Iceberg's own, shaded copy of Jackson; Spark's would be another class.
         return self._root.util.JsonUtil.mapper()
+
+    def _class(self, name: str) -> JavaObject:
+        if name not in self._classes:
+            loader = self._java.Thread.currentThread().getContextClassLoader()
+            self._classes[name] = self._java.Class.forName(name, True, loader)  # noqa: FBT003
+        return self._classes[name]
+
+    def _virtual(self, owner: str, method: str, argument: str) -> JavaObject:
+        """A method of an Iceberg interface that takes one argument and returns itself."""
+        key = (owner, method, argument)
+        if key not in self._virtuals:
+            class_ = self._class(f"{_ICEBERG}.{owner}")
+            type_ = self._java.invoke.MethodType.methodType(
+                class_, self._class(f"{_ICEBERG}.{argument}")
+            )
+            lookup = self._handles.publicLookup()
+            self._virtuals[key] = lookup.findVirtual(class_, method, type_)
+        return self._virtuals[key]
+
+    def _array(self, kind: str, values: Sequence[JavaObject]) -> JavaObject:
+        array = self._gateway.new_array(getattr(self._java, kind), len(values))
+        for at, value in enumerate(values):
+            array[at] = value
+        return array
 
     def load_catalog(self, name: str) -> JavaObject:
         """The Iceberg catalog that Spark knows by this name; may be asked in any thread."""
@@ -102,13 +157,28 @@ class IcebergGateway:
         space = self._root.catalog.Namespace.of(levels)
         return self._root.catalog.TableIdentifier.of(space, table)
 
-    def parse_files(self, descriptors: Sequence[str], specs: JavaObject) -> list[JavaObject]:
-        """Data and delete files from their JSON; the texts cross the gateway as one."""
+    def feed_files(self, intake: FileIntake, descriptors: Sequence[str], specs: JavaObject) -> None:
+        """Hand data or delete files to an update, in a few crossings however many they are.
+
+        Java parses each description and passes it on by itself: asking for every file takes three
+        crossings, and a merge may touch thousands.
+        """
         if not descriptors:
-            return []
+            return
+        handles = self._handles
         nodes = self._mapper.readTree(f"[{','.join(descriptors)}]")
-        parse, node = self._file_parser.fromJson, nodes.get
-        return [parse(node(position), specs) for position in range(len(descriptors))]
+        parse = handles.insertArguments(self._parse_file, 1, self._array("Object", [specs]))
+        take = self._virtual(intake.owner, intake.method, intake.kind).bindTo(intake.update)
+        any_file = self._java.invoke.MethodType.methodType(
+            self._java.Void.TYPE, self._class(f"{_ICEBERG}.ContentFile")
+        )
+        pass_on = handles.filterReturnValue(parse, take.asType(any_file))
+        consumer = self._class("java.util.function.Consumer")
+        nodes.forEach(self._java.invoke.MethodHandleProxies.asInterfaceInstance(consumer, pass_on))
+
+    def text_list(self, texts: Sequence[str]) -> JavaObject:
+        """A Java list of texts, in one crossing."""
+        return self._mapper.readValue(json.dumps(list(texts)), self._class("java.util.ArrayList"))
 
     def describe_tasks(self, tasks: JavaObject, specs: JavaObject) -> str:
         """What a scan found as the JSON of Iceberg's REST protocol: data files and their deletes.

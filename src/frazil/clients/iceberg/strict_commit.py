@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from frazil import errors
+from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.iceberg.translation import java_classes, translate
 from frazil.clients.iceberg.validity import is_valid
 from frazil.codec.iceberg_json import schema_to_json
@@ -266,33 +267,32 @@ class Committer:
         self, transaction: JavaObject, changes: FileChanges, head: SnapshotFacts | None
     ) -> JavaObject:
         specs = transaction.table().specs()
-        parse = self._gateway.parse_files
+        feed = self._gateway.feed_files
         if changes.replaces_everything:
             update = transaction.newOverwrite()
             update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())
-            for file in parse(changes.added, specs):
-                update.addFile(file)
+            intake = FileIntake(update, "OverwriteFiles", "addFile", "DataFile")
+            feed(intake, changes.added, specs)
             return update
         if changes.only_adds:
             # Not the fast append: merged manifests keep planning and later commits cheap.
             update = transaction.newAppend()
-            for file in parse(changes.added, specs):
-                update.appendFile(file)
+            feed(FileIntake(update, "AppendFiles", "appendFile", "DataFile"), changes.added, specs)
             return update
         update = transaction.newRowDelta()
-        for add, descriptors in (
-            (update.addRows, changes.added),
-            (update.addDeletes, changes.added_deletes),
-            (update.removeRows, changes.removed),
-            (update.removeDeletes, changes.removed_deletes),
+        for method, kind, descriptors in (
+            ("addRows", "DataFile", changes.added),
+            ("addDeletes", "DeleteFile", changes.added_deletes),
+            ("removeRows", "DataFile", changes.removed),
+            ("removeDeletes", "DeleteFile", changes.removed_deletes),
         ):
-            for file in parse(descriptors, specs):
-                add(file)
+            feed(FileIntake(update, "RowDelta", method, kind), descriptors, specs)
         if head is not None:
             # Without it Iceberg searches the whole history for deletes of the same files.
             update.validateFromSnapshot(head.id)
         update.validateDeletedFiles()
-        update.validateDataFilesExist(_referenced(changes.added_deletes))
+        named = self._gateway.text_list(_referenced(changes.added_deletes))
+        update.validateDataFilesExist(named)
         return update
 
     def _require_counts(
