@@ -1,8 +1,8 @@
 """Errors of ours that cross from a Spark task to the driver, and what is said about all others.
 
-Spark carries an exception as text. An error of ours travels inside that text and is raised again on
-the driver as what it was; of any other error only its kind and the place are told, because its text
-may show a row.
+Spark carries an exception as text and writes it to its log. An error of ours travels inside that
+text and is raised again on the driver as what it was; of any other error only its kind and the
+place leave the task, because its text may show a row.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import traceback
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 _CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
-_FRAME = re.compile(r'File "[^"]*/(frazil/[a-z_/]+\.py)", line (\d+)')
-# The last line of a Python traceback starts with the class of the error.
-_KIND = re.compile(r"^([A-Za-z_][A-Za-z0-9_.]*(?:Error|Exception|Interrupt))\b", re.MULTILINE)
+_UNTOLD = re.compile(r"<frazil-failure:([^<>\n]+)>")
+_OURS = re.compile(r"frazil/[a-z_/]+\.py:\d+$")
 
 
 class CarriedError(Exception):
@@ -47,10 +47,21 @@ class CarriedError(Exception):
         super().__init__(f"<frazil-error:{packed}>")
 
 
+class UntoldError(Exception):
+    """Any other error on its way out of a task: its kind and where it arose, not what it says."""
+
+    def __init__(self, error: Exception) -> None:
+        # The first one is where it was caught.
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        ours = [_OURS.search(f"{frame.filename}:{frame.lineno}") for frame in frames]
+        place = next((match[0] for match in reversed(ours) if match is not None), "no line of ours")
+        super().__init__(f"<frazil-failure:{type(error).__name__} at {place}>")
+
+
 def carries_errors(
     task: Callable[_Arguments, Iterator[pa.RecordBatch]],
 ) -> Callable[_Arguments, Iterator[pa.RecordBatch]]:
-    """A task whose errors of ours reach the driver as what they are."""
+    """A task whose errors of ours reach the driver as what they are, and others without a word."""
 
     @wraps(task)
     def carrying(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Iterator[pa.RecordBatch]:
@@ -58,6 +69,8 @@ def carries_errors(
             yield from task(*args, **kwargs)
         except errors.FrazilError as error:
             raise CarriedError(error) from None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not speak
+            raise UntoldError(error) from None
 
     return carrying
 
@@ -75,11 +88,9 @@ def _told(text: str, *, table: str, doing: str) -> errors.FrazilError:
     carried = _CARRIED.search(text)
     if carried is not None:
         return _unpacked(carried[1], table)
-    kinds, frames = _KIND.findall(text), _FRAME.findall(text)
-    kind = kinds[-1] if kinds else "an error of Spark's"
-    place = f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
-    message = f"a Spark task failed while {doing}: {kind}{place}."
-    return errors.WriteFailedError(message, table=table)
+    untold = _UNTOLD.search(text)
+    what = "an error of Spark's" if untold is None else untold[1]
+    return errors.WriteFailedError(f"a Spark task failed while {doing}: {what}.", table=table)
 
 
 def _unpacked(packed: str, table: str) -> errors.FrazilError:

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from frazil.clients.iceberg.conforming import conform
+from frazil.clients.task_errors import carries_errors, running_tasks
+from frazil.errors import FrazilError, NullKeyError, WriteFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECRET = "4111-1111"
+
+
+@carries_errors
+def refusing() -> Iterator[pa.RecordBatch]:
+    raise NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
+    yield
+
+
+@carries_errors
+def breaking() -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"a": pa.array([SECRET]).cast(pa.int64())})
+
+
+@carries_errors
+def breaking_inside() -> Iterator[pa.RecordBatch]:
+    conform(None, None, None)  # type: ignore[arg-type]
+    yield
+
+
+def text_out_of(task: object) -> str:
+    """What Spark gets to see of a task that fails, and writes to its log."""
+    try:
+        list(task())  # type: ignore[operator]
+    except Exception:  # noqa: BLE001 - whatever it is, its text is what counts
+        return traceback.format_exc()
+    raise AssertionError("the task did not fail")
+
+
+def told(text: str) -> FrazilError:
+    """What the driver makes of it."""
+    with pytest.raises(FrazilError) as caught, running_tasks("lake.a.t", "merging"):
+        raise PySparkException(text)
+    return caught.value
+
+
+def test_an_error_of_ours_reaches_the_driver_as_what_it_was() -> None:
+    error = told(text_out_of(refusing))
+    assert isinstance(error, NullKeyError)
+    assert (error.message, error.next_step, error.table) == (
+        "3 changes have a null in a key column.",
+        "fix the source",
+        "lake.a.t",
+    )
+
+
+def test_of_any_other_error_only_its_kind_leaves_the_task() -> None:
+    text = text_out_of(breaking)
+    assert SECRET not in text
+    assert isinstance(told(text), WriteFailedError)
+    assert "while merging: ArrowInvalid at no line of ours" in str(told(text))
+
+
+def test_the_last_line_of_ours_is_told() -> None:
+    assert "at frazil/clients/iceberg/conforming.py:" in str(told(text_out_of(breaking_inside)))
+
+
+def test_what_spark_itself_says_stays_with_it() -> None:
+    error = told(f"[CAST_INVALID_INPUT] The value '{SECRET}' cannot be cast")
+    assert str(error.message) == "a Spark task failed while merging: an error of Spark's."
