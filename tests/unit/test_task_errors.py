@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 SECRET = "4111-1111"
 
 
+def refuse() -> pa.RecordBatch:
+    raise NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
+
+
 @carries_errors
 def refusing() -> Iterator[pa.RecordBatch]:
-    raise NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
-    yield
+    yield refuse()
 
 
 @carries_errors
@@ -30,8 +33,7 @@ def breaking() -> Iterator[pa.RecordBatch]:
 
 @carries_errors
 def breaking_inside() -> Iterator[pa.RecordBatch]:
-    conform(None, None, None)  # type: ignore[arg-type]
-    yield
+    yield conform(None, None, None)  # type: ignore[arg-type]
 
 
 def text_out_of(task: object) -> str:
