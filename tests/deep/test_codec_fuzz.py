@@ -32,6 +32,6 @@ def test_no_bent_file_makes_the_codec_fail_in_any_other_way_than_by_refusing_it(
     print(finished.stdout)  # noqa: T201
     assert finished.returncode == 0, finished.stdout + finished.stderr
     # Both, or the bending was too strong or too weak to test anything.
-    for kind in ("bend_vector", "bend_puffin", "bend_position_deletes"):
+    for kind in ("bend_vector", "bend_puffin", "bend_position_deletes", "bend_messages"):
         assert f"{kind} refused" in finished.stdout
         assert f"{kind} still right" in finished.stdout

@@ -25,6 +25,8 @@ from frazil.codec.deletion_vector import (
     encode_deletion_vector,
 )
 from frazil.codec.malformed import MalformedFileError
+from frazil.codec.pgoutput_bulk import decode_frames
+from frazil.codec.pgoutput_frames import Frames
 from frazil.codec.position_deletes import decode_position_deletes, encode_position_deletes
 from frazil.codec.puffin import (
     Blob,
@@ -34,6 +36,8 @@ from frazil.codec.puffin import (
     read_footer,
     write_puffin,
 )
+from tests.support.pgoutput_frames import encode_message
+from tests.support.pgoutput_histories import Histories, SlowReplay, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +136,24 @@ def bend_position_deletes(chance: random.Random) -> None:
         assert vector.cardinality
 
 
+def bend_messages(chance: random.Random) -> None:
+    """Refused all at once exactly when they are refused one by one."""
+    messages = [encode_message(each) for each in Histories(chance).history()]
+    for _ in range(chance.choice((1, 1, 2))):
+        chosen = chance.randrange(len(messages))
+        messages[chosen] = bent(messages[chosen], chance)
+    try:
+        expected = SlowReplay().replay(messages)
+    except MalformedFileError:
+        expected = None
+    try:
+        found = told_by(decode_frames(Frames.of(messages)))
+    except MalformedFileError:
+        assert expected is None, "only one by one they are right"
+        raise
+    assert found == expected
+
+
 KINDS: tuple[Callable[[random.Random], None], ...] = (
     bend_vector,
     bend_vector,
@@ -139,6 +161,7 @@ KINDS: tuple[Callable[[random.Random], None], ...] = (
     bend_unsealed_vector,
     bend_puffin,
     bend_position_deletes,
+    bend_messages,
 )
 
 

@@ -63,7 +63,8 @@ _INT64 = struct.Struct(">q")
 # The server leaves out the name of its own schema.
 _OWN_NAMESPACE = "pg_catalog"
 _IDENTITIES = {ord(each.value): each for each in ReplicaIdentity}
-_ALL_TRUNCATE_OPTIONS = TruncateOption.CASCADE | TruncateOption.RESTART_IDENTITY
+# A plain number: the complement of flags has no others than those that are known.
+_ALL_TRUNCATE_OPTIONS = int(TruncateOption.CASCADE | TruncateOption.RESTART_IDENTITY)
 _VALUE_KINDS = {each.value: each for each in ValueKind}
 _VALUED = frozenset({ValueKind.TEXT, ValueKind.BINARY})
 

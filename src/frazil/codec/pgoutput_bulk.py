@@ -1,6 +1,6 @@
 """Many messages of ``pgoutput`` at once: changes as columns per table, transactions as vectors.
 
-Says the same as decoding them one by one, some hundred times as fast. What comes rarely
+Says the same as decoding them one by one, some twenty to forty times as fast. What comes rarely
 (relations, truncations, messages, parts of streamed transactions) is decoded one by one here too.
 """
 

@@ -133,6 +133,8 @@ class _Splitter:
         self, at: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[RowImages, NDArray[np.int64]]:
         """The images that start at these places, and where they end; ``at`` is their kind's."""
+        if not len(rows):
+            return RowImages(rows, (_no_texts(),) * self._width), at
         ends = self.ends[rows]
         at = self._after_counts(at + 1, ends)
         columns = []
@@ -177,8 +179,6 @@ class _Splitter:
     ) -> pa.StringArray:
         """Texts from between these places, which ascend; NULL where there is none."""
         count = len(starts)
-        if not count:
-            return pa.array([], pa.string())
         # Arrow's texts follow each other without a gap. So the gaps become texts as well, and
         # every second one is taken, which copies the bytes in long strides.
         bounds = np.empty(2 * count, np.int32)
@@ -196,6 +196,10 @@ class _Splitter:
             wrong = next(index for index, each in enumerate(found) if not _is_utf8(each.as_py()))
             what = f"expected column {number} in UTF-8"
             raise MalformedFileError(what, offset=int(starts[wrong])) from None
+
+
+def _no_texts() -> TextColumn:
+    return TextColumn(pa.array([], pa.string()), np.zeros(0, np.bool_))
 
 
 def _is_utf8(text: bytes | None) -> bool:

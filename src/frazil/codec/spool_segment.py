@@ -54,13 +54,13 @@ class SegmentAssembly:
         """The bytes to write for these messages; ValueError for more than a segment can hold."""
         if self._is_finished:
             raise ValueError("this segment is finished")
-        body = b"".join(messages)
-        needed = self._size + len(body) + self._end_size(len(self) + len(messages))
-        if needed > MOST_BYTES - len(MAGIC):
+        lengths = [len(message) for message in messages]
+        # Asked before the messages are put together: so much need not fit into memory.
+        if self._size + sum(lengths) + _around(len(self) + len(lengths)) > MOST_BYTES:
             message = f"a segment has at most {MOST_BYTES} bytes"
             raise ValueError(message)
-        self._lengths.extend(map(len, messages))
-        return self._hand_out(body)
+        self._lengths.extend(lengths)
+        return self._hand_out(b"".join(messages))
 
     def finish(self) -> bytes:
         """The last bytes of the segment; nothing can be added after them."""
@@ -79,9 +79,10 @@ class SegmentAssembly:
         self._size += len(handed_out)
         return handed_out
 
-    @staticmethod
-    def _end_size(count: int) -> int:
-        return count * _LENGTH.itemsize + _END
+
+def _around(count: int) -> int:
+    """What a segment with so many messages takes beside them."""
+    return len(MAGIC) + count * _LENGTH.itemsize + _END
 
 
 def read_segment(data: bytes | memoryview) -> Frames:

@@ -1,0 +1,37 @@
+"""The messages of a running server, decoded both ways, tell the history that was lived."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.codec.pgoutput_bulk import decode_frames
+from frazil.codec.pgoutput_frames import Frames
+from tests.support.pgoutput_capture import capture
+from tests.support.pgoutput_frames import encode_message
+from tests.support.pgoutput_golden import decode_all, golden, without_chance, without_empty_parts
+from tests.support.pgoutput_histories import SlowReplay, told_by
+
+if TYPE_CHECKING:
+    from frazil.demo.services import Postgres
+
+pytestmark = pytest.mark.services
+
+
+@pytest.mark.parametrize("version", ["postgres", "postgres_16"])
+def test_a_server_says_what_the_golden_messages_say(
+    version: str, request: pytest.FixtureRequest
+) -> None:
+    server: Postgres = request.getfixturevalue(version)
+    captured, expected = capture(server), golden()
+    for messages, recorded in (
+        (captured.whole, expected.whole),
+        (captured.in_parts, expected.in_parts),
+    ):
+        decoded = decode_all(messages)
+        assert [encode_message(each) for each in decoded] == list(messages)
+        assert told_by(decode_frames(Frames.of(messages))) == SlowReplay().replay(messages)
+        assert without_chance(without_empty_parts(decoded)) == without_chance(
+            without_empty_parts(decode_all(recorded))
+        )
