@@ -94,7 +94,9 @@ def read_segment(data: bytes | memoryview) -> Frames:
         what = f"expected at most {MOST_BYTES} bytes, found {len(data)}"
         raise MalformedFileError(what, offset=0)
     covered = end + _COUNT.size
-    if data[covered : covered + _CHECKSUM.size] != _CHECKSUM.pack(zlib.crc32(data[:covered])):
+    if data[covered : covered + _CHECKSUM.size] != _CHECKSUM.pack(
+        zlib.crc32(memoryview(data)[:covered])
+    ):
         raise MalformedFileError("expected another CRC-32: the segment is damaged", offset=covered)
     (count,) = _COUNT.unpack_from(data, end)
     room = end - len(MAGIC)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput_bulk import decode_frames
+from frazil.codec.pgoutput_frames import Frames
 from frazil.codec.spool_segment import MAGIC, SegmentAssembly, read_segment
 from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import told_by
@@ -94,6 +97,16 @@ def test_a_segment_that_contradicts_itself_is_refused(data: bytes, complaint: st
 
 def test_a_segment_does_not_grow_past_what_arrow_can_count() -> None:
     assembly = SegmentAssembly()
-    half = bytes(1 << 20)
+    megabyte = bytes(1 << 20)
     with pytest.raises(ValueError, match="at most 2147483647 bytes"):
-        assembly.add([half] * 2048)
+        assembly.add([megabyte] * 2048)
+    # Memory that nobody touches is not there yet, and costs nothing.
+    with mmap.mmap(-1, 1 << 31) as huge:
+        huge[:8] = huge[-8:] = MAGIC
+        with (
+            memoryview(huge) as view,
+            pytest.raises(MalformedFileError, match="at most 2147483647"),
+        ):
+            read_segment(view)
+        with memoryview(huge) as view, pytest.raises(ValueError, match="at most 2147483647"):
+            Frames(view, np.array([0, 1]))
