@@ -52,11 +52,10 @@ if TYPE_CHECKING:
         Compression,
         Index,
         Mirror,
-        OnUnrepresentable,
         Table,
         Write,
     )
-    from frazil.model.policy import Deletes, Evolution, OnDrop, Order
+    from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
 
 _ROOMS = {
     "buffer_source": ("BufferSource",),
@@ -133,13 +132,12 @@ _ROOMS = {
         "Compression",
         "Index",
         "Mirror",
-        "OnUnrepresentable",
         "Table",
         "Write",
     ),
 }
-# Choices that merging knows as well, and that a document spells.
-_POLICIES = ("Deletes", "Evolution", "OnDrop", "Order")
+# Choices that other rooms know as well, and that a document spells.
+_POLICIES = ("Deletes", "Evolution", "OnDrop", "OnUnrepresentable", "Order")
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _ROOMS.items() for name in names}
 _MODULE_OF |= dict.fromkeys(_POLICIES, "frazil.model.policy")
 

@@ -26,7 +26,7 @@ from frazil.config.values import (
     one_of,
     refuse,
 )
-from frazil.model.policy import Deletes, Evolution, OnDrop, Order
+from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
 
 # Iceberg files of this size are read in one task and still split well by row group.
 TARGET_FILE_SIZE = 128 * 2**20
@@ -40,14 +40,6 @@ MAX_RUNS = 8
 CACHE_BYTES = 8 * 2**30
 # Long enough for a late replay after a weekend.
 TOMBSTONES_KEPT = timedelta(days=7)
-
-
-class OnUnrepresentable(StrEnum):
-    """What becomes of a value the Iceberg type cannot hold."""
-
-    FAIL = "fail"
-    STRING = "string"
-    NULL = "null"
 
 
 class Compression(StrEnum):

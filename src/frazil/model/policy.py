@@ -32,3 +32,11 @@ class Order(StrEnum):
 
     APPEND = "append"
     PER_KEY = "per_key"
+
+
+class OnUnrepresentable(StrEnum):
+    """What becomes of a value the Iceberg type cannot hold."""
+
+    FAIL = "fail"
+    STRING = "string"
+    NULL = "null"

@@ -1,0 +1,135 @@
+"""The text that Postgres prints for a column, turned into Arrow's values: exactly, or not at all.
+
+Both the copy and the stream bring text, and both convert it here. A session must be pinned so that
+text has one meaning: ``DateStyle`` ISO, ``TimeZone`` UTC, ``bytea_output`` hex, shortest-exact
+floats, UTF-8. Most sessions that are not pinned print text that is refused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from frazil.codec.pgtext_arrays import read_arrays
+from frazil.codec.pgtext_bytes import read_bytea, read_uuids
+from frazil.codec.pgtext_numbers import (
+    read_booleans,
+    read_floats,
+    read_integers,
+    read_numerics,
+)
+from frazil.codec.pgtext_reading import NotAsPrintedError, Read, parse_all
+from frazil.codec.pgtext_times import (
+    read_dates,
+    read_timestamps,
+    read_timestamps_as_utc,
+    read_timestamptzs,
+)
+from frazil.errors import MalformedChangeError, UnrepresentableValueError
+from frazil.model.policy import OnUnrepresentable
+from frazil.model.postgres_type import ArrayForm, Form
+from frazil.model.schema import Decimal, List, Primitive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from frazil.model.postgres_type import ColumnPlan
+    from frazil.model.schema import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A column's values; ``nulled`` of them are null by policy and not at the source."""
+
+    values: pa.Array
+    nulled: int = 0
+
+
+def convert(text: pa.StringArray, column: ColumnPlan) -> Converted:
+    """The values that were printed, as the column's type holds them; null stays null.
+
+    Raises UnrepresentableValueError when values do not fit and the policy is not to null them, and
+    MalformedChangeError when text is not what Postgres prints for the type.
+    """
+    try:
+        read = _read(text, column.type, column.form)
+    except NotAsPrintedError as error:
+        strange = error.count
+    else:
+        return _by_policy(read, column)
+    raise _malformed(column, strange)
+
+
+def _by_policy(read: Read, column: ColumnPlan) -> Converted:
+    if read.misfits is None:
+        return Converted(read.values)
+    count = int(np.count_nonzero(read.misfits))
+    if column.on_unrepresentable is OnUnrepresentable.NULL:
+        return Converted(read.values, nulled=count)
+    message = (
+        f"column {column.name!r}: {count} of {len(read.values)} values of the Postgres type "
+        f"{column.source} do not fit {column.type}: {_why(column.form)}"
+    )
+    step = f"set on_unrepresentable to string or null for {column.name!r}, or declare its type"
+    raise UnrepresentableValueError(message, next_step=step)
+
+
+def _read(text: pa.StringArray, type_: Type, form: Form | ArrayForm) -> Read:
+    if isinstance(form, ArrayForm) and isinstance(type_, List):
+        element = type_.element.type
+        return read_arrays(text, form.delimiter, lambda each: _read(each, element, form.element))
+    match form, type_:
+        case Form.NUMERIC, Decimal():
+            return read_numerics(text, type_)
+        case Form(), Primitive() if (form, type_) in _READERS:
+            return _READERS[form, type_](text)
+        case _:
+            message = f"no value printed as {form} can be read as {type_}"
+            raise TypeError(message)
+
+
+def _as_printed(text: pa.StringArray) -> Read:
+    """The text itself; only its encoding is looked at."""
+    return Read(parse_all(text, _encoded_right))
+
+
+def _encoded_right(text: pa.StringArray) -> pa.StringArray:
+    text.validate(full=True)
+    return text
+
+
+_READERS: Mapping[tuple[Form, Primitive], Callable[[pa.StringArray], Read]] = {
+    (Form.AS_PRINTED, Primitive.STRING): _as_printed,
+    (Form.BOOLEAN, Primitive.BOOLEAN): read_booleans,
+    (Form.INTEGER, Primitive.INT): lambda text: read_integers(text, pa.int32()),
+    (Form.INTEGER, Primitive.LONG): lambda text: read_integers(text, pa.int64()),
+    (Form.REAL, Primitive.FLOAT): lambda text: read_floats(text, pa.float32(), pa.float32()),
+    (Form.REAL, Primitive.DOUBLE): lambda text: read_floats(text, pa.float32(), pa.float64()),
+    (Form.DOUBLE, Primitive.DOUBLE): lambda text: read_floats(text, pa.float64(), pa.float64()),
+    (Form.DATE, Primitive.DATE): read_dates,
+    (Form.TIMESTAMP, Primitive.TIMESTAMP): read_timestamps,
+    (Form.TIMESTAMP, Primitive.TIMESTAMPTZ): read_timestamps_as_utc,
+    (Form.TIMESTAMPTZ, Primitive.TIMESTAMPTZ): read_timestamptzs,
+    (Form.UUID, Primitive.UUID): read_uuids,
+    (Form.BYTEA, Primitive.BINARY): read_bytea,
+}
+
+
+def _why(form: Form | ArrayForm) -> str:
+    """What there is at the source that Iceberg lacks."""
+    if isinstance(form, ArrayForm):
+        return "several dimensions, lower bounds other than 1, or elements that do not fit"
+    if form is Form.NUMERIC:
+        return "NaN, infinite, or more digits than the type has"
+    return "infinite, before the year 1 or after 9999"
+
+
+def _malformed(column: ColumnPlan, count: int) -> MalformedChangeError:
+    message = (
+        f"column {column.name!r}: {count} values are not what Postgres prints for {column.source} "
+        f"in a session with frazil's settings"
+    )
+    return MalformedChangeError(message, next_step="run `frazil check`")
