@@ -15,7 +15,7 @@ _YEAR = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])"
 _DAY = r"-\d\d-\d\d"
 _CLOCK = r" \d\d:\d\d:\d\d(?:\.\d{1,6})?"
 # A date's year has seven digits at most, a timestamp's six.
-_ANY_DAY = rf"\d{{4,7}}{_DAY}"
+_LATER_YEAR = r"[1-9]\d{4,6}"
 _INFINITE = "-?infinity"
 
 _ZONE = r"\+00"
@@ -28,7 +28,7 @@ def read_dates(text: pa.StringArray) -> Read:
         text,
         lambda each: each.cast(pa.date32()),
         fits=f"{_YEAR}{_DAY}",
-        printed=f"{_INFINITE}|{_ANY_DAY}(?: BC)?",
+        printed=_outside(_DAY),
     )
 
 
@@ -38,7 +38,7 @@ def read_timestamps(text: pa.StringArray) -> Read:
         text,
         lambda each: each.cast(pa.timestamp("us")),
         fits=f"{_YEAR}{_DAY}{_CLOCK}",
-        printed=f"{_INFINITE}|{_ANY_DAY}{_CLOCK}(?: BC)?",
+        printed=_outside(f"{_DAY}{_CLOCK}"),
     )
 
 
@@ -58,5 +58,10 @@ def read_timestamptzs(text: pa.StringArray) -> Read:
         text,
         lambda each: each.cast(_UTC),
         fits=f"{_YEAR}{_DAY}{_CLOCK}{_ZONE}",
-        printed=f"{_INFINITE}|{_ANY_DAY}{_CLOCK}{_ZONE}(?: BC)?",
+        printed=_outside(f"{_DAY}{_CLOCK}{_ZONE}"),
     )
+
+
+def _outside(rest: str) -> str:
+    """What Postgres prints for times that are not held, where this follows the year."""
+    return f"{_INFINITE}|{_LATER_YEAR}{rest}|{_YEAR}{rest} BC"

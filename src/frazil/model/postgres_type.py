@@ -31,10 +31,10 @@ _SCALE_SIGN = 0x400
 
 
 class Kind(StrEnum):
-    """What sort of type it is: ``pg_type.typtype``, and ``a`` for true arrays.
+    """What sort of type it is: ``pg_type.typtype``, and ``a`` for what is printed as an array.
 
-    A true array is one whose ``typsubscript`` is ``array_subscript_handler``; an element type alone
-    proves nothing, for ``point`` and ``oidvector`` have one and are printed differently.
+    That is a type whose ``typoutput`` is ``array_out``. An element type proves nothing, nor does
+    the subscript handler of arrays: ``int2vector`` has both and is printed without braces.
     """
 
     BASE = "b"
