@@ -105,6 +105,7 @@ MATRIX: list[tuple[str, list[str], list[str]]] = [
     ("tstzrange", ["[2020-01-01,infinity]"], []),
     ("int4multirange", ["{}", "{[1,3),[5,7)}"], []),
     ("int2vector", ["1 2 3"], []),
+    ("regclass", ["pg_class", "information_schema.tables"], []),
     ("int4[]", [*LISTS, "{1,NULL,-3}"], ["[2:4]={1,2,3}", "{{1,2},{3,4}}", "[0:0]={NULL}"]),
     ("text[]", [*LISTS, '{"",NULL,"NULL","null"," ","a,b","{}","\\"\\\\","ü\n"}'], ["{{a},{b}}"]),
     ("bool[]", [*LISTS, "{t,f,NULL}"], []),
@@ -164,6 +165,7 @@ def text_of(session: Connection) -> pa.StringArray:
 @pytest.mark.parametrize("type_", EXTENSIONS)
 def test_the_types_of_extensions_are_kept_as_printed(postgres: Postgres, type_: str) -> None:
     with pinned(postgres) as session:
+        session.execute("set search_path = public")
         session.execute(f"create extension if not exists {type_.removesuffix('[]')}")
         assert_round_trip(session, type_, EXTENSIONS[type_])
 

@@ -9,15 +9,11 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv
 
+from frazil.codec.pgtext import SESSION_SETTINGS
 from frazil.model.postgres_type import Kind, PostgresType, TypeRow, resolve_type
 
 if TYPE_CHECKING:
     from frazil.demo.services import Postgres
-
-SETTINGS = (
-    "set datestyle = 'ISO, YMD'; set timezone = 'UTC'; set bytea_output = 'hex'; "
-    "set extra_float_digits = 3; set intervalstyle = 'postgres'; set client_encoding = 'UTF8'"
-)
 
 _TYPES = """
 select oid::int8,
@@ -39,7 +35,8 @@ where attrelid = %s::regclass and attname = %s
 def pinned(server: Postgres) -> psycopg.Connection[tuple[Any, ...]]:
     """A session whose text has one meaning; it prepares nothing, for tables come and go."""
     connection = psycopg.connect(server.dsn, autocommit=True, prepare_threshold=None)
-    connection.execute(SETTINGS)
+    for name, value in SESSION_SETTINGS.items():
+        connection.execute("select set_config(%s, %s, false)", (name, value))
     return connection
 
 

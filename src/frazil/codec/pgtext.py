@@ -1,13 +1,14 @@
 """The text that Postgres prints for a column, turned into Arrow's values: exactly, or not at all.
 
-Both the copy and the stream bring text, and both convert it here. A session must be pinned so that
-text has one meaning: ``DateStyle`` ISO, ``TimeZone`` UTC, ``bytea_output`` hex, shortest-exact
-floats, UTF-8. Most sessions that are not pinned print text that is refused here.
+Both the copy and the stream bring text, and both convert it here. Their sessions are pinned with
+``SESSION_SETTINGS``, whatever a database or a role has set, so that text has one meaning. Dates,
+timestamps and bytes from a session that is not pinned are refused here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,20 @@ if TYPE_CHECKING:
 
     from frazil.model.postgres_type import ColumnPlan
     from frazil.model.schema import Type
+
+SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "client_encoding": "UTF8",
+        "DateStyle": "ISO, YMD",
+        "TimeZone": "UTC",
+        "IntervalStyle": "postgres",
+        "bytea_output": "hex",
+        # Anything above 0 means the shortest digits that give the very number back.
+        "extra_float_digits": "3",
+        # Types such as regclass print names, in full unless their schema is on the path.
+        "search_path": "pg_catalog",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

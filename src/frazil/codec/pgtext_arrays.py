@@ -77,40 +77,60 @@ class _Parts:
 def _split(text: pa.StringArray, delimiter: int) -> _Parts:
     """Cut arrays that are known to be well formed and flat."""
     bounds, data = octets(text)
-    quoting, inside = _quoting(data)
     first, last = bounds[:-1], bounds[1:] - 1
     filled = last - first > 1
+    quoting, inside = _quoting(data)
     separators = (data == delimiter) & ~inside
 
-    # An element begins behind a brace or a separator and ends before one.
-    begins, ends = separators.copy(), separators.copy()
-    begins[first[filled]] = True
-    ends[last[filled]] = True
-    starts, stops = np.flatnonzero(begins) + 1, np.flatnonzero(ends)
+    offsets = np.zeros(len(bounds), np.int32)
+    np.cumsum(_count(separators, first) + filled, out=offsets[1:])
+    between = np.flatnonzero(separators)
+    starts = _placed(first[filled], offsets[:-1][filled], between) + 1
+    stops = _placed(last[filled], offsets[1:][filled] - 1, between)
 
-    counted = np.zeros(len(data) + 1, np.int32)
-    np.cumsum(ends, out=counted[1:])
+    sizes = stops - starts - _count(quoting, starts)
     dropped = separators | quoting
     dropped[first] = True
     dropped[last] = True
-    return _Parts(_elements(data, dropped, starts, stops), counted[bounds])
+    null = _is_null(data, starts, stops)
+    return _Parts(_elements(sizes, data[~dropped], null), offsets)
 
 
-def _elements(data: Octets, dropped: Mask, starts: _Positions, stops: _Positions) -> pa.StringArray:
-    kept = np.zeros(len(data) + 1, np.int32)
-    np.cumsum(~dropped, out=kept[1:])
-    # What lies between two elements is dropped, so each ends where the next begins.
-    ends = np.append(kept[starts], kept[-1]).astype(np.int32)
-    valid = np.ones(len(starts), np.bool_)
+def _placed(braces: Offsets, at: Offsets, separators: _Positions) -> _Positions:
+    """One edge of every element: braces at these places, separators at the others."""
+    edges = np.empty(len(braces) + len(separators), np.intp)
+    outer = np.zeros(len(edges), np.bool_)
+    outer[at] = True
+    edges[outer] = braces
+    edges[~outer] = separators
+    return edges
+
+
+def _count(marked: Mask, starts: Offsets | _Positions) -> Offsets:
+    """How many bytes are marked from each start to the next."""
+    if len(starts) == 0 or not marked.any():
+        return np.zeros(len(starts), np.int32)
+    counts: Offsets = np.add.reduceat(marked.view(np.uint8), starts, dtype=np.int32)
+    return counts
+
+
+def _is_null(data: Octets, starts: _Positions, stops: _Positions) -> Mask:
+    null = np.zeros(len(starts), np.bool_)
     short = np.flatnonzero(stops - starts == len(_NULL))
     words = data[starts[short][:, None] + np.arange(len(_NULL))]
-    valid[short[(words == _NULL).all(axis=1)]] = False
+    null[short] = (words == _NULL).all(axis=1)
+    return null
+
+
+def _elements(sizes: _Positions, data: Octets, null: Mask) -> pa.StringArray:
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
     buffers = [
-        pa.py_buffer(np.packbits(valid, bitorder="little")),
+        pa.py_buffer(np.packbits(~null, bitorder="little")),
         pa.py_buffer(ends),
-        pa.py_buffer(data[~dropped]),
+        pa.py_buffer(data),
     ]
-    return pa.Array.from_buffers(pa.string(), len(starts), buffers)
+    return pa.Array.from_buffers(pa.string(), len(sizes), buffers)
 
 
 def _quoting(data: Octets) -> tuple[Mask, Mask]:

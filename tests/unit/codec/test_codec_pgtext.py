@@ -232,6 +232,14 @@ def test_what_postgres_does_not_print_stops_whatever_the_policy(
             assert_tells_no_value(refused.value, text)
 
 
+@pytest.mark.parametrize("name", ["bool", "int4", "float8", "date", "uuid", "bytea", "int4[]"])
+def test_a_column_of_nothing_but_empty_text_is_refused_unless_it_is_text(name: str) -> None:
+    empty = pa.array(["", ""])
+    assert convert(empty, column("text")).values == empty
+    with pytest.raises(MalformedChangeError, match="2 values"):
+        convert(empty, column(name))
+
+
 def assert_tells_no_value(error: FrazilError, text: str) -> None:
     """Neither the message nor the error behind it: that of Arrow quotes what it could not parse."""
     assert error.__cause__ is None
