@@ -73,6 +73,7 @@ def _commit_json(commit: MergeCommit) -> dict[str, object]:
         "truncated": commit.truncated,
         "unknown_updates": commit.unknown_updates,
         "surplus_rows": commit.surplus_rows,
+        "rows_written": commit.rows_written,
         "files_added": commit.files_added,
         "files_removed": commit.files_removed,
         "files_touched": commit.files_touched,

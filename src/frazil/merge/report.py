@@ -44,6 +44,7 @@ class MergeCommit:
 
     ``snapshot_id`` is the mirror's. ``unknown_updates`` counts updates of keys the mirror had not,
     which were inserted; ``surplus_rows`` counts rows beyond the first that had one key.
+    ``file_sizes`` are those of the data files, in bytes; ``bytes_written`` has the deletes as well.
     """
 
     after: int | None
@@ -57,10 +58,12 @@ class MergeCommit:
     truncated: bool = False
     unknown_updates: int = 0
     surplus_rows: int = 0
+    rows_written: int = 0
     files_added: int = 0
     files_removed: int = 0
     files_touched: int = 0
     bytes_written: int = 0
+    file_sizes: tuple[int, ...] = ()
     index_entries: int = 0
     index_bytes: int = 0
     schema_changes: tuple[str, ...] = ()

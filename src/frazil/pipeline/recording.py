@@ -10,7 +10,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.merge.report import Action, Phase
+from frazil.merge.report import Phase
 from frazil.model.marker import Role
 from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
 from frazil.seams import SystemClock
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _ROLE = Role.MERGE.value
-# Rows that such keys leave in new data files.
-_WRITTEN = (Action.INSERT, Action.UPDATE)
 # Longer chains are circular or absurd.
 _MOST_CAUSES = 12
 
@@ -134,9 +132,10 @@ class Recorder:
             observe(ours.MERGE_DURATION, seconds, table=table, phase=phase.value)
         for action, keys in commit.counts.items():
             add(ours.MERGE_ROWS, keys, table=table, action=action.value)
-        written = sum(commit.counts.get(action, 0) for action in _WRITTEN)
-        add(ours.ROWS_WRITTEN, written, table=table, role=_ROLE)
+        add(ours.ROWS_WRITTEN, commit.rows_written, table=table, role=_ROLE)
         add(ours.DATA_FILES, commit.files_added, table=table, role=_ROLE)
+        for size in commit.file_sizes:
+            observe(ours.FILE_SIZE, size)
         add(ours.MERGE_FILES, commit.files_touched, table=table)
         self._metrics.set(ours.INDEX_ENTRIES, commit.index_entries, table=table)
         self._metrics.set(ours.INDEX_BYTES, commit.index_bytes, table=table)

@@ -38,9 +38,11 @@ COMMIT = MergeCommit(
     counts={Action.INSERT: 30, Action.UPDATE: 20, Action.DELETE: 5, Action.LATE: 2},
     phases={Phase.PLAN: 1.0, Phase.WRITE: 2.0, Phase.COMMIT: 0.25},
     repairs=(Repair(RepairReason.FOREIGN_COMMIT, "snapshot 9 by somebody else", 3, rebuilt=False),),
+    rows_written=50,
     files_added=2,
     files_touched=7,
     bytes_written=4096,
+    file_sizes=(3000, 1000),
     index_entries=1000,
     index_bytes=9300,
     schema_changes=("added email",),
@@ -112,6 +114,8 @@ def test_a_commit_is_counted_by_what_it_did(stage: Stage) -> None:
     assert stage.value("frazil_commits_total", **merge, outcome="ok") == 2
     assert stage.value("frazil_rows_written_total", **merge) == 100
     assert stage.value("frazil_data_files_total", **merge) == 4
+    assert stage.value("frazil_file_bytes_count") == 4
+    assert stage.value("frazil_file_bytes_sum") == 8000
     assert stage.value("frazil_merge_files_total", table=TABLE) == 14
     assert stage.value("frazil_merge_rows_total", table=TABLE, action="insert") == 60
     assert stage.value("frazil_merge_rows_total", table=TABLE, action="late") == 4
