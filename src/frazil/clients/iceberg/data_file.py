@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from frazil.clients.iceberg.arrow_schema import parquet_name, parquet_schema
 from frazil.clients.iceberg.column_metrics import MetricsRecorder
 from frazil.clients.iceberg.conforming import finished
+from frazil.clients.iceberg.dictionary_choice import repeating_columns
 from frazil.clients.iceberg.partition_text import json_form
 from frazil.errors import StorageError
 from frazil.seams import Failpoint, failpoint
@@ -111,7 +112,7 @@ class DataFile:
         self._metrics.observe(rows)
         try:
             final = finished(rows, self._target.schema, self._parquet_schema)
-            self._opened().write_table(final, row_group_size=rows.num_rows)
+            self._opened(final).write_table(final, row_group_size=rows.num_rows)
         except OSError as error:
             raise self._failed() from error
         self._encoded_from += self.buffered_bytes
@@ -155,11 +156,14 @@ class DataFile:
         """Bytes in the file for a byte in memory, as seen so far in this file."""
         return self._written / self._encoded_from if self._encoded_from else 1.0
 
-    def _opened(self) -> pq.ParquetWriter:
+    def _opened(self, rows: pa.Table | None = None) -> pq.ParquetWriter:
+        """The writer; the first rows decide which columns it gives a dictionary."""
         if self._writer is None:
             self._stream = self._files.create(self.location)
             failpoint(Failpoint.FILE_OPENED)
             options = _options(self._target)
+            if rows is not None:
+                options["use_dictionary"] = repeating_columns(rows)
             self._writer = pq.ParquetWriter(self._stream, self._parquet_schema, **options)
         return self._writer
 
