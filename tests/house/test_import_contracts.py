@@ -67,6 +67,8 @@ def test_the_contracts_hold(house: Path) -> None:
         ("cli/driver.py", "import prometheus_client", "One door to logs, metrics"),
         ("demo/serving.py", "import uvicorn", "One door to HTTP serving: web"),
         ("demo/terminal.py", "import typer", "One door to the terminal: cli"),
+        ("sources/driver.py", "import psycopg", "One door to Postgres: clients.postgres"),
+        ("sources/postgres/preflight.py", "import frazil.config", "Thinking is pure"),
         ("cli/driver.py", "import pyroaring", "One door to roaring bitmaps: codec"),
         ("codec/reaching.py", "def f():\n    import pyspark", "Thinking is pure"),
         ("codec/reaching.py", "import socket", "Thinking is pure"),

@@ -1,0 +1,1 @@
+"""PostgreSQL behind one door: sessions, replication, and what its catalog says."""

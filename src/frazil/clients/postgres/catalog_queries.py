@@ -1,0 +1,242 @@
+"""The questions to PostgreSQL's catalog, for versions 14 to 18.
+
+A column that an older version lacks is asked for through the row as JSON, where it is then null.
+Every statement asks for many tables at once.
+"""
+
+SERVER = """
+    select
+        current_setting('server_version_num')::int,
+        (select system_identifier::text from pg_control_system()),
+        case
+            when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())
+            -- The first eight digits of a log file's name; the control file knows it later.
+            else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+        end,
+        current_database()::text,
+        current_setting('server_encoding'),
+        pg_is_in_recovery(),
+        (select count(*)::int from pg_replication_slots),
+        (select count(*)::int from pg_stat_activity where backend_type = 'walsender'),
+        coalesce(inet_server_addr() <<= '127.0.0.0/8' or inet_server_addr() = '::1', true),
+        extract(epoch from clock_timestamp())::float8
+"""
+
+SETTINGS = """
+    select name, setting, unit
+    from pg_settings
+    where name = any(%(names)s)
+"""
+
+# Amazon grants the right through a role of its own instead of the attribute.
+ROLE = """
+    select
+        role.rolname::text,
+        role.rolsuper,
+        role.rolsuper or role.rolreplication or exists (
+            select
+            from pg_roles as granting
+            where granting.rolname = 'rds_replication' and pg_has_role(granting.oid, 'usage')
+        ),
+        role.rolsuper or role.rolbypassrls,
+        has_database_privilege(current_database(), 'create')
+    from pg_roles as role
+    where role.rolname = current_user
+"""
+
+SLOT = """
+    select
+        slot_name::text,
+        plugin::text,
+        database::text,
+        temporary,
+        active,
+        confirmed_flush_lsn::text,
+        restart_lsn::text,
+        wal_status,
+        safe_wal_size,
+        to_jsonb(slot) ->> 'invalidation_reason',
+        coalesce(two_phase, false),
+        coalesce((to_jsonb(slot) ->> 'failover')::bool, false)
+    from pg_replication_slots as slot
+    where slot_name = %(slot)s
+"""
+
+PUBLICATION = """
+    select
+        oid,
+        pubname::text,
+        pg_has_role(pubowner, 'usage'),
+        puballtables,
+        pubinsert,
+        pubupdate,
+        pubdelete,
+        pubtruncate,
+        pubviaroot,
+        coalesce(to_jsonb(publication) ->> 'pubgencols', 'n') = 's'
+    from pg_publication as publication
+    where pubname = %(publication)s
+"""
+
+# The view shows roots or leaves, whichever the publication sends, and what it sends of them.
+PUBLISHED = """
+    select
+        relation.oid,
+        published.schemaname::text,
+        published.tablename::text,
+        member.oid,
+        published.attnames::text[],
+        coalesce(to_jsonb(member) -> 'prattrs', 'null') <> 'null',
+        published.rowfilter
+    from pg_publication_tables as published
+    join pg_namespace as namespace on namespace.nspname = published.schemaname
+    join pg_class as relation
+        on relation.relnamespace = namespace.oid and relation.relname = published.tablename
+    left join pg_publication_rel as member
+        on member.prpubid = %(oid)s and member.prrelid = relation.oid
+    where published.pubname = %(publication)s
+    order by 2, 3
+"""
+
+# Version 14 has neither column lists nor row filters, and its view does not show the columns.
+PUBLISHED_14 = """
+    select
+        relation.oid,
+        published.schemaname::text,
+        published.tablename::text,
+        member.oid,
+        array(
+            select attname::text
+            from pg_attribute
+            where attrelid = relation.oid
+                and attnum > 0
+                and not attisdropped
+                and attgenerated = ''
+            order by attnum
+        ),
+        false,
+        null::text
+    from pg_publication_tables as published
+    join pg_namespace as namespace on namespace.nspname = published.schemaname
+    join pg_class as relation
+        on relation.relnamespace = namespace.oid and relation.relname = published.tablename
+    left join pg_publication_rel as member
+        on member.prpubid = %(oid)s and member.prrelid = relation.oid
+    where published.pubname = %(publication)s
+    order by 2, 3
+"""
+
+RELATIONS = """
+    select
+        relation.oid,
+        namespace.nspname::text,
+        relation.relname::text,
+        relation.relkind::text,
+        case when relation.relispartition then pg_partition_root(relation.oid)::oid end
+    from pg_class as relation
+    join pg_namespace as namespace on namespace.oid = relation.relnamespace
+    where relation.relkind in ('r', 'p', 'v', 'm', 'f')
+        and relation.relpersistence <> 't'
+        and namespace.nspname not in ('pg_catalog', 'information_schema')
+        and namespace.nspname not like 'pg\\_toast%%'
+        and namespace.nspname not like 'pg\\_temp\\_%%'
+    order by 2, 3
+"""
+
+# A key that may be deferred is no replica identity: the server then sends no old row at all.
+TABLES = """
+    select
+        relation.oid,
+        namespace.nspname::text,
+        relation.relname::text,
+        relation.relkind::text,
+        relation.relpersistence::text,
+        case when relation.relispartition then pg_partition_root(relation.oid)::oid end,
+        relation.relreplident::text,
+        case relation.relreplident
+            when 'f' then array(
+                select attnum
+                from pg_attribute
+                where attrelid = relation.oid and attnum > 0 and not attisdropped
+                order by attnum
+            )
+            when 'i' then (named.indkey::int2[])[0:named.indnkeyatts - 1]
+            when 'd' then case
+                when key.indimmediate then (key.indkey::int2[])[0:key.indnkeyatts - 1]
+            end
+        end,
+        (key.indkey::int2[])[0:key.indnkeyatts - 1],
+        not coalesce(key.indimmediate, true),
+        case when relation.reltuples >= 0 then relation.relpages end,
+        case when relation.reltuples >= 0 then relation.reltuples::int8 end,
+        relation.relrowsecurity
+            and (not pg_has_role(relation.relowner, 'usage') or relation.relforcerowsecurity),
+        has_schema_privilege(namespace.oid, 'usage'),
+        has_table_privilege(relation.oid, 'select')
+            or not exists (
+                select
+                from pg_attribute
+                where attrelid = relation.oid
+                    and attnum > 0
+                    and not attisdropped
+                    and not has_column_privilege(relation.oid, attnum, 'select')
+            ),
+        pg_has_role(relation.relowner, 'usage')
+    from pg_class as relation
+    join pg_namespace as namespace on namespace.oid = relation.relnamespace
+    left join pg_index as key
+        on key.indrelid = relation.oid and key.indisprimary and key.indisvalid
+    left join pg_index as named
+        on named.indrelid = relation.oid and named.indisreplident and named.indisvalid
+    where relation.oid = any(%(oids)s)
+    order by 2, 3
+"""
+
+# A domain may stand for a domain: the last base type is what counts.
+ATTRIBUTES = """
+    with recursive base as (
+        select
+            type.oid as type_oid,
+            type.typbasetype as next,
+            type.oid as found
+        from pg_type as type
+        where type.oid in (
+            select atttypid
+            from pg_attribute
+            where attrelid = any(%(oids)s) and attnum > 0 and not attisdropped
+        )
+        union all
+        select base.type_oid, type.typbasetype, type.oid
+        from base
+        join pg_type as type on type.oid = base.next
+        where base.next <> 0
+    )
+    select
+        attribute.attrelid,
+        attribute.attnum,
+        attribute.attname::text,
+        attribute.atttypid,
+        attribute.atttypmod,
+        format_type(attribute.atttypid, attribute.atttypmod),
+        base.found,
+        case when type.typcategory = 'A' then nullif(type.typelem, 0) end,
+        attribute.attnotnull,
+        attribute.attgenerated::text,
+        case
+            when attribute.atthasmissing then (attribute.attmissingval::text::text[])[1]
+        end
+    from pg_attribute as attribute
+    join base on base.type_oid = attribute.atttypid and base.next = 0
+    join pg_type as type on type.oid = base.found
+    where attribute.attrelid = any(%(oids)s)
+        and attribute.attnum > 0
+        and not attribute.attisdropped
+    order by attribute.attrelid, attribute.attnum
+"""
+
+# Of a partitioned table there are none: its leaves are asked for.
+PAGES = """
+    select relation.oid, (pg_relation_size(relation.oid) / %(block_bytes)s)::int8
+    from pg_class as relation
+    where relation.oid = any(%(oids)s) and relation.relkind = 'r'
+"""

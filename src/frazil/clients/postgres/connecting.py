@@ -1,0 +1,83 @@
+"""Connections to PostgreSQL, all made in the same way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from frazil import errors
+from frazil.clients.postgres.dsn import Access, replication_parameters, session_parameters
+from frazil.clients.postgres.refusals import answers, refusal_code
+from frazil.clients.postgres.session import Session
+from frazil.clients.postgres.translation import translate_state
+from frazil.seams import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.clients.postgres.dsn import Hidden
+    from frazil.errors import FrazilError
+    from frazil.seams import Clock
+
+# Longer than most changes of a table take; whoever holds a lock longer is waited for with back-off.
+LOCK_PATIENCE = timedelta(seconds=30)
+
+_CLOCK = SystemClock()
+
+
+def connect(
+    dsn: Hidden,
+    *,
+    purpose: str,
+    access: Access = Access.READ_ONLY,
+    lock_patience: timedelta = LOCK_PATIENCE,
+    clock: Clock = _CLOCK,
+) -> Session:
+    """A session with pinned settings; ``purpose`` is what administrators see it is for.
+
+    Raises SourceUnavailableError, PermissionError, or ConfigError for a string or a database that
+    cannot be right; no message holds the string.
+    """
+    parameters = session_parameters(
+        dsn, purpose=purpose, access=access, lock_patience=lock_patience
+    )
+    return Session(open_connection(parameters, clock=clock))
+
+
+def open_replication(
+    dsn: Hidden, *, purpose: str, lock_patience: timedelta, clock: Clock = _CLOCK
+) -> psycopg.Connection:
+    """A raw connection for replication commands; ``replication`` makes something of it."""
+    parameters = replication_parameters(dsn, purpose=purpose, lock_patience=lock_patience)
+    return open_connection(parameters, clock=clock)
+
+
+def open_connection(parameters: Mapping[str, str], *, clock: Clock) -> psycopg.Connection:
+    """Connect with exactly these parameters."""
+    conninfo = make_conninfo(**parameters)
+    # Statements prepared on the server get lost behind a pooler.
+    connection, timed_out = None, False
+    try:
+        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        timed_out = isinstance(error, psycopg.errors.ConnectionTimeout)
+    # Outside the block, because that error holds the password.
+    if connection is None:
+        raise _refusal(conninfo.encode(), timed_out=timed_out, clock=clock)
+    return connection
+
+
+def _refusal(conninfo: bytes, *, timed_out: bool, clock: Clock) -> FrazilError:
+    doing = "connecting to Postgres"
+    if timed_out or not answers(conninfo):
+        message = f"{doing} failed: no server takes connections there at the moment."
+        return errors.SourceUnavailableError(message, next_step="frazil check")
+    state = refusal_code(conninfo, clock=clock)
+    if state is not None:
+        return translate_state(state, doing=doing)
+    message = f"{doing} failed: the server answers, but no connection came about."
+    tls = "if it has no trusted certificate, set sslrootcert, or sslmode=disable, in source.dsn"
+    return errors.SourceUnavailableError(message, next_step=tls)

@@ -1,0 +1,157 @@
+"""A connection string becomes libpq's parameters, with everything pinned that must not vary.
+
+TLS is either off or verified in full. It is on for ``require`` and everything stricter, and for
+every server elsewhere unless the string says ``disable``: ``prefer`` would let whoever sits between
+choose to have none. A server on this machine is spoken to without it unless the string asks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import suppress
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from psycopg import Error, pq
+from psycopg.conninfo import conninfo_to_dict
+
+from frazil.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A server that has not answered by then is away; the recovery tries again.
+CONNECT_SECONDS = 10
+# A peer that vanished without a word is noticed after a minute, not after the system's two hours.
+_NETWORK = MappingProxyType(
+    {
+        "keepalives": "1",
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+        "connect_timeout": str(CONNECT_SECONDS),
+    }
+)
+# What a role or a database may set otherwise, and what would then change the text of a value.
+_PINNED = MappingProxyType(
+    {
+        "timezone": "UTC",
+        "datestyle": "ISO",
+        "intervalstyle": "postgres",
+        "extra_float_digits": "3",
+        "bytea_output": "hex",
+        "standard_conforming_strings": "on",
+        # Names in what the server prints are qualified, and nobody's function stands before its.
+        "search_path": "",
+        # A policy is then an error and not a row that is missing.
+        "row_security": "off",
+        "statement_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+    }
+)
+
+_LENIENT_MODES = frozenset({"allow", "prefer"})
+_USERS_ROOTS = Path(".postgresql") / "root.crt"
+
+
+class Hidden(Protocol):
+    """A secret that shows itself only when asked."""
+
+    def get_secret_value(self) -> str:
+        """The secret."""
+
+
+class Access(Enum):
+    """What a session may do."""
+
+    READ_ONLY = "on"
+    READ_WRITE = "off"
+
+
+def session_parameters(
+    dsn: Hidden, *, purpose: str, access: Access, lock_patience: timedelta
+) -> dict[str, str]:
+    """The parameters of an ordinary session. Raises ConfigError, without showing the string."""
+    settings = {"default_transaction_read_only": access.value}
+    return _parameters(dsn, purpose=purpose, lock_patience=lock_patience, settings=settings)
+
+
+def replication_parameters(
+    dsn: Hidden, *, purpose: str, lock_patience: timedelta
+) -> dict[str, str]:
+    """The parameters of a connection for replication commands. Raises as above."""
+    common = _parameters(dsn, purpose=purpose, lock_patience=lock_patience, settings={})
+    return {**common, "replication": "database"}
+
+
+def _parameters(
+    dsn: Hidden, *, purpose: str, lock_patience: timedelta, settings: Mapping[str, str]
+) -> dict[str, str]:
+    given = _parse(dsn)
+    milliseconds = int(lock_patience / timedelta(milliseconds=1))
+    pinned = {**_PINNED, "lock_timeout": str(milliseconds), **settings}
+    # The last word on a setting counts.
+    options = [given.get("options", ""), *(f"-c {name}={pinned[name]}" for name in pinned)]
+    return {
+        **_NETWORK,
+        "fallback_application_name": f"frazil {purpose}",
+        **given,
+        **tls_parameters(given),
+        "client_encoding": "UTF8",
+        "options": " ".join(filter(None, options)),
+    }
+
+
+def _parse(dsn: Hidden) -> dict[str, str]:
+    try:
+        parsed = conninfo_to_dict(dsn.get_secret_value())
+    except Error:
+        parsed = None
+    # Outside the block: the driver's words quote the string, password included.
+    if parsed is None:
+        raise ConfigError(
+            "the connection string of Postgres cannot be read.",
+            next_step="write it as postgresql://user:password@host:5432/database",
+        )
+    return {name: str(value) for name, value in parsed.items() if value is not None}
+
+
+def tls_parameters(given: Mapping[str, str]) -> dict[str, str]:
+    """Whether these parameters, with those of the environment, mean TLS, and then how strictly."""
+    known = {**_defaults(), **given}
+    mode = known.get("sslmode", "prefer")
+    hosts = (known.get("hostaddr") or known.get("host", "")).split(",")
+    if mode == "disable":
+        return {"sslmode": mode}
+    if mode in _LENIENT_MODES and "service" not in known and all(map(_is_local, hosts)):
+        return {"sslmode": "disable"}
+    if "sslrootcert" in known or _has_users_roots():
+        return {"sslmode": "verify-full"}
+    return {"sslmode": "verify-full", "sslrootcert": "system"}
+
+
+def _defaults() -> dict[str, str]:
+    """What libpq takes from the environment."""
+    defaults = pq.Conninfo.get_defaults()
+    return {each.keyword.decode(): each.val.decode() for each in defaults if each.val}
+
+
+def _is_local(host: str) -> bool:
+    # Without a host, or with a path as the host, it is a socket of this machine.
+    if not host or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def _has_users_roots() -> bool:
+    try:
+        return (Path.home() / _USERS_ROOTS).is_file()
+    except RuntimeError:
+        # A random user without a home, as in a locked-down container.
+        return False

@@ -1,0 +1,195 @@
+"""A replication connection: who the server is, slots with their snapshots, and the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from psycopg import pq
+from psycopg.rows import args_row
+
+from frazil import errors
+from frazil.clients.postgres.connecting import open_replication
+from frazil.clients.postgres.replication_commands import (
+    IDENTIFY_SYSTEM,
+    create_slot_command,
+    drop_slot_command,
+    start_command,
+)
+from frazil.clients.postgres.replication_stream import ReplicationStream
+from frazil.clients.postgres.translation import (
+    NOT_IN_PREREQUISITE_STATE,
+    UNDEFINED_FILE,
+    UNDEFINED_OBJECT,
+    translate_state,
+    translated,
+)
+from frazil.model.lsn import parse_lsn
+from frazil.seams import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+
+    from frazil.clients.postgres.dsn import Hidden
+    from frazil.errors import FrazilError
+    from frazil.seams import Clock
+
+# A new slot waits for every transaction that is open; one that stays open is reported, not awaited.
+SLOT_PATIENCE = timedelta(minutes=5)
+
+_CLOCK = SystemClock()
+# What a slot promised is gone: dropped, invalidated, or its log removed.
+_LOST: Mapping[str, type[FrazilError]] = MappingProxyType(
+    {
+        UNDEFINED_OBJECT: errors.PositionLostError,
+        NOT_IN_PREREQUISITE_STATE: errors.PositionLostError,
+        UNDEFINED_FILE: errors.PositionLostError,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemIdentity:
+    """Which server, on which timeline, how far its log is, and the database we are in."""
+
+    system_identifier: str
+    timeline: int
+    log_end: int
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedSlot:
+    """A new slot, and the snapshot of all that came before its consistent point.
+
+    The snapshot can be adopted until the next command on the connection that made it.
+    """
+
+    name: str
+    consistent_point: int
+    snapshot: str
+
+
+class _IdentityRow(NamedTuple):
+    system_identifier: str
+    timeline: int
+    log_end: str
+    database: str
+
+
+class _SlotRow(NamedTuple):
+    name: str
+    consistent_point: str
+    snapshot: str
+    plugin: str
+
+
+class ReplicationConnection:
+    """A connection that takes replication commands, one after another, from one thread."""
+
+    def __init__(self, connection: psycopg.Connection, *, clock: Clock = _CLOCK) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def server_version(self) -> int:
+        """The server's version as it counts: 160004 for 16.4."""
+        return self._connection.info.server_version
+
+    @property
+    def backend(self) -> int:
+        """The number of the server's process for this connection."""
+        return self._connection.info.backend_pid
+
+    def identify(self) -> SystemIdentity:
+        """Which server this is."""
+        with (
+            translated("asking Postgres for its identity"),
+            self._connection.cursor(row_factory=args_row(_IdentityRow)) as cursor,
+        ):
+            row = cursor.execute(IDENTIFY_SYSTEM.encode()).fetchone()
+        if row is None:
+            raise errors.SourceUnavailableError("Postgres did not say which server it is.")
+        return SystemIdentity(
+            system_identifier=row.system_identifier,
+            timeline=row.timeline,
+            log_end=parse_lsn(row.log_end),
+            database=row.database,
+        )
+
+    def create_slot(
+        self, name: str, *, temporary: bool = False, failover: bool = False
+    ) -> CreatedSlot:
+        """Create a slot and export its snapshot, once the transactions that are open have ended.
+
+        A temporary one lives as long as this connection. SourceUnavailableError when a transaction
+        stays open for longer than the connection's patience; then there is no slot.
+        """
+        command = create_slot_command(
+            name, temporary=temporary, failover=failover, server_version=self.server_version
+        )
+        with (
+            translated(f"creating the slot {name}"),
+            self._connection.cursor(row_factory=args_row(_SlotRow)) as cursor,
+        ):
+            row = cursor.execute(command.encode()).fetchone()
+        if row is None:
+            message = f"Postgres did not say where the slot {name} begins."
+            raise errors.SourceUnavailableError(message)
+        return CreatedSlot(row.name, parse_lsn(row.consistent_point), row.snapshot)
+
+    def drop_slot(self, name: str, *, wait: bool = False) -> None:
+        """Drop a slot. SlotBusyError while it is read, PositionLostError if there is none."""
+        with translated(f"dropping the slot {name}", meanings=_LOST):
+            self._connection.execute(drop_slot_command(name, wait=wait).encode())
+
+    def cancel(self) -> None:
+        """Ask the server to give up the command that is running; from any thread."""
+        with translated("cancelling a command"):
+            self._connection.cancel_safe()
+
+    def stream(self, slot: str, *, after: int, publications: Sequence[str]) -> ReplicationStream:
+        """Begin to stream; the connection belongs to the stream from here on.
+
+        The server begins at ``after`` or where the slot was last confirmed, whichever is later: a
+        slot that is ahead must have been found before. SlotBusyError while another connection
+        reads it, PositionLostError when slot or log are gone.
+        """
+        doing = f"reading the slot {slot}"
+        command = start_command(slot, after=after, publications=publications)
+        pgconn = self._connection.pgconn
+        with translated(doing):
+            result = pgconn.exec_(command.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            state = result.error_field(pq.DiagnosticField.SQLSTATE)
+            if state is None:
+                message = f"{doing} failed: the server closed the connection."
+                raise errors.SourceUnavailableError(message)
+            raise translate_state(state.decode(), doing=doing, meanings=_LOST)
+        return ReplicationStream(self._connection, doing=doing, meanings=_LOST, clock=self._clock)
+
+    def close(self) -> None:
+        """End the connection and with it temporary slots and the snapshot."""
+        self._connection.close()
+
+
+def connect_replication(
+    dsn: Hidden,
+    *,
+    purpose: str,
+    slot_patience: timedelta = SLOT_PATIENCE,
+    clock: Clock = _CLOCK,
+) -> ReplicationConnection:
+    """A connection for replication commands; raises what ``connect`` does."""
+    connection = open_replication(dsn, purpose=purpose, lock_patience=slot_patience, clock=clock)
+    return ReplicationConnection(connection, clock=clock)

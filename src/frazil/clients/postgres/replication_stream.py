@@ -1,0 +1,216 @@
+"""A running stream of a slot: frames come in, and how far we are goes out.
+
+Three things about what is sent out. A status that confirms nothing new leaves the flush position
+out: the server would wait for it before it shuts down, for as long as we answer. A keepalive that
+wants a reply gets it at once. And one is sent unasked every ten seconds, which is well below any
+sensible ``wal_sender_timeout``; whoever stops receiving must call ``keep_alive`` instead.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import psycopg
+from psycopg import pq
+
+from frazil import errors
+from frazil.clients.postgres.translation import translate_state, translated
+from frazil.codec.malformed import MalformedFileError
+from frazil.codec.replication_frames import (
+    Keepalive,
+    LogData,
+    decode_replication_frame,
+    encode_standby_status,
+)
+from frazil.model.lsn import format_lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.errors import FrazilError
+    from frazil.seams import Clock
+
+Frame: TypeAlias = LogData | Keepalive
+
+# A sixth of the server's default patience.
+STATUS_SECONDS = 10.0
+# Enough to share the cost of a call, few enough that nobody waits for them.
+MOST_FRAMES = 1024
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NOTHING_NEW = 0
+# What libpq says in place of a size.
+_NOTHING_YET = 0
+_ENDED = -1
+
+
+class ReplicationStream:
+    """Frames of one slot. One thread receives; any thread may confirm, keep alive or close."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection,
+        *,
+        doing: str,
+        meanings: Mapping[str, type[FrazilError]],
+        clock: Clock,
+    ) -> None:
+        self._connection = connection
+        self._doing = doing
+        self._meanings = meanings
+        self._clock = clock
+        # libpq knows no threads: whoever touches the connection holds this.
+        self._lock = threading.Lock()
+        # Held while a thread receives, so that nobody closes a socket that it waits for.
+        self._receiving = threading.Lock()
+        self._is_open = True
+        self._has_ended = False
+        self._received = 0
+        self._confirmed = 0
+        self._status_due = clock.monotonic() + STATUS_SECONDS
+        connection.pgconn.nonblocking = 1
+        # Tells the thread that waits that another one wants to close.
+        self._closing, self._close = os.pipe()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def confirmed(self) -> int:
+        """The position last given to ``confirm``, 0 before the first."""
+        return self._confirmed
+
+    def receive(self, timeout: float, *, most: int = MOST_FRAMES) -> list[Frame]:
+        """Wait for frames and give all that are there, in order; none when the time is up.
+
+        Keepalives are given, too: they say how far an idle server is. Raises
+        SourceUnavailableError when the connection ends, for whatever reason.
+        """
+        deadline = self._clock.monotonic() + timeout
+        with self._receiving:
+            while True:
+                frames, wants_writing = self._take(most)
+                now = self._clock.monotonic()
+                if frames or now >= deadline:
+                    return frames
+                self._wait(min(deadline, self._status_due) - now, wants_writing=wants_writing)
+
+    def confirm(self, lsn: int) -> None:
+        """Tell the server that everything before this position is durable; it forgets it then.
+
+        Going back is ignored, as the server ignores it.
+        """
+        with self._lock:
+            self._confirmed = max(self._confirmed, lsn)
+            self._send_status(flushed=self._confirmed)
+
+    def keep_alive(self) -> None:
+        """Tell the server that we are there, without confirming anything."""
+        with self._lock:
+            self._send_status()
+
+    def close(self) -> None:
+        """End the stream and its connection; from any thread, also a second time.
+
+        A thread that is receiving gets SourceUnavailableError.
+        """
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+        os.close(self._close)
+        with self._receiving, self._lock:
+            # What was confirmed last may still be in the buffer.
+            with suppress(psycopg.Error):
+                self._connection.pgconn.put_copy_end()
+                self._connection.pgconn.flush()
+            self._connection.close()
+            os.close(self._closing)
+
+    def _take(self, most: int) -> tuple[list[Frame], bool]:
+        """What has arrived, and whether something of ours still waits to be sent."""
+        with self._lock:
+            self._require_open()
+            with translated(self._doing):
+                # What is here already comes first: reading on may find the connection broken.
+                frames = self._buffered(most)
+                if not frames:
+                    self._connection.pgconn.consume_input()
+                    frames = self._buffered(most)
+            if self._has_ended:
+                return frames, False
+            is_due = self._clock.monotonic() >= self._status_due
+            if is_due or any(isinstance(each, Keepalive) and each.wants_reply for each in frames):
+                self._send_status()
+            with translated(self._doing):
+                return frames, self._connection.pgconn.flush() != 0
+
+    def _buffered(self, most: int) -> list[Frame]:
+        frames: list[Frame] = []
+        take = self._connection.pgconn.get_copy_data
+        while len(frames) < most and not self._has_ended:
+            size, data = take(1)
+            if size == _NOTHING_YET:
+                break
+            if size == _ENDED:
+                # libpq says so once only.
+                self._has_ended = True
+            else:
+                frames.append(self._decode(bytes(data)))
+        if self._has_ended and not frames:
+            raise self._ending()
+        return frames
+
+    def _decode(self, data: bytes) -> Frame:
+        try:
+            frame = decode_replication_frame(data)
+        except MalformedFileError as error:
+            position = format_lsn(self._received)
+            raise errors.MalformedChangeError(str(error), position=position) from error
+        reached = frame.start_lsn if isinstance(frame, LogData) else frame.end_lsn
+        self._received = max(self._received, reached)
+        return frame
+
+    def _ending(self) -> FrazilError:
+        """Why the server ended the stream."""
+        result = self._connection.pgconn.get_result()
+        state = result and result.error_field(pq.DiagnosticField.SQLSTATE)
+        if state:
+            return translate_state(state.decode(), doing=self._doing, meanings=self._meanings)
+        return errors.SourceUnavailableError(f"{self._doing} failed: the server ended the stream.")
+
+    def _send_status(self, *, flushed: int = _NOTHING_NEW) -> None:
+        self._require_open()
+        status = encode_standby_status(
+            # More than was confirmed is never asked back, so this may say what has arrived.
+            written=max(self._received, flushed),
+            flushed=flushed,
+            applied=flushed,
+            sent_at=(self._clock.now() - _EPOCH) // _MICROSECOND,
+        )
+        with translated(self._doing):
+            self._connection.pgconn.put_copy_data(status)
+            self._connection.pgconn.flush()
+        self._status_due = self._clock.monotonic() + STATUS_SECONDS
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            message = f"{self._doing} failed: the stream is closed."
+            raise errors.SourceUnavailableError(message)
+
+    def _wait(self, seconds: float, *, wants_writing: bool) -> None:
+        """Until the server has sent something, can be sent something, or another thread closes."""
+        poll = select.poll()
+        ours = select.POLLIN | (select.POLLOUT if wants_writing else 0)
+        poll.register(self._connection.pgconn.socket, ours)
+        poll.register(self._closing, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)

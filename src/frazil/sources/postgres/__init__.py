@@ -1,0 +1,1 @@
+"""Changes from a PostgreSQL database, through a logical replication slot."""

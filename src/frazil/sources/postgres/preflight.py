@@ -1,0 +1,27 @@
+"""All problems at once, each with the SQL that ends it: what ``frazil check`` shows.
+
+Pure: facts and wishes in, problems out. ``facts`` loads the former.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.sources.postgres.problem import Severity
+from frazil.sources.postgres.publication_checks import publication_problems
+from frazil.sources.postgres.server_checks import server_problems
+from frazil.sources.postgres.table_checks import table_problems
+
+if TYPE_CHECKING:
+    from frazil.model.postgres_facts import PostgresFacts
+    from frazil.sources.postgres.problem import PreflightSettings, Problem
+
+
+def find_problems(facts: PostgresFacts, settings: PreflightSettings) -> tuple[Problem, ...]:
+    """Every problem: what stops first, and in each group the server before its tables."""
+    found = [
+        *server_problems(facts, settings),
+        *publication_problems(facts, settings),
+        *table_problems(facts, settings),
+    ]
+    return tuple(sorted(found, key=lambda problem: problem.severity is not Severity.STOPS))

@@ -1,0 +1,68 @@
+"""Which relations of a database the configuration means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.model.postgres_facts import RelationKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from frazil.model.postgres_facts import Relation
+
+_WILDCARDS = frozenset("*?")
+_TABLES = frozenset({RelationKind.TABLE, RelationKind.PARTITIONED})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The relations that are meant, and the patterns that mean none."""
+
+    oids: tuple[int, ...]
+    unmatched: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    text: str
+    expression: re.Pattern[str]
+
+    def means(self, relation: Relation) -> bool:
+        # Everything in a schema means its tables; a view is meant by its very name only.
+        if relation.kind not in _TABLES and _WILDCARDS & set(self.text):
+            return False
+        return self.expression.fullmatch(str(relation.name)) is not None
+
+
+def select_tables(
+    relations: Iterable[Relation], *, include: Iterable[str], exclude: Iterable[str]
+) -> Selection:
+    """Choose by ``schema.table``, where * and ? stand for other characters.
+
+    A partition is part of its root: where the root is meant as well, it is not meant by itself.
+    """
+    included = [_pattern(text) for text in include]
+    excluded = [_pattern(text) for text in exclude]
+    meant = [
+        (relation, [each.text for each in included if each.means(relation)])
+        for relation in relations
+    ]
+    kept = {
+        relation.oid: relation
+        for relation, patterns in meant
+        if patterns and not any(each.means(relation) for each in excluded)
+    }
+    matched = {text for _, patterns in meant for text in patterns}
+    return Selection(
+        oids=tuple(each.oid for each in kept.values() if each.root_oid not in kept),
+        unmatched=tuple(each.text for each in included if each.text not in matched),
+    )
+
+
+def _pattern(text: str) -> _Pattern:
+    wild = {"*": ".*", "?": "."}
+    expression = "".join(wild.get(each, re.escape(each)) for each in text)
+    return _Pattern(text, re.compile(expression, re.DOTALL))

@@ -1,0 +1,156 @@
+"""What may be wrong with a table: that it can be read, sent, and mirrored by its key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.model.postgres_facts import GeneratedKind, IdentityKind, Persistence, RelationKind
+from frazil.model.postgres_names import quote_identifier
+from frazil.sources.postgres.problem import stops, warns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.model.postgres_facts import PostgresFacts, RoleFacts, TableFacts
+    from frazil.sources.postgres.problem import PreflightSettings, Problem
+
+_KINDS = {
+    RelationKind.VIEW: "a view",
+    RelationKind.MATERIALIZED_VIEW: "a materialized view",
+    RelationKind.FOREIGN: "a foreign table",
+}
+
+
+def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[Problem]:
+    """Everything about the tables that were chosen, or that none was."""
+    for pattern in facts.unmatched:
+        yield warns(f"source.tables has {pattern}, and no table of this database matches it.")
+    if not facts.tables:
+        yield stops("No table of this database is chosen by source.tables.")
+    for table in facts.tables:
+        if table.kind in _KINDS:
+            name = str(table.name)
+            yield stops(f"{name} is {_KINDS[table.kind]}, which sends no changes.", table=name)
+            continue
+        yield from _persistence(table)
+        yield from _rights(table, facts.server.role)
+        yield from _generated(table, facts)
+        yield from _mirror(table, facts, settings)
+
+
+def _persistence(table: TableFacts) -> Iterator[Problem]:
+    if table.persistence is Persistence.UNLOGGED:
+        yield stops(
+            f"{table.name} is unlogged, so its changes are in no log.",
+            f"alter table {table.name.quoted} set logged;",
+            table=str(table.name),
+        )
+
+
+def _rights(table: TableFacts, role: RoleFacts) -> Iterator[Problem]:
+    name, grantee = str(table.name), quote_identifier(role.name)
+    if not table.privileges.uses_schema:
+        yield stops(
+            f"The role {role.name} may not use the schema {table.name.schema}.",
+            f"grant usage on schema {quote_identifier(table.name.schema)} to {grantee};",
+            table=name,
+        )
+    if not table.privileges.selects:
+        yield stops(
+            f"The role {role.name} may not read {name}.",
+            f"grant select on {table.name.quoted} to {grantee};",
+            table=name,
+        )
+    if table.has_row_security and not role.bypasses_row_security:
+        yield stops(
+            f"{name} has row-level security, so a copy of it would be refused or lack rows.",
+            f"alter role {grantee} bypassrls;",
+            table=name,
+        )
+
+
+def _generated(table: TableFacts, facts: PostgresFacts) -> Iterator[Problem]:
+    columns = [each for each in table.attributes if each.generated is not GeneratedKind.NO]
+    published = facts.publication and facts.publication.table(table.oid)
+    sent = set(published.columns) if published else set()
+    left_out = [each.name for each in columns if each.name not in sent]
+    if left_out:
+        yield warns(
+            f"Generated columns of {table.name} are not sent and will be missing: "
+            f"{', '.join(left_out)}.",
+            table=str(table.name),
+        )
+
+
+def _mirror(
+    table: TableFacts, facts: PostgresFacts, settings: PreflightSettings
+) -> Iterator[Problem]:
+    """At most one reason why there is a changelog only, or why changes are refused."""
+    name = str(table.name)
+    key = settings.keys.get(name) or (table.key.columns if table.key else ())
+    unknown = [column for column in key if table.attribute(column) is None]
+    unpublished = _unpublished(table, facts, key)
+    if unknown:
+        yield stops(
+            f"The key configured for {name} has columns the table lacks: {', '.join(unknown)}.",
+            table=name,
+        )
+    elif unpublished:
+        yield stops(
+            f"The column list of {name} lacks key columns: {', '.join(unpublished)}.", table=name
+        )
+    elif not key:
+        yield warns(
+            f"{name} has no primary key: it gets a changelog and no mirror. A key, or one named in "
+            "tables[].key, would give it one.",
+            f"alter table {table.name.quoted} add primary key (…);",
+            table=name,
+        )
+    elif name not in settings.keys and table.key is not None and table.key.is_deferrable:
+        yield from _deferrable(table)
+    else:
+        yield from _identity(table, key)
+
+
+def _unpublished(table: TableFacts, facts: PostgresFacts, key: tuple[str, ...]) -> tuple[str, ...]:
+    published = facts.publication and facts.publication.table(table.oid)
+    if not published:
+        return ()
+    return tuple(column for column in key if column not in published.columns)
+
+
+def _deferrable(table: TableFacts) -> Iterator[Problem]:
+    yield warns(
+        f"The primary key of {table.name} is deferrable, so two keys exchanged in one statement "
+        "have no order: it gets a changelog and no mirror, and the server refuses its UPDATE and "
+        "DELETE once it is published, unless it has a replica identity.",
+        f"alter table {table.name.quoted} replica identity full;",
+        table=str(table.name),
+    )
+
+
+def _identity(table: TableFacts, key: tuple[str, ...]) -> Iterator[Problem]:
+    lacking = [column for column in key if column not in table.identity_columns]
+    if not lacking:
+        return
+    name = str(table.name)
+    if table.identity is IdentityKind.NOTHING or not table.identity_columns:
+        yield warns(
+            f"{name} has no replica identity, so the server refuses its UPDATE and DELETE once it "
+            "is published: it gets a changelog and no mirror.",
+            f"alter table {table.name.quoted} replica identity {_best_identity(table, key)};",
+            table=name,
+        )
+        return
+    yield warns(
+        f"The replica identity of {name} does not have the key columns {', '.join(lacking)}, so a "
+        "row that goes cannot be found: it gets a changelog and no mirror.",
+        f"alter table {table.name.quoted} replica identity {_best_identity(table, key)};",
+        table=name,
+    )
+
+
+def _best_identity(table: TableFacts, key: tuple[str, ...]) -> str:
+    has_key = table.key is not None and not table.key.is_deferrable
+    covers = table.key is not None and set(key) <= set(table.key.columns)
+    return "default" if has_key and covers else "full"
