@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from frazil import errors
 from frazil.clients.postgres.dsn import Access, replication_parameters, session_parameters
-from frazil.clients.postgres.refusals import answers, refusal_code
+from frazil.clients.postgres.refusals import Refusal, load_refusal
 from frazil.clients.postgres.session import Session
 from frazil.clients.postgres.translation import translate_state
 from frazil.seams import SystemClock
@@ -57,27 +57,30 @@ def open_replication(
 
 def open_connection(parameters: Mapping[str, str], *, clock: Clock) -> psycopg.Connection:
     """Connect with exactly these parameters."""
-    conninfo = make_conninfo(**parameters)
     # Statements prepared on the server get lost behind a pooler.
     connection, timed_out = None, False
     try:
-        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = psycopg.connect(
+            make_conninfo(**parameters), autocommit=True, prepare_threshold=None
+        )
     except psycopg.Error as error:
         timed_out = isinstance(error, psycopg.errors.ConnectionTimeout)
     # Outside the block, because that error holds the password.
     if connection is None:
-        raise _refusal(conninfo.encode(), timed_out=timed_out, clock=clock)
+        raise _refusal(parameters, timed_out=timed_out, clock=clock)
     return connection
 
 
-def _refusal(conninfo: bytes, *, timed_out: bool, clock: Clock) -> FrazilError:
+def _refusal(parameters: Mapping[str, str], *, timed_out: bool, clock: Clock) -> FrazilError:
     doing = "connecting to Postgres"
-    if timed_out or not answers(conninfo):
-        message = f"{doing} failed: no server takes connections there at the moment."
+    refusal = Refusal(was_answered=False, state=None)
+    if not timed_out:
+        refusal = load_refusal(parameters, clock=clock)
+    if refusal.state is not None:
+        return translate_state(refusal.state, doing=doing)
+    if not refusal.was_answered:
+        message = f"{doing} failed: nobody answers there at the moment."
         return errors.SourceUnavailableError(message, next_step="frazil check")
-    state = refusal_code(conninfo, clock=clock)
-    if state is not None:
-        return translate_state(state, doing=doing)
     message = f"{doing} failed: the server answers, but no connection came about."
     tls = "if it has no trusted certificate, set sslrootcert, or sslmode=disable, in source.dsn"
     return errors.SourceUnavailableError(message, next_step=tls)

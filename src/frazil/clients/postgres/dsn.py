@@ -40,7 +40,7 @@ _NETWORK = MappingProxyType(
 _PINNED = MappingProxyType(
     {
         "timezone": "UTC",
-        "datestyle": "ISO",
+        "datestyle": "ISO,YMD",
         "intervalstyle": "postgres",
         "extra_float_digits": "3",
         "bytea_output": "hex",

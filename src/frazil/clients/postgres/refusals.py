@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import re
 import select
-from contextlib import closing, contextmanager
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import pq
+from psycopg.conninfo import make_conninfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from frazil.seams import Clock
 
@@ -24,68 +26,74 @@ if TYPE_CHECKING:
 _SECONDS = 5.0
 # The fields of an answer, each a letter and a text in quotes; C is the code.
 _CODE = re.compile(rb'\tErrorResponse\t.*? C "([0-9A-Z]{5})" M ')
+_GOING_ON = frozenset({pq.PollingStatus.READING, pq.PollingStatus.WRITING})
+_NOBODY_YET = frozenset({pq.ConnStatus.STARTED, pq.ConnStatus.BAD})
 
 INVALID_PASSWORD = "28P01"  # noqa: S105 - a code, not a password
 
 
-def answers(conninfo: bytes) -> bool:
-    """Whether there is a server that takes connections, ours or others."""
-    return pq.PGconn.ping(conninfo) == pq.Ping.OK
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Whether somebody answered at all, and the SQLSTATE of the answer if it had one."""
+
+    was_answered: bool
+    state: str | None
 
 
-def refusal_code(conninfo: bytes, *, clock: Clock) -> str | None:
-    """The SQLSTATE with which the server refuses this connection; None if it gives none."""
-    with closing(_Attempt(conninfo)) as attempt:
-        if not hasattr(os, "memfd_create"):
-            # There is no trace on this system. That a password was asked for says enough.
-            attempt.run(clock)
-            return INVALID_PASSWORD if attempt.asked_for_password else None
-        with _traced(attempt.pgconn) as trace:
-            attempt.run(clock)
-    codes = _CODE.findall(trace[0])
-    # Of several hosts, the last.
-    return codes[-1].decode() if codes else None
+def load_refusal(parameters: Mapping[str, str], *, clock: Clock) -> Refusal:
+    """Try the connection that failed again, for its reason."""
+    with closing(_Attempt(make_conninfo(**parameters).encode())) as attempt:
+        attempt.run(clock)
+        return Refusal(attempt.was_answered, attempt.state)
 
 
 class _Attempt:
     """A connection being made; whatever comes of it, it is closed."""
 
     def __init__(self, conninfo: bytes) -> None:
-        self.pgconn = pq.PGconn.connect_start(conninfo)
-
-    @property
-    def asked_for_password(self) -> bool:
-        return self.pgconn.needs_password or self.pgconn.used_password
+        self._pgconn = pq.PGconn.connect_start(conninfo)
+        self._trace: int | None = None
+        self.was_answered = False
 
     def run(self, clock: Clock) -> None:
+        """Go on until it is made or has failed, or the time is up."""
         deadline = clock.monotonic() + _SECONDS
         status: int = pq.PollingStatus.WRITING
-        while status in {pq.PollingStatus.READING, pq.PollingStatus.WRITING}:
-            if (
-                self.pgconn.status == pq.ConnStatus.BAD
-                or (left := deadline - clock.monotonic()) < 0
-            ):
+        while status in _GOING_ON and self._pgconn.status != pq.ConnStatus.BAD:
+            left = deadline - clock.monotonic()
+            if left < 0:
                 return
             poll = select.poll()
             is_reading = status == pq.PollingStatus.READING
-            poll.register(self.pgconn.socket, select.POLLIN if is_reading else select.POLLOUT)
+            poll.register(self._pgconn.socket, select.POLLIN if is_reading else select.POLLOUT)
             poll.poll(left * 1000)
-            status = self.pgconn.connect_poll()
+            status = self._pgconn.connect_poll()
+            self._listen()
+
+    def _listen(self) -> None:
+        """Switch the trace on once there is somebody: libpq never frees what it needs for it."""
+        if self.was_answered or self._pgconn.status in _NOBODY_YET:
+            return
+        self.was_answered = True
+        if hasattr(os, "memfd_create"):
+            self._trace = os.memfd_create("frazil-trace")
+            self._pgconn.trace(self._trace)
+
+    @property
+    def state(self) -> str | None:
+        """The code of the answer; of several hosts, the last one's."""
+        if self._trace is None:
+            # No trace on this system, or nobody. That a password was asked for says enough.
+            asked = self._pgconn.needs_password or self._pgconn.used_password
+            return INVALID_PASSWORD if asked else None
+        # This also writes out what libpq still holds back.
+        self._pgconn.untrace()
+        traced = os.pread(self._trace, os.fstat(self._trace).st_size, 0)
+        codes = _CODE.findall(traced)
+        return codes[-1].decode() if codes else None
 
     def close(self) -> None:
-        self.pgconn.finish()
-
-
-@contextmanager
-def _traced(pgconn: pq.abc.PGconn) -> Iterator[list[bytes]]:
-    """What goes over the connection inside the block, in the list's only place after it."""
-    trace = [b""]
-    file = os.memfd_create("frazil-trace")
-    pgconn.trace(file)
-    try:
-        yield trace
-    finally:
-        pgconn.untrace()
-        os.lseek(file, 0, os.SEEK_SET)
-        trace[0] = os.read(file, os.fstat(file).st_size)
-        os.close(file)
+        """End it, and forget the trace."""
+        self._pgconn.finish()
+        if self._trace is not None:
+            os.close(self._trace)
