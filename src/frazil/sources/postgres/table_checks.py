@@ -27,6 +27,7 @@ def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterato
         yield warns(f"source.tables has {pattern}, and no table of this database matches it.")
     if not facts.tables:
         yield stops("No table of this database is chosen by source.tables.")
+    yield from _schemas(facts)
     for table in facts.tables:
         if table.kind in _KINDS:
             name = str(table.name)
@@ -36,6 +37,16 @@ def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterato
         yield from _rights(table, facts.server.role)
         yield from _generated(table, facts)
         yield from _mirror(table, facts, settings)
+
+
+def _schemas(facts: PostgresFacts) -> Iterator[Problem]:
+    role = facts.server.role
+    closed = {each.name.schema for each in facts.tables if not each.privileges.uses_schema}
+    for schema in sorted(closed):
+        yield stops(
+            f"The role {role.name} may not use the schema {schema}.",
+            f"grant usage on schema {quote_identifier(schema)} to {quote_identifier(role.name)};",
+        )
 
 
 def _persistence(table: TableFacts) -> Iterator[Problem]:
@@ -49,12 +60,6 @@ def _persistence(table: TableFacts) -> Iterator[Problem]:
 
 def _rights(table: TableFacts, role: RoleFacts) -> Iterator[Problem]:
     name, grantee = str(table.name), quote_identifier(role.name)
-    if not table.privileges.uses_schema:
-        yield stops(
-            f"The role {role.name} may not use the schema {table.name.schema}.",
-            f"grant usage on schema {quote_identifier(table.name.schema)} to {grantee};",
-            table=name,
-        )
     if not table.privileges.selects:
         yield stops(
             f"The role {role.name} may not read {name}.",
