@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from frazil.clients.postgres import catalog_queries
 from frazil.clients.postgres.catalog_facts import load_pages
 from frazil.clients.postgres.connecting import connect
 from frazil.model.postgres_facts import (
@@ -244,6 +245,24 @@ def test_leaves_are_shown_where_leaves_are_sent(database: Database) -> None:
     assert leaf.name.name == "parted_1"
     assert leaf.membership_oid is None
     assert not facts.publication.sends_truncates
+
+
+def test_the_question_for_version_14_is_understood(database: Database) -> None:
+    class Row(NamedTuple):
+        oid: int
+        schema: str
+        name: str
+        membership_oid: int | None
+        columns: list[str]
+        has_column_list: bool
+        row_filter: str | None
+
+    parameters = {"publication": "facts", "oid": 0}
+    with database.session() as session:
+        rows = session.load(Row, catalog_queries.PUBLISHED_14, parameters, doing="asking")
+    (orders,) = (row for row in rows if row.name == "orders")
+    assert orders.columns == ["id", "buyer", "paid", "tags", "note", "marks"]
+    assert not orders.has_column_list
 
 
 def test_a_modest_role_sees_its_own_rights(database: Database) -> None:

@@ -1,0 +1,459 @@
+"""Every problem that may be found before anything starts, one sentence each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from frazil.model.postgres_facts import (
+    Attribute,
+    GeneratedKind,
+    IdentityKind,
+    Persistence,
+    PostgresFacts,
+    PrimaryKey,
+    PublicationFacts,
+    PublishedTable,
+    RelationKind,
+    RoleFacts,
+    ServerFacts,
+    SlotFacts,
+    TableFacts,
+    TablePrivileges,
+    WalStatus,
+)
+from frazil.model.postgres_names import QualifiedName
+from frazil.sources.postgres.preflight import find_problems
+from frazil.sources.postgres.problem import PreflightSettings, Problem, Severity
+
+GIB = 2**30
+STOPS, WARNS = Severity.STOPS, Severity.WARNS
+ORDERS = QualifiedName("shop", "orders")
+
+SETTINGS = PreflightSettings(
+    slot="sales_frazil",
+    publication="sales_frazil",
+    creates_publication=True,
+    held_wal_bytes=10 * GIB,
+)
+ROLE = RoleFacts(
+    name="frazil",
+    is_superuser=False,
+    may_replicate=True,
+    bypasses_row_security=False,
+    may_create_publication=True,
+)
+SERVER = ServerFacts(
+    version=180001,
+    system_identifier="7",
+    timeline=1,
+    database="sales",
+    encoding="UTF8",
+    is_standby=False,
+    wal_level="logical",
+    max_slots=10,
+    slots_used=1,
+    max_senders=10,
+    senders_used=1,
+    slot_wal_limit_bytes=40 * GIB,
+    idle_slot_limit_seconds=None,
+    sender_limit_seconds=60,
+    block_bytes=8192,
+    role=ROLE,
+    uses_tls=True,
+    is_local=False,
+    clock_ahead_seconds=0.1,
+)
+SLOT = SlotFacts(
+    name="sales_frazil",
+    plugin="pgoutput",
+    database="sales",
+    is_temporary=False,
+    is_active=False,
+    confirmed_flush=16,
+    restart=8,
+    wal_status=WalStatus.RESERVED,
+    safe_wal_bytes=GIB,
+    invalidation_reason=None,
+    is_two_phase=False,
+    is_failover=False,
+)
+
+
+def attribute(number: int, name: str, **facts: Any) -> Attribute:
+    usual: dict[str, Any] = {
+        "type_oid": 23,
+        "type_modifier": -1,
+        "type_name": "integer",
+        "base_type_oid": 23,
+        "element_type_oid": None,
+        "is_not_null": False,
+        "generated": GeneratedKind.NO,
+    }
+    return Attribute(number=number, name=name, **{**usual, **facts})
+
+
+TABLE = TableFacts(
+    oid=1,
+    name=ORDERS,
+    kind=RelationKind.TABLE,
+    persistence=Persistence.PERMANENT,
+    root_oid=None,
+    identity=IdentityKind.DEFAULT,
+    identity_columns=("id",),
+    key=PrimaryKey(columns=("id",), is_deferrable=False),
+    attributes=(attribute(1, "id"), attribute(2, "word")),
+    estimated_pages=1,
+    estimated_rows=1,
+    has_row_security=False,
+    privileges=TablePrivileges(uses_schema=True, selects=True, owns=True),
+)
+SENT = PublishedTable(
+    oid=1,
+    name=ORDERS,
+    membership_oid=99,
+    columns=("id", "word"),
+    has_column_list=False,
+    row_filter=None,
+)
+PUBLICATION = PublicationFacts(
+    oid=50,
+    name="sales_frazil",
+    is_ours=True,
+    sends_all_tables=False,
+    sends_inserts=True,
+    sends_updates=True,
+    sends_deletes=True,
+    sends_truncates=True,
+    via_root=True,
+    sends_generated=False,
+    tables=(SENT,),
+)
+SOUND = PostgresFacts(server=SERVER, slot=SLOT, publication=PUBLICATION, tables=(TABLE,))
+
+
+def server(**changed: Any) -> PostgresFacts:
+    return replace(SOUND, server=replace(SERVER, **changed))
+
+
+def slot(**changed: Any) -> PostgresFacts:
+    return replace(SOUND, slot=replace(SLOT, **changed))
+
+
+def publication(**changed: Any) -> PostgresFacts:
+    return replace(SOUND, publication=replace(PUBLICATION, **changed))
+
+
+def table(**changed: Any) -> PostgresFacts:
+    return replace(SOUND, tables=(replace(TABLE, **changed),))
+
+
+def sent(**changed: Any) -> PostgresFacts:
+    return publication(tables=(replace(SENT, **changed),))
+
+
+def only(facts: PostgresFacts, settings: PreflightSettings = SETTINGS) -> Problem:
+    found = find_problems(facts, settings)
+    assert len(found) == 1, [problem.sentence for problem in found]
+    return found[0]
+
+
+def test_a_sound_server_has_no_problem() -> None:
+    assert find_problems(SOUND, SETTINGS) == ()
+    assert find_problems(replace(SOUND, slot=None, publication=None), SETTINGS) == ()
+
+
+FOREIGN = TablePrivileges(uses_schema=True, selects=True, owns=False)
+MODEST = replace(ROLE, may_create_publication=False)
+ORDERS_SQL = '"shop"."orders"'
+OTHER = replace(SENT, oid=2, name=QualifiedName("shop", "other"))
+OURS = replace(SENT, oid=3, name=QualifiedName("frazil", "claims"), membership_oid=None)
+COMPUTED = (attribute(1, "id"), attribute(2, "twice", generated=GeneratedKind.VIRTUAL))
+DEFERRABLE = PrimaryKey(columns=("id",), is_deferrable=True)
+KEYED_BY_WORD = replace(SETTINGS, keys={"shop.orders": ("word",)})
+
+CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
+    "an old version": (server(version=130014), STOPS, "PostgreSQL 13", ()),
+    "a version that is too new": (server(version=190000), WARNS, "tested up to 18", ()),
+    "the level of the log": (
+        server(wal_level="replica"),
+        STOPS,
+        "wal_level is replica",
+        ("alter system set wal_level = 'logical';",),
+    ),
+    "an encoding that is none": (server(encoding="SQL_ASCII"), WARNS, "SQL_ASCII", ()),
+    "a standby that cannot": (server(version=150000, is_standby=True), STOPS, "primary only", ()),
+    "a standby that can": (
+        server(is_standby=True),
+        WARNS,
+        "is a standby",
+        ("select pg_log_standby_snapshot();",),
+    ),
+    "a role that may not replicate": (
+        server(role=replace(ROLE, may_replicate=False)),
+        STOPS,
+        "role frazil may not replicate",
+        ('alter role "frazil" replication;',),
+    ),
+    "no slot left for a copy": (
+        server(slots_used=10),
+        WARNS,
+        "10 of 10 replication slots",
+        ("alter system set max_replication_slots = 11;",),
+    ),
+    "no slot left at all": (
+        replace(server(slots_used=10), slot=None),
+        STOPS,
+        "10 of 10 replication slots",
+        ("alter system set max_replication_slots = 12;",),
+    ),
+    "no replication connection left": (
+        server(senders_used=10),
+        STOPS,
+        "10 of 10 replication connections",
+        ("alter system set max_wal_senders = 12;",),
+    ),
+    "one replication connection left": (
+        server(senders_used=9),
+        WARNS,
+        "9 of 10 replication connections",
+        ("alter system set max_wal_senders = 12;",),
+    ),
+    "a log that may grow for ever": (
+        server(slot_wal_limit_bytes=None),
+        WARNS,
+        "max_slot_wal_keep_size is not set",
+        ("alter system set max_slot_wal_keep_size = '40GB';", "select pg_reload_conf();"),
+    ),
+    "a log that may grow too little": (
+        server(slot_wal_limit_bytes=GIB),
+        WARNS,
+        "is 1.0 GiB, less than the 10.0 GiB",
+        ("alter system set max_slot_wal_keep_size = '10GB';", "select pg_reload_conf();"),
+    ),
+    "a slot that may not rest": (
+        server(idle_slot_limit_seconds=3600),
+        WARNS,
+        "idle_replication_slot_timeout is 3600 s",
+        ("alter system set idle_replication_slot_timeout = 0;", "select pg_reload_conf();"),
+    ),
+    "no encryption": (server(uses_tls=False), WARNS, "not encrypted", ()),
+    "a clock that is ahead": (server(clock_ahead_seconds=90.2), WARNS, "90 s ahead of", ()),
+    "a clock that is behind": (server(clock_ahead_seconds=-7), WARNS, "7 s behind", ()),
+    "a slot of another plugin": (
+        slot(plugin="wal2json"),
+        STOPS,
+        "uses wal2json in sales, not pgoutput in sales",
+        ("select pg_drop_replication_slot('sales_frazil');",),
+    ),
+    "a slot of another database": (slot(database="hr"), STOPS, "uses pgoutput in hr", ()),
+    "a physical slot": (slot(plugin=None, database=None), STOPS, "is physical", ()),
+    "a slot that is lost": (
+        slot(wal_status=WalStatus.LOST),
+        STOPS,
+        "is lost (the log it needs was removed)",
+        ("select pg_drop_replication_slot('sales_frazil');",),
+    ),
+    "a slot that was invalidated": (
+        slot(invalidation_reason="idle_timeout"),
+        STOPS,
+        "is lost (idle_timeout)",
+        (),
+    ),
+    "a slot that will be lost": (
+        slot(wal_status=WalStatus.UNRESERVED),
+        WARNS,
+        "about to be lost",
+        ("alter system set max_slot_wal_keep_size = -1;",),
+    ),
+    "a slot that is read": (slot(is_active=True), WARNS, "is being read", ()),
+    "a slot with two phases": (slot(is_two_phase=True), STOPS, "are prepared", ()),
+    "a publication that leaves something out": (
+        publication(sends_deletes=False, sends_truncates=False),
+        STOPS,
+        "does not send delete, truncate",
+        ("alter publication \"sales_frazil\" set (publish = 'insert, update, delete, truncate');",),
+    ),
+    "a publication that lacks a table": (
+        replace(publication(is_ours=False, tables=()), tables=(TABLE,)),
+        STOPS,
+        "does not have shop.orders",
+        (f'alter publication "sales_frazil" add table {ORDERS_SQL};',),
+    ),
+    "a publication of all tables, ours as well": (
+        publication(tables=(SENT, OURS)),
+        STOPS,
+        "frazil's own frazil.claims",
+        (),
+    ),
+    "a publication of a table that nobody wants": (
+        publication(tables=(SENT, OTHER)),
+        WARNS,
+        "also sends shop.other",
+        ('alter publication "sales_frazil" drop table "shop"."other";',),
+    ),
+    "partitions under their own names": (
+        replace(
+            publication(via_root=False, tables=(OTHER,)),
+            tables=(replace(TABLE, kind=RelationKind.PARTITIONED),),
+        ),
+        STOPS,
+        "of shop.orders under the names of the partitions",
+        ('alter publication "sales_frazil" set (publish_via_partition_root = true);',),
+    ),
+    "some columns": (
+        sent(columns=("id",), has_column_list=True),
+        WARNS,
+        "Only some columns of shop.orders are published: id.",
+        (),
+    ),
+    "some rows": (sent(row_filter="(id > 1)"), WARNS, "published: where (id > 1).", ()),
+    "a column list without the key": (
+        sent(columns=("word",)),
+        STOPS,
+        "The column list of shop.orders lacks key columns: id.",
+        (),
+    ),
+    "a table of somebody else, without a publication": (
+        replace(table(privileges=FOREIGN), publication=None),
+        STOPS,
+        "does not own shop.orders",
+        (
+            f'create publication "sales_frazil" for table {ORDERS_SQL} '
+            "with (publish_via_partition_root = true);",
+        ),
+    ),
+    "no right to create a publication": (
+        replace(server(role=MODEST), publication=None),
+        STOPS,
+        "may not create one in sales",
+        ('grant create on database "sales" to "frazil";',),
+    ),
+    "no table": (replace(SOUND, tables=(), publication=None), STOPS, "No table", ()),
+    "a pattern that means nothing": (
+        replace(SOUND, unmatched=("shop.order",)),
+        WARNS,
+        "source.tables has shop.order,",
+        (),
+    ),
+    "a view": (
+        replace(table(kind=RelationKind.VIEW), publication=None),
+        STOPS,
+        "shop.orders is a view",
+        (),
+    ),
+    "an unlogged table": (
+        replace(table(persistence=Persistence.UNLOGGED), publication=None),
+        STOPS,
+        "shop.orders is unlogged",
+        (f"alter table {ORDERS_SQL} set logged;",),
+    ),
+    "a schema that is closed": (
+        table(privileges=TablePrivileges(uses_schema=False, selects=True, owns=True)),
+        STOPS,
+        "may not use the schema shop",
+        ('grant usage on schema "shop" to "frazil";',),
+    ),
+    "a table that may not be read": (
+        table(privileges=TablePrivileges(uses_schema=True, selects=False, owns=True)),
+        STOPS,
+        "may not read shop.orders",
+        (f'grant select on {ORDERS_SQL} to "frazil";',),
+    ),
+    "a policy": (
+        table(has_row_security=True),
+        STOPS,
+        "row-level security",
+        ('alter role "frazil" bypassrls;',),
+    ),
+    "a generated column": (
+        table(attributes=COMPUTED),
+        WARNS,
+        "not sent and will be missing: twice",
+        (),
+    ),
+    "a table without a key": (
+        table(key=None, identity_columns=()),
+        WARNS,
+        "shop.orders has no primary key",
+        (f"alter table {ORDERS_SQL} add primary key (…);",),
+    ),
+    "a key that may be deferred": (
+        table(key=DEFERRABLE, identity_columns=()),
+        WARNS,
+        "is deferrable",
+        (f"alter table {ORDERS_SQL} replica identity full;",),
+    ),
+    "no replica identity": (
+        table(identity=IdentityKind.NOTHING, identity_columns=()),
+        WARNS,
+        "shop.orders has no replica identity",
+        (f"alter table {ORDERS_SQL} replica identity default;",),
+    ),
+    "a replica identity without the key": (
+        table(identity=IdentityKind.INDEX, identity_columns=("word",)),
+        WARNS,
+        "does not have the key columns id",
+        (f"alter table {ORDERS_SQL} replica identity default;",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_problem_is_found_with_what_ends_it(case: str) -> None:
+    facts, severity, words, sql = CASES[case]
+    problem = only(facts)
+    assert problem.severity is severity
+    assert words in problem.sentence
+    assert problem.sql[: len(sql)] == sql
+    assert problem.sentence.endswith((".", ":"))
+
+
+def test_what_stops_comes_first() -> None:
+    facts = replace(server(wal_level="replica", clock_ahead_seconds=60), tables=())
+    severities = [problem.severity for problem in find_problems(facts, SETTINGS)]
+    assert severities == sorted(severities, key=[STOPS, WARNS].index)
+    assert set(severities) == {STOPS, WARNS}
+
+
+def test_a_publication_that_shall_not_be_made_must_be_there() -> None:
+    settings = replace(SETTINGS, creates_publication=False)
+    problem = only(replace(SOUND, publication=None), settings)
+    assert "source.publication.create is false" in problem.sentence
+    standby = replace(server(is_standby=True), publication=None)
+    assert "on the primary" in find_problems(standby, SETTINGS)[0].sentence
+
+
+def test_a_generated_column_that_is_published_is_no_problem() -> None:
+    facts = replace(
+        table(attributes=COMPUTED),
+        publication=replace(PUBLICATION, tables=(replace(SENT, columns=("id", "twice")),)),
+    )
+    assert find_problems(facts, SETTINGS) == ()
+
+
+def test_a_configured_key_must_be_there_and_be_sent() -> None:
+    unknown = replace(SETTINGS, keys={"shop.orders": ("code",)})
+    assert "columns the table lacks: code" in only(SOUND, unknown).sentence
+    problem = only(SOUND, KEYED_BY_WORD)
+    assert "does not have the key columns word" in problem.sentence
+    assert problem.sql == (f"alter table {ORDERS_SQL} replica identity full;",)
+    full = table(identity=IdentityKind.FULL, identity_columns=("id", "word"), key=DEFERRABLE)
+    assert find_problems(full, KEYED_BY_WORD) == ()
+
+
+def test_a_run_of_our_own_may_hold_the_last_connection() -> None:
+    facts = replace(server(senders_used=10), slot=replace(SLOT, is_active=True))
+    assert {problem.severity for problem in find_problems(facts, SETTINGS)} == {WARNS}
+
+
+def test_many_tables_are_counted_and_not_all_named() -> None:
+    tables = tuple(
+        replace(TABLE, oid=n, name=QualifiedName("shop", f"t{n}"), privileges=FOREIGN)
+        for n in range(7)
+    )
+    problem = only(replace(SOUND, publication=None, tables=tables))
+    assert "shop.t0, shop.t1, shop.t2, shop.t3, shop.t4 and 2 more" in problem.sentence
+    assert '"shop"."t6"' in problem.sql[0]
