@@ -28,7 +28,7 @@ from frazil.demo.services import embedded_postgres
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.pipeline.recovery import Action, recovery_for
 from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_doors import Database, database_on, frames
+from tests.support.postgres_doors import Database, Secret, database_on, frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,6 +173,28 @@ def test_an_answer_alone_confirms_nothing(database: Database, slot: str) -> None
         assert before is not None
         assert after is not None
         assert after.confirmed_flush == before.confirmed_flush
+
+
+def test_a_server_that_is_impatient_is_answered(database: Database, slot: str) -> None:
+    impatient = Secret(f"{database.dsn.value}?options=-c%20wal_sender_timeout%3D1000")
+    connection = connect_replication(impatient, purpose="test")
+    with (
+        closing(connection),
+        connection.stream(slot, after=0, publications=[PUBLICATION]) as stream,
+    ):
+        assert any(
+            isinstance(each, Keepalive) and each.wants_reply
+            for _ in range(20)
+            for each in stream.receive(0.1)
+        )
+        # A reader that has no room for more must say that it is there.
+        for _ in range(15):
+            time.sleep(0.1)
+            stream.keep_alive()
+        database.read_to_now(stream)
+        time.sleep(1.6)
+        with pytest.raises(errors.SourceUnavailableError):
+            list(frames(stream))
 
 
 def test_a_slot_that_is_read_is_busy(database: Database, slot: str) -> None:
