@@ -82,8 +82,7 @@ class Numbers:
         self.java.refresh()
         started = time.perf_counter()
         append = self.java.newAppend()
-        intake = FileIntake(append, "AppendFiles", "appendFile", "DataFile")
-        self.gateway.feed_files(intake, files, self.java.specs())
+        self.gateway.feed_files(append, FileIntake.APPEND, files, self.java.specs())
         append.commit()
         return time.perf_counter() - started
 

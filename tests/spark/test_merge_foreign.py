@@ -174,8 +174,8 @@ def equality_deletes(table: Mirrored, *keys: int) -> None:
         f'"file-size-in-bytes":{path.stat().st_size}}}'
     )
     delta = opened._table.newRowDelta()
-    intake = FileIntake(delta, "RowDelta", "addDeletes", "DeleteFile")
-    opened._gateway.feed_files(intake, [descriptor], opened._table.specs())
+    specs = opened._table.specs()
+    opened._gateway.feed_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
     delta.commit()
 
 

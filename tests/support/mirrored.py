@@ -167,8 +167,8 @@ class Mirrored:
         writer.write(pa.RecordBatch.from_pydict(arrays))
         append = table._table.newAppend()
         descriptors = [file.descriptor for file in writer.close()]
-        intake = FileIntake(append, "AppendFiles", "appendFile", "DataFile")
-        table._gateway.feed_files(intake, descriptors, table._table.specs())
+        specs = table._table.specs()
+        table._gateway.feed_files(append, FileIntake.APPEND, descriptors, specs)
         append.commit()
 
     def merge(self) -> MergeReport:

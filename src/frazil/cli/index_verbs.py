@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.facts import to_json, to_rows
@@ -14,23 +14,21 @@ from frazil.pipeline.assemble import merge_settings, merge_tables
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
 
 HEADER = ("FACT", "VALUE")
 
+_T = TypeVar("_T")
+
 
 def show_index(
     document: Path | None, table: str, output: OutputFormat, invocation: Invocation
 ) -> None:
     """Print what the index of a mirror is made of; changes nothing."""
-    config = invocation.load(document).config
-    (mirror,) = merge_tables(config, [table])
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
-    with open_session(config) as session:
-        lake = Lake(session, config.catalog.name)
-        facts = load_index_facts(session, lake, merge_settings(config, mirror))
+    facts = _asked(load_index_facts, document, table, invocation)
     _print(facts, output, invocation)
 
 
@@ -38,12 +36,7 @@ def check_index(
     document: Path | None, table: str, output: OutputFormat, invocation: Invocation
 ) -> ExitCode:
     """Compare the index with the rows of its mirror; a difference is an exit status of its own."""
-    config = invocation.load(document).config
-    (mirror,) = merge_tables(config, [table])
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
-    with open_session(config) as session:
-        lake = Lake(session, config.catalog.name)
-        verdict = verify_index(session, lake, merge_settings(config, mirror))
+    verdict = _asked(verify_index, document, table, invocation)
     _print(verdict, output, invocation)
     return ExitCode.DONE if verdict.is_sound else ExitCode.DIFFERENCE
 
@@ -52,13 +45,18 @@ def renew_index(
     document: Path | None, table: str, output: OutputFormat, invocation: Invocation
 ) -> None:
     """Build the index from the rows of its mirror and commit it; the rows stay as they are."""
+    repair = _asked(rebuild_index, document, table, invocation)
+    _print(repair, output, invocation)
+
+
+def _asked(ask: Callable[..., _T], document: Path | None, table: str, invocation: Invocation) -> _T:
+    """What a function that looks after an index says of the one of this mirror."""
     config = invocation.load(document).config
     (mirror,) = merge_tables(config, [table])
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
-        repair = rebuild_index(session, lake, merge_settings(config, mirror))
-    _print(repair, output, invocation)
+        return ask(session, lake, merge_settings(config, mirror))
 
 
 def _print(facts: object, output: OutputFormat, invocation: Invocation) -> None:

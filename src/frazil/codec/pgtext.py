@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
 SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
+        "timezone": "UTC",
+        "datestyle": "ISO,YMD",
+        "intervalstyle": "postgres",
         "client_encoding": "UTF8",
-        "DateStyle": "ISO, YMD",
-        "TimeZone": "UTC",
-        "IntervalStyle": "postgres",
         "bytea_output": "hex",
         # Anything above 0 means the shortest digits that give the very number back.
         "extra_float_digits": "3",
-        # Types such as regclass print names, in full unless their schema is on the path.
-        "search_path": "pg_catalog",
+        # Types such as regclass print names, in full unless their schema is on the path; the
+        # server's own schema always is.
+        "search_path": "",
     }
 )
 

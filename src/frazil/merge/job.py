@@ -79,9 +79,9 @@ class MergeRange:
         Nearly no range has one, and a look at all of it costs as much as a seventh of its merge.
         """
         changes = prepare_changes(self.changelog, self.layout)
-        hopeful = replace(job, run=self.run if self.bits else None, bits=self.bits)
+        spread_out = replace(job, run=self.run if self.bits else None, bits=self.bits)
         try:
-            results = self._run(spread_by_hash(changes, self.bits), hopeful)
+            results = self._run(spread_by_hash(changes, self.bits), spread_out)
         except (MalformedChangeError, MissingImageError):
             # A task knows of its own rows: others may be as bad, or a TRUNCATE among them may
             # leave nothing of those it complains of.
@@ -90,7 +90,7 @@ class MergeRange:
         else:
             if all(each.obstacle is None for each in results):
                 return _direct(results, job)
-        return self._merge_prepared(changes, job)
+        return self._merge_prepared(changes, spread_out)
 
     def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> Merged:
         facts = load_range_facts(changes, table=self.table)
@@ -99,8 +99,6 @@ class MergeRange:
         )
         prepared = replace(
             job,
-            run=self.run if self.bits else None,
-            bits=self.bits,
             linked_task=preparation.linked_task,
             mirror_is_empty=preparation.empties_mirror,
         )

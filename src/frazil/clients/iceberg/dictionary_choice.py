@@ -1,8 +1,7 @@
 """Which columns of a file are worth a dictionary: those whose values repeat.
 
 Arrow builds one for every column and gives up only when it is too large. For a column of different
-values that is work for the writer, bytes in the file and a detour for every reader: a table of six
-columns took Spark half as long again.
+values that is work for the writer, bytes in the file and a detour for every reader.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ and whatever can be carried as one JSON text is.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,15 @@ _ICEBERG = "org.apache.iceberg"
 _JSON_NODE = f"{_ICEBERG}.shaded.com.fasterxml.jackson.databind.JsonNode"
 
 
-@dataclass(frozen=True, slots=True)
-class FileIntake:
-    """A method of an update that takes one file: ``addDeletes`` of a ``RowDelta``, for instance."""
+class FileIntake(Enum):
+    """A method of an update that takes one file: its interface, its name and what it takes."""
 
-    update: JavaObject
-    owner: str
-    method: str
-    kind: str
+    APPEND = ("AppendFiles", "appendFile", "DataFile")
+    OVERWRITE = ("OverwriteFiles", "addFile", "DataFile")
+    ADD_ROWS = ("RowDelta", "addRows", "DataFile")
+    ADD_DELETES = ("RowDelta", "addDeletes", "DeleteFile")
+    REMOVE_ROWS = ("RowDelta", "removeRows", "DataFile")
+    REMOVE_DELETES = ("RowDelta", "removeDeletes", "DeleteFile")
 
 
 class IcebergGateway:
@@ -44,7 +45,7 @@ class IcebergGateway:
         self._gateway = gateway
         self._root: JavaObject = self._gateway.jvm.org.apache.iceberg
         self._classes: dict[str, JavaObject] = {}
-        self._virtuals: dict[tuple[str, str, str], JavaObject] = {}
+        self._methods: dict[FileIntake, JavaObject] = {}
 
     @cached_property
     def _spark_util(self) -> JavaObject:
@@ -124,17 +125,16 @@ class IcebergGateway:
             self._classes[name] = self._java.Class.forName(name, True, loader)  # noqa: FBT003
         return self._classes[name]
 
-    def _virtual(self, owner: str, method: str, argument: str) -> JavaObject:
-        """A method of an Iceberg interface that takes one argument and returns itself."""
-        key = (owner, method, argument)
-        if key not in self._virtuals:
+    def _method(self, intake: FileIntake) -> JavaObject:
+        if intake not in self._methods:
+            owner, method, kind = intake.value
             class_ = self._class(f"{_ICEBERG}.{owner}")
-            type_ = self._java.invoke.MethodType.methodType(
-                class_, self._class(f"{_ICEBERG}.{argument}")
-            )
+            # Such methods return the update they belong to.
+            taking = self._class(f"{_ICEBERG}.{kind}")
+            type_ = self._java.invoke.MethodType.methodType(class_, taking)
             lookup = self._handles.publicLookup()
-            self._virtuals[key] = lookup.findVirtual(class_, method, type_)
-        return self._virtuals[key]
+            self._methods[intake] = lookup.findVirtual(class_, method, type_)
+        return self._methods[intake]
 
     def _array(self, kind: str, values: Sequence[JavaObject]) -> JavaObject:
         array = self._gateway.new_array(getattr(self._java, kind), len(values))
@@ -157,7 +157,9 @@ class IcebergGateway:
         space = self._root.catalog.Namespace.of(levels)
         return self._root.catalog.TableIdentifier.of(space, table)
 
-    def feed_files(self, intake: FileIntake, descriptors: Sequence[str], specs: JavaObject) -> None:
+    def feed_files(
+        self, update: JavaObject, intake: FileIntake, descriptors: Sequence[str], specs: JavaObject
+    ) -> None:
         """Hand data or delete files to an update, in a few crossings however many they are.
 
         Java parses each description and passes it on by itself: asking for every file takes three
@@ -168,7 +170,7 @@ class IcebergGateway:
         handles = self._handles
         nodes = self._mapper.readTree(f"[{','.join(descriptors)}]")
         parse = handles.insertArguments(self._parse_file, 1, self._array("Object", [specs]))
-        take = self._virtual(intake.owner, intake.method, intake.kind).bindTo(intake.update)
+        take = self._method(intake).bindTo(update)
         any_file = self._java.invoke.MethodType.methodType(
             self._java.Void.TYPE, self._class(f"{_ICEBERG}.ContentFile")
         )

@@ -271,22 +271,21 @@ class Committer:
         if changes.replaces_everything:
             update = transaction.newOverwrite()
             update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())
-            intake = FileIntake(update, "OverwriteFiles", "addFile", "DataFile")
-            feed(intake, changes.added, specs)
+            feed(update, FileIntake.OVERWRITE, changes.added, specs)
             return update
         if changes.only_adds:
             # Not the fast append: merged manifests keep planning and later commits cheap.
             update = transaction.newAppend()
-            feed(FileIntake(update, "AppendFiles", "appendFile", "DataFile"), changes.added, specs)
+            feed(update, FileIntake.APPEND, changes.added, specs)
             return update
         update = transaction.newRowDelta()
-        for method, kind, descriptors in (
-            ("addRows", "DataFile", changes.added),
-            ("addDeletes", "DeleteFile", changes.added_deletes),
-            ("removeRows", "DataFile", changes.removed),
-            ("removeDeletes", "DeleteFile", changes.removed_deletes),
+        for intake, descriptors in (
+            (FileIntake.ADD_ROWS, changes.added),
+            (FileIntake.ADD_DELETES, changes.added_deletes),
+            (FileIntake.REMOVE_ROWS, changes.removed),
+            (FileIntake.REMOVE_DELETES, changes.removed_deletes),
         ):
-            feed(FileIntake(update, "RowDelta", method, kind), descriptors, specs)
+            feed(update, intake, descriptors, specs)
         if head is not None:
             # Without it Iceberg searches the whole history for deletes of the same files.
             update.validateFromSnapshot(head.id)

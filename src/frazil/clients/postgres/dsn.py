@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
+from frazil.codec.pgtext import SESSION_SETTINGS
 from frazil.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,17 +37,13 @@ _NETWORK = MappingProxyType(
         "connect_timeout": str(CONNECT_SECONDS),
     }
 )
-# What a role or a database may set otherwise, and what would then change the text of a value.
+# What a role or a database may set otherwise: the text of values, whose form the codec knows, and
+# what would change which rows come, or whether they do. The empty path among the first also keeps
+# anybody's function from standing before the server's own.
 _PINNED = MappingProxyType(
     {
-        "timezone": "UTC",
-        "datestyle": "ISO,YMD",
-        "intervalstyle": "postgres",
-        "extra_float_digits": "3",
-        "bytea_output": "hex",
+        **SESSION_SETTINGS,
         "standard_conforming_strings": "on",
-        # Names in what the server prints are qualified, and nobody's function stands before its.
-        "search_path": "",
         # A policy is then an error and not a row that is missing.
         "row_security": "off",
         "statement_timeout": "0",
@@ -101,7 +98,8 @@ def _parameters(
         "fallback_application_name": f"frazil {purpose}",
         **given,
         **tls_parameters(given),
-        "client_encoding": "UTF8",
+        # The driver goes by the parameter, whatever the options say.
+        "client_encoding": SESSION_SETTINGS["client_encoding"],
         "options": " ".join(filter(None, options)),
     }
 
