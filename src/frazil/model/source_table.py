@@ -1,0 +1,46 @@
+"""A table as its source offers it: columns that keep their numbers, and what tells it apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from frazil.model.schema import Default, Type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceColumn:
+    """A column; its number stays with it for ever, its name, place and type do not.
+
+    ``default`` is what rows older than the column show in it, in Iceberg's JSON form. The ids
+    inside a nested type mean nothing here.
+    """
+
+    number: int
+    name: str
+    type: Type
+    default: Default | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table; ``key`` are the numbers of its key columns, none if it cannot have a mirror.
+
+    ``identity`` is what tells it from another table that takes its name, and from itself after
+    something happened that the source does not announce; it is compared, never read. ``shape`` is
+    what the source wants to be told again, to recognise the columns when they change.
+    """
+
+    name: str
+    identity: str
+    shape: str
+    columns: tuple[SourceColumn, ...]
+    key: tuple[int, ...] = ()
+
+    def column(self, number: int) -> SourceColumn:
+        """The column with this number; KeyError for any other."""
+        found = next((each for each in self.columns if each.number == number), None)
+        if found is None:
+            raise KeyError(number)
+        return found

@@ -1,0 +1,166 @@
+"""What every source offers: tables, batches of splits that tasks read, and an acknowledgement.
+
+A batch is planned on the driver and read by tasks. A split is small, picklable and re-readable:
+reading it twice gives the same rows, so that a task may be tried again. A source never commits
+anything; it is told how far tables have come, and says how far a batch takes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from frazil.errors import FrazilError
+    from frazil.model.marker import Position
+    from frazil.model.source_table import SourceTable
+
+
+class ChangeColumn:
+    """The names of what a row tells beside its values; a value's name is its column's number."""
+
+    OPERATION = "operation"
+    """A word of ``Operation``."""
+    POSITION = "position"
+    """Where its transaction stands in the source's order: unsigned, 64 bits."""
+    ORDINAL = "ordinal"
+    """Its place among the rows of this table in that transaction: unsigned, 64 bits."""
+    COMMITTED_AT = "committed_at"
+    """When the source committed it, in microseconds with zone UTC; null if it does not tell."""
+    ORIGIN = "origin"
+    """The position as the source itself prints it."""
+    UNCHANGED = "unchanged"
+    """A list of the numbers of columns that were not sent; null when there are none."""
+    PREVIOUS_KEY = "previous_key"
+    """The old key, a struct of columns named by number; null but for the new half of a key change.
+    Tables without a key do not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A piece of a batch; ``weight`` is about how many bytes it has, to share work fairly."""
+
+    payload: object
+    weight: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TableRows:
+    """Rows of one table, in columns as ``ChangeColumn`` says."""
+
+    table: str
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class TableTrouble:
+    """Why rows of one table cannot be read; the other tables of the split go on."""
+
+    table: str
+    error: FrazilError
+
+
+Reading: TypeAlias = TableRows | TableTrouble
+
+
+class SplitReader(Protocol):
+    """Reads splits in tasks: picklable, light, and without a connection."""
+
+    def read(self, split: Split) -> Iterator[Reading]:
+        """The rows of a split, table by table in any order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePart:
+    """What a batch brings to one table: from where its marker stands to where it will.
+
+    ``table`` is as the newest rows of the batch need it. ``begins_anew`` says that these rows are
+    the whole table and take the place of all that was captured before; then ``start`` does not
+    count, and ``anew_at`` is the position of the TRUNCATE that goes before them.
+    """
+
+    table: SourceTable
+    start: Position | None
+    goal: Position
+    begins_anew: bool = False
+    anew_at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Splits that are read together, what they bring, and how far the source is then.
+
+    ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
+    source may be acknowledged up to ``end``; None leaves it where it is.
+    """
+
+    reader: SplitReader
+    splits: tuple[Split, ...]
+    parts: tuple[TablePart, ...]
+    end: Position | None
+    troubles: tuple[TableTrouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the pipeline has come.
+
+    ``acknowledged`` is what the ledger says, None before the first batch. ``tables`` are those to
+    be captured in the stream, each with the position of its marker and the identity recorded.
+    """
+
+    acknowledged: Position | None
+    tables: Mapping[str, TableProgress] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """How far one table has come, and what it was at the source when it came there."""
+
+    position: Position
+    identity: str
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bounds of a batch; soft, because transactions and segments stay whole."""
+
+    rows: int
+    bytes: int
+
+
+class Source(Protocol):
+    """Where changes come from; lives on the driver."""
+
+    @property
+    def identity(self) -> str:
+        """What positions count in; another one means that no position means anything."""
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        """The tables that are to be captured, as they are now."""
+
+    def wants(self, table: str) -> bool:
+        """Whether the configuration names this table, be it there or not."""
+
+    def plan(self, progress: Progress, limit: Limit) -> Batch | None:
+        """The next changes; None when there are none yet.
+
+        A batch without parts only moves the acknowledgement.
+        """
+
+    def plan_whole(self, tables: Collection[str]) -> Batch | None:
+        """Some of these tables from their first row to their last, as of one moment."""
+
+    def kept_since(self, position: Position) -> int:
+        """How many bytes the source keeps because this position is not acknowledged."""
+
+    def acknowledge(self, position: Position) -> None:
+        """Everything up to here is durable, and the source may forget it."""
+
+    def close(self) -> None:
+        """Let go of everything; the next call begins again."""
