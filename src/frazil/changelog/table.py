@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.evolution import check_evolution
-from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
+from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
 from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.model.marker import Move, Role
+from frazil.model.marker import Move, Override, Role
 from frazil.model.partitioning import UNPARTITIONED
 from frazil.model.table_facts import COLUMNS_PROPERTY
 
@@ -47,9 +47,19 @@ class ChangelogTable:
         schema: Schema,
         spec: PartitionSpec = UNPARTITIONED,
         format_version: int = NEWEST_FORMAT,
+        columns: str | None = None,
     ) -> ChangelogTable:
-        """The changelog as it is, or newly made with this schema; ``layout`` makes such schemas."""
-        definition = TableDefinition(schema=schema, spec=spec, format_version=format_version)
+        """The changelog as it is, or newly made with this schema; ``layout`` makes such schemas.
+
+        ``columns`` becomes the property that tells which source column is which field.
+        """
+        properties = {} if columns is None else {COLUMNS_PROPERTY: columns}
+        definition = TableDefinition(
+            schema=schema,
+            spec=spec,
+            format_version=format_version,
+            properties={**BOUNDED_METADATA, **properties},
+        )
         return cls(lake.ensure_table(name, definition))
 
     def position(self) -> Marker | None:
@@ -105,6 +115,31 @@ class ChangelogTable:
             schema=wanted,
             schema_before=wanted.schema_id,
             summary=dict(summary or {}),
+            properties={} if columns is None else {COLUMNS_PROPERTY: columns},
+        )
+        return self.table.commit(commit)
+
+    def begin_anew(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        seen: str | None,
+        goal: Marker,
+        wanted: Schema | None = None,
+        columns: str | None = None,
+    ) -> Receipt:
+        """Append the whole table as its source has it, whatever was captured before.
+
+        ``seen`` is the text of the marker that this takes the place of, valid or not. Raises
+        CommitConflictError when the table has another one by now.
+        """
+        if wanted is not None:
+            check_evolution(self.table, wanted)
+        commit = StrictCommit(
+            move=Override(Role.INGEST, seen, goal),
+            changes=_added(files),
+            schema=wanted,
+            schema_before=None if wanted is None else wanted.schema_id,
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
         )
         return self.table.commit(commit)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from frazil.config.loading import LoadedConfig, load_config
     from frazil.config.observing import LogFormat, LogLevel, Telemetry
     from frazil.config.per_table import TableSettings, table_settings
-    from frazil.config.postgres_source import OnSlotLost, OnWiden, PostgresSource
+    from frazil.config.postgres_source import OnSlotLost, PostgresSource
     from frazil.config.redaction import MASK, secret_values
     from frazil.config.running import DeadLetters, Ingest, Ledger, Merge, Retry, Spark
     from frazil.config.showing import ShownTree, ShownValue, native_document, show_document
@@ -105,7 +105,6 @@ _ROOMS = {
     ),
     "postgres_source": (
         "OnSlotLost",
-        "OnWiden",
         "PostgresSource",
     ),
     "redaction": (
@@ -192,7 +191,6 @@ __all__ = [
     "OnGap",
     "OnSlotLost",
     "OnUnrepresentable",
-    "OnWiden",
     "Order",
     "PostgresSource",
     "Retry",

@@ -21,6 +21,7 @@ from frazil.config.values import (
     one_of,
     refuse,
 )
+from frazil.model.policy import OnWiden
 
 # What a busy database writes in minutes, and what a small disk can still spare.
 SPOOL_BYTES = 10 * 2**30
@@ -55,14 +56,6 @@ class OnSlotLost(StrEnum):
 
     STOP = "stop"
     RESYNC = "resync"
-
-
-class OnWiden(StrEnum):
-    """What to do when a column's type was widened."""
-
-    VERIFY = "verify"
-    ACCEPT = "accept"
-    STOP = "stop"
 
 
 class Publication(Section):

@@ -135,8 +135,10 @@ def _standing_row(standing: TableStanding) -> Row:
 
 def _details(state: State) -> tuple[str | None, str | None]:
     match state:
-        case Copying() | Live():
+        case Live():
             return None, None
+        case Copying(reason):
+            return None, reason
         case Held(position, reason):
             return position, reason
         case _:

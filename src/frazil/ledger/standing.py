@@ -10,12 +10,14 @@ from frazil.errors import ForeignChangeError
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """The initial copy, or a new one, is under way."""
+    """The whole table is to be read, or being read; with a reason, that came to nothing."""
 
     word: ClassVar[str] = "copying"
 
+    reason: str | None = None
+
     def __str__(self) -> str:
-        return self.word
+        return self.word if self.reason is None else f"{self.word} failed: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class TableStanding:
 def parse_state(word: str, position: str | None, reason: str | None) -> State:
     """A state from the columns of its row; what is not one of ours is refused, never guessed."""
     match word, position, reason:
-        case Copying.word, None, None:
-            return Copying()
+        case Copying.word, None, None | str():
+            return Copying(reason)
         case Live.word, None, None:
             return Live()
         case Held.word, str(), str():

@@ -93,6 +93,14 @@ class Ledger:
 
         return self._write(move, entries, standings, batch=goal.batch)
 
+    def begin_anew(self, goal: Marker) -> Receipt:
+        """Put the position elsewhere, in another source perhaps: what it was means nothing now."""
+
+        def replace_all(state: TableState, _found: Marker | None) -> Move | Override:
+            return Override(Role.INGEST, _seen(state), goal)
+
+        return self._write(replace_all, (), (), batch=goal.batch)
+
     def note(
         self,
         entries: Sequence[LedgerEntry],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from frazil.clients.task_errors import running_tasks
+from frazil.clients.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
 from frazil.merge.change_columns import HI, LO, SEQUENCE
 from frazil.merge.preparing import (
@@ -21,7 +22,6 @@ from frazil.merge.preparing import (
 from frazil.merge.reading import in_key_order, prepare_changes
 from frazil.merge.sequences import spark_literal
 from frazil.mirror.key_expressions import key_hash_columns
-from frazil.mirror.run_building import collect
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import quote
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from frazil.merge.task import MergeJob
     from frazil.merge.task_result import TaskResult
     from frazil.model.schema import Scalar
-
-_PAYLOAD = "payload binary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +138,7 @@ class MergeRange:
     def _run(self, rows: DataFrame, job: MergeJob) -> tuple[TaskResult, ...]:
         named = replace(job, names=tuple(rows.columns))
         with running_tasks(self.table, "merging"):
-            return tuple(collect(in_key_order(rows).mapInArrow(named.run_task, _PAYLOAD)))
+            return tuple(collect(in_key_order(rows).mapInArrow(named.run_task, PAYLOAD)))
 
 
 def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from frazil.clients.task_errors import carries_errors
+from frazil.clients.task_values import payload
 from frazil.codec.index_entries import Entries
 from frazil.merge.arrow_fold import LinkedRowsError, SortedFolder
 from frazil.merge.incoming import ChangeGate
@@ -17,7 +18,6 @@ from frazil.merge.key_writing import KeyWriter
 from frazil.merge.linked_fold import fold_linked
 from frazil.merge.report import Action, Phase
 from frazil.merge.task_result import Obstacle, TaskResult
-from frazil.mirror.run_building import payload
 from frazil.seams import Failpoint, SystemClock, failpoint
 
 if TYPE_CHECKING:

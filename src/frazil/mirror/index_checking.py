@@ -11,16 +11,14 @@ from pyspark import TaskContext
 
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.task_errors import carries_errors, running_tasks
+from frazil.clients.task_values import PAYLOAD, collect, payload
 from frazil.codec.index_entries import Entries
 from frazil.codec.index_run import decode_run
 from frazil.mirror.key_reading import FILE, POSITION
 from frazil.mirror.run_building import (
     HI,
     LO,
-    PAYLOAD,
-    collect,
     hashed_keys,
-    payload,
     routed_by_bucket,
     unsigned,
 )

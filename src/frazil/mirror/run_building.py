@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
@@ -14,6 +13,7 @@ from pyspark.sql import functions as sf
 
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
 from frazil.clients.task_errors import carries_errors, running_tasks
+from frazil.clients.task_values import PAYLOAD, collect, payload
 from frazil.codec.index_entries import Entries
 from frazil.codec.index_run import run_part, write_run_part
 from frazil.errors import DuplicateKeyError
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from frazil.mirror.key_reading import KeyReading
     from frazil.model.key_index import IndexedFile
 
-PAYLOAD = "payload binary"
 HI, LO = "_hi", "_lo"
 # Below this, a Spark job costs more than the work it would spread.
 DRIVER_ENTRIES = 1_000_000
@@ -218,17 +217,6 @@ def merge_runs(session: SparkSession, merging: RunMerging) -> Run:
         with running_tasks(merging.store.table, "merging runs of the key index"):
             parts = tuple(collect(numbers.mapInArrow(merging.write, PAYLOAD)))
     return Run(merging.run, merging.bits, parts)
-
-
-def payload(value: object) -> pa.RecordBatch:
-    """A value of ours as the one row a task hands to the driver."""
-    return pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(value)], pa.binary())})
-
-
-def collect(frame: DataFrame) -> list[Any]:
-    """The values that tasks of ours handed over."""
-    # Written by our own tasks of this very job.
-    return [pickle.loads(row.payload) for row in frame.collect()]  # noqa: S301
 
 
 def fresh_name(token: Callable[[int], bytes]) -> str:

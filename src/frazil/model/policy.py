@@ -40,3 +40,14 @@ class OnUnrepresentable(StrEnum):
     FAIL = "fail"
     STRING = "string"
     NULL = "null"
+
+
+class OnWiden(StrEnum):
+    """What to do when a column's type was widened.
+
+    Its values may have been rewritten without a row being sent.
+    """
+
+    VERIFY = "verify"
+    ACCEPT = "accept"
+    STOP = "stop"

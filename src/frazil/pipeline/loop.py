@@ -217,7 +217,7 @@ class MergeLoop:
             self._give_way_to(error)
         self._on_error(table, error, step, attempt.seconds)
         if not self._is_alive():
-            self._give_way_to(_engine_ended(error))
+            self._give_way_to(engine_ended(error))
 
     def _give_way_to(self, error: FrazilError) -> None:
         # The first one tells the story; what follows is told to the log.
@@ -258,7 +258,8 @@ class MergeLoop:
         return Ending.NEEDS_A_PERSON if is_held else Ending.DONE
 
 
-def _engine_ended(error: Exception) -> FrazilError:
+def engine_ended(error: Exception) -> FrazilError:
+    """What ends a loop whose engine is gone, whatever it failed with."""
     ended = RuntimeMissingError(
         "the JVM that Spark runs in has ended.",
         next_step="look for its last words in the log, and start frazil again",

@@ -206,7 +206,7 @@ def _log_error(table: str, error: Exception, step: Step) -> None:
     log = _log.bind(table=table, error=type(error).__name__)
     if not isinstance(error, errors.FrazilError):
         # A stranger's text may quote a row; where it happened is enough to find the defect.
-        log.error("merge failed unexpectedly", frames=_frames(error))
+        log.error("merge failed unexpectedly", frames=frames_of(error))
         return
     log = log.bind(code=error.code, position=error.position, message=str(error))
     match step:
@@ -220,7 +220,7 @@ def _log_error(table: str, error: Exception, step: Step) -> None:
             log.warning("merge gives way to another process")
 
 
-def _frames(error: BaseException) -> str:
+def frames_of(error: BaseException) -> str:
     """Where an exception and its causes were raised, without what they say."""
     places: list[str] = []
     link: BaseException | None = error

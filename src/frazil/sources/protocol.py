@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.errors import FrazilError
-    from frazil.model.marker import Position
+    from frazil.model.marker import Marker, Position
     from frazil.model.source_table import SourceTable
 
 
@@ -74,20 +74,29 @@ class SplitReader(Protocol):
         """The rows of a split, table by table in any order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """The rows are the whole table and take the place of all that was captured before.
+
+    A TRUNCATE at this position, with ordinal 0, goes before them.
+    """
+
+    position: int
+    origin: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
     """What a batch brings to one table: from where its marker stands to where it will.
 
-    ``table`` is as the newest rows of the batch need it. ``begins_anew`` says that these rows are
-    the whole table and take the place of all that was captured before; then ``start`` does not
-    count, and ``anew_at`` is the position of the TRUNCATE that goes before them.
+    ``table`` is as the newest rows of the batch need it. For a table that begins anew, ``start``
+    does not count.
     """
 
     table: SourceTable
     start: Position | None
     goal: Position
-    begins_anew: bool = False
-    anew_at: int = 0
+    anew: Anew | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +104,8 @@ class Batch:
     """Splits that are read together, what they bring, and how far the source is then.
 
     ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
-    source may be acknowledged up to ``end``; None leaves it where it is.
+    source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
+    many read at a time.
     """
 
     reader: SplitReader
@@ -103,6 +113,7 @@ class Batch:
     parts: tuple[TablePart, ...]
     end: Position | None
     troubles: tuple[TableTrouble, ...] = ()
+    most_tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +152,45 @@ class Source(Protocol):
     def identity(self) -> str:
         """What positions count in; another one means that no position means anything."""
 
+    @property
+    def generation(self) -> int:
+        """A number that rises when the source goes on elsewhere, as after a fail-over."""
+
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that are to be captured, as they are now."""
 
     def wants(self, table: str) -> bool:
         """Whether the configuration names this table, be it there or not."""
 
+    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:
+        """Let the source keep the changes of these tables; the position from which it does.
+
+        ``since`` is what the ledger says, None if nothing was ever captured: then the source may
+        begin wherever it likes. Raises PositionLostError when it cannot give what follows, and
+        SourceReplacedError when ``since`` was counted elsewhere.
+        """
+
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         """The next changes; None when there are none yet.
 
-        A batch without parts only moves the acknowledgement.
+        A batch without parts only moves the acknowledgement. Planning again means that the batch
+        before is done with: one that failed is asked for anew after ``close``.
         """
 
     def plan_whole(self, tables: Collection[str]) -> Batch | None:
-        """Some of these tables from their first row to their last, as of one moment."""
+        """Some of these tables from their first row to their last, as of one moment.
+
+        May be read while changes are; asked for no tables, it lets go of that moment.
+        """
+
+    def wait(self, seconds: float, limit: Limit) -> bool:
+        """Until there is enough for a whole batch, or something to raise; False: time is up."""
+
+    def newest(self) -> Position:
+        """How far the source itself is."""
+
+    def has_reached(self, position: Position) -> bool:
+        """Whether all that was planned so far leads there or further."""
 
     def kept_since(self, position: Position) -> int:
         """How many bytes the source keeps because this position is not acknowledged."""

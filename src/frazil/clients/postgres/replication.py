@@ -17,6 +17,7 @@ from frazil.clients.postgres.replication_commands import (
     create_slot_command,
     drop_slot_command,
     start_command,
+    timeline_history_command,
 )
 from frazil.clients.postgres.replication_stream import ReplicationStream
 from frazil.clients.postgres.translation import (
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 # A new slot waits for every transaction that is open; one that stays open is reported, not awaited.
 SLOT_PATIENCE = timedelta(minutes=5)
 
+# Before any fail-over or restore.
+FIRST_TIMELINE = 1
+
+_HISTORY_WORDS = 2
 _CLOCK = SystemClock()
 # What a slot promised is gone: dropped, invalidated, or its log removed.
 _LOST: Mapping[str, type[FrazilError]] = MappingProxyType(
@@ -72,6 +77,19 @@ class CreatedSlot:
     name: str
     consistent_point: int
     snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSwitch:
+    """A timeline of the server's past, and the position at which it was left."""
+
+    timeline: int
+    position: int
+
+
+class _HistoryRow(NamedTuple):
+    filename: str
+    content: bytes
 
 
 class _IdentityRow(NamedTuple):
@@ -127,6 +145,17 @@ class ReplicationConnection:
             database=row.database,
         )
 
+    def load_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
+        """The timelines that led to this one, oldest first; none for the first."""
+        if timeline <= FIRST_TIMELINE:
+            return ()
+        with (
+            translated("asking Postgres for its history"),
+            self._connection.cursor(row_factory=args_row(_HistoryRow)) as cursor,
+        ):
+            row = cursor.execute(timeline_history_command(timeline).encode()).fetchone()
+        return () if row is None else parse_history(bytes(row.content))
+
     def create_slot(
         self, name: str, *, temporary: bool = False, failover: bool = False
     ) -> CreatedSlot:
@@ -181,6 +210,16 @@ class ReplicationConnection:
     def close(self) -> None:
         """End the connection and with it temporary slots and the snapshot."""
         self._connection.close()
+
+
+def parse_history(content: bytes) -> tuple[TimelineSwitch, ...]:
+    """The lines of a history file: timeline, position where it ended, and a remark."""
+    lines = [line.split(None, 2) for line in content.decode(errors="replace").splitlines()]
+    return tuple(
+        TimelineSwitch(int(words[0]), parse_lsn(words[1]))
+        for words in lines
+        if len(words) >= _HISTORY_WORDS and words[0].isdigit()
+    )
 
 
 def connect_replication(

@@ -38,6 +38,11 @@ def drop_slot_command(name: str, *, wait: bool) -> str:
     return f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}"
 
 
+def timeline_history_command(timeline: int) -> str:
+    """Ask for the history file of a timeline."""
+    return f"TIMELINE_HISTORY {timeline}"
+
+
 def start_command(slot: str, *, after: int, publications: Sequence[str]) -> str:
     """Stream the slot from a position, or from its own where that is later."""
     # The value is a list of identifiers, which the server takes apart itself.

@@ -1,0 +1,100 @@
+"""The ledger with its newest words at hand, for the two threads of an ingest."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from frazil.ledger.standing import Left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.ledger.rows import LedgerEntry
+    from frazil.ledger.standing import TableStanding
+    from frazil.ledger.table import Ledger
+    from frazil.model.marker import Marker, Position
+
+
+class Book:
+    """What the ledger says, read again only when somebody else wrote in it.
+
+    Whoever decides by what it says and then writes holds ``lock`` meanwhile.
+    """
+
+    def __init__(self, ledger: Ledger, pipeline: str) -> None:
+        self._ledger = ledger
+        self._pipeline = pipeline
+        self._seen: int | None = None
+        self._is_read = False
+        self._acknowledged: Marker | None = None
+        self._standings: dict[str, TableStanding] = {}
+        self.lock = threading.RLock()
+
+    @property
+    def acknowledged(self) -> Marker | None:
+        """What the source may be acknowledged to; None before the first batch."""
+        return self._acknowledged
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """How every captured table stands, by its name at the source."""
+        return self._standings
+
+    def refresh(self) -> bool:
+        """Read what somebody else wrote; whether anybody did."""
+        with self.lock:
+            head = self._ledger.table.load_state().head
+            newest = None if head is None else head.id
+            if self._is_read and newest == self._seen:
+                return False
+            self._acknowledged = self._ledger.acknowledged()
+            self._standings = {each.table: each for each in self._ledger.standings()}
+            self._seen, self._is_read = newest, True
+            return True
+
+    def note(
+        self,
+        standings: Sequence[TableStanding],
+        entries: Sequence[LedgerEntry] = (),
+        *,
+        batch: str,
+    ) -> None:
+        """Write down how tables stand, and leave the position where it is."""
+        with self.lock:
+            receipt = self._ledger.note(
+                entries, pipeline=self._pipeline, batch=batch, standings=standings
+            )
+            self._wrote(receipt, standings)
+
+    def move(
+        self,
+        goal: Marker,
+        standings: Sequence[TableStanding] = (),
+        entries: Sequence[LedgerEntry] = (),
+    ) -> None:
+        """Write down a batch, and where the source may be acknowledged to after it."""
+        with self.lock:
+            start: Position | None = None
+            if self._acknowledged is not None:
+                start = self._acknowledged.position
+            receipt = self._ledger.record(entries, start=start, goal=goal, standings=standings)
+            self._acknowledged = receipt.marker
+            self._wrote(receipt, standings)
+
+    def begin_anew(self, goal: Marker) -> None:
+        """Write down that positions count in another source, or from another place, from now on."""
+        with self.lock:
+            receipt = self._ledger.begin_anew(goal)
+            self._acknowledged = receipt.marker
+            self._wrote(receipt, ())
+
+    def _wrote(self, receipt: Receipt, standings: Iterable[TableStanding]) -> None:
+        for each in standings:
+            if isinstance(each.state, Left):
+                self._standings.pop(each.table, None)
+            else:
+                self._standings[each.table] = each
+        snapshot = receipt.marker.snapshot
+        self._seen = None if snapshot is None else snapshot.id

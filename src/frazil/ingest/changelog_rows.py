@@ -1,0 +1,99 @@
+"""Rows as a source gives them become rows of a changelog: names, ids and the sequence number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.model.change import SequenceNumber
+from frazil.sources.protocol import ChangeColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from frazil.changelog.layout import CdcColumns
+
+# Two digits for every byte, as one number of two bytes.
+_DIGITS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+_WIDTH = len(str(SequenceNumber(0, 0, 0)))
+_POSITION_AT, _ORDINAL_AT, _DIGITS_OF_NUMBER = 5, 22, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLayout:
+    """Where a source's columns go: by their numbers to the changelog's names and ids.
+
+    ``absent`` are columns of the changelog that the source has not any more.
+    """
+
+    names: Mapping[int, str]
+    field_ids: Mapping[int, int]
+    key: tuple[int, ...]
+    ours: CdcColumns
+    epoch: int
+    absent: tuple[str, ...] = ()
+
+    def lay_out(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows under the changelog's names."""
+        columns = {name: rows.column(str(number)) for number, name in self.names.items()}
+        for name in self.absent:
+            columns[name] = pa.nulls(rows.num_rows)
+        ours = self.ours
+        columns[ours.operation] = rows.column(ChangeColumn.OPERATION)
+        columns[ours.sequence_number] = sequence_texts(
+            self.epoch,
+            rows.column(ChangeColumn.POSITION).to_numpy(),
+            rows.column(ChangeColumn.ORDINAL).to_numpy(),
+        )
+        columns[ours.timestamp] = rows.column(ChangeColumn.COMMITTED_AT)
+        columns[ours.lsn] = rows.column(ChangeColumn.ORIGIN)
+        columns[ours.unchanged] = self._field_ids_of(rows.column(ChangeColumn.UNCHANGED))
+        if self.key:
+            columns[ours.previous_key] = self._named(rows.column(ChangeColumn.PREVIOUS_KEY))
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _field_ids_of(self, unchanged: pa.ListArray) -> pa.ListArray:
+        """Numbers at the source become ids of the changelog, which stay when names change."""
+        if unchanged.null_count == len(unchanged):
+            return pa.nulls(len(unchanged), unchanged.type)
+        ids = np.full(max(self.field_ids) + 1, -1, np.int32)
+        for number, field_id in self.field_ids.items():
+            ids[number] = field_id
+        found = pa.array(ids[unchanged.flatten().to_numpy()])
+        lengths = pc.fill_null(pc.list_value_length(unchanged), 0)
+        offsets = np.zeros(len(unchanged) + 1, np.int32)
+        np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
+        mask = unchanged.is_null() if unchanged.null_count else None
+        return pa.ListArray.from_arrays(pa.array(offsets), found, mask=mask)
+
+    def _named(self, previous: pa.StructArray) -> pa.StructArray:
+        # Flattened, members are null where the struct is.
+        members = dict(
+            zip((each.name for each in previous.type.fields), previous.flatten(), strict=True)
+        )
+        return pa.StructArray.from_arrays(
+            [members[str(number)] for number in self.key],
+            names=[self.names[number] for number in self.key],
+            mask=previous.is_null(),
+        )
+
+
+def sequence_texts(
+    epoch: int, positions: NDArray[np.uint64], ordinals: NDArray[np.uint64]
+) -> pa.StringArray:
+    """What ``str(SequenceNumber(epoch, position, ordinal))`` is for each row."""
+    count = len(positions)
+    text = np.empty((count, _WIDTH), np.uint8)
+    text[:] = np.frombuffer(str(SequenceNumber(epoch, 0, 0)).encode(), np.uint8)
+    for at, numbers in ((_POSITION_AT, positions), (_ORDINAL_AT, ordinals)):
+        octets = numbers.astype(">u8").view(np.uint8).reshape(count, 8)
+        digits = _DIGITS[octets].view(np.uint8).reshape(count, _DIGITS_OF_NUMBER)
+        text[:, at : at + _DIGITS_OF_NUMBER] = digits
+    offsets = np.arange(0, (count + 1) * _WIDTH, _WIDTH, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))

@@ -1,0 +1,90 @@
+"""How each table stands after a look at the source; pure.
+
+What the source never announces is found here: a table that is gone, that is another one under the
+same name, or that left the publication and came back is not the one whose changes we have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from frazil.ledger.standing import State
+    from frazil.model.source_table import SourceTable
+
+GONE = "the table is not at the source any more: it was dropped, renamed or is not published"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One table in the ledger and at the source, which may not have it."""
+
+    standing: TableStanding
+    table: SourceTable | None
+    position: str
+    retries_held: bool
+
+    def state(self) -> State:
+        """How it stands now."""
+        before = self.standing.state
+        if isinstance(before, Left | ResyncNeeded):
+            return before
+        if self.table is None:
+            return self._gone(before)
+        if isinstance(before, Copying):
+            return Copying() if self.retries_held else before
+        if self.table.identity != self.standing.identity:
+            return ResyncNeeded(self.position)
+        if isinstance(before, Held) and (self.retries_held or before.reason == GONE):
+            return Live()
+        return before
+
+    def _gone(self, before: Copying | Live | Held) -> State:
+        if isinstance(before, Copying):
+            # Nothing of it was captured: should it come, it is a new one.
+            return Left(self.position)
+        if isinstance(before, Held) and before.reason == GONE:
+            return before
+        return Held(self.position, GONE)
+
+
+def judge_tables(
+    standings: Mapping[str, TableStanding],
+    tables: Mapping[str, SourceTable],
+    *,
+    wants: Callable[[str], bool],
+    position: str,
+    retries_held: bool = False,
+) -> tuple[TableStanding, ...]:
+    """The standings that change, new tables included.
+
+    ``position`` is what the source was acknowledged to. A table that is held is tried again only
+    when ``retries_held``: when somebody may have acted.
+    """
+    known = {name: each for name, each in standings.items() if not isinstance(each.state, Left)}
+    new = [
+        TableStanding(table=name, identity=table.identity, state=Copying())
+        for name, table in tables.items()
+        if name not in known and wants(name)
+    ]
+    looked_at = [
+        replace(
+            standing,
+            state=_Look(
+                standing=standing,
+                table=tables.get(name),
+                position=position,
+                retries_held=retries_held,
+            ).state()
+            if wants(name)
+            else Left(position),
+        )
+        for name, standing in known.items()
+    ]
+    changed = [each for each in looked_at if each != known[each.table]]
+    return tuple(sorted([*new, *changed], key=lambda each: each.table))

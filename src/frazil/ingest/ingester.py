@@ -1,0 +1,404 @@
+"""Keeps changelogs up to date with one source: changes as they come, and tables read whole.
+
+Two threads may use it, one for each of the two. The order of a batch is always the same: every
+table commits, the ledger commits, the source is acknowledged. A process may die between any two
+of them; the next one asks the ledger and the tables, never its memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from frazil import errors
+from frazil.ingest.book import Book
+from frazil.ingest.captured import CapturedTable, Place
+from frazil.ingest.decisions import judge_tables
+from frazil.ingest.report import BatchReport
+from frazil.ingest.walk import OF_ONE_TABLE, walk_batch
+from frazil.ledger.rows import LedgerEntry, position_text
+from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.model.marker import Marker, Role
+from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
+from frazil.sources.protocol import Progress, TableProgress
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.ingest.settings import Captures, IngestSettings
+    from frazil.ingest.walk import Walked
+    from frazil.ledger.standing import State
+    from frazil.ledger.table import Ledger
+    from frazil.model.marker import Position
+    from frazil.seams import Clock, Randomness
+    from frazil.sources.protocol import Source
+
+_log = get_logger(__name__)
+
+_UUID_BYTES = 16
+NO_CHANGELOG = "its changelog is gone, or was emptied"
+
+
+class Ingester:
+    """One source, its changelogs, and the book of what was done; lives on the driver."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        lake: Lake,
+        source: Source,
+        ledger: Ledger,
+        *,
+        settings: IngestSettings,
+        captures: Captures,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self._session = session
+        self._lake = lake
+        self._source = source
+        self._settings = settings
+        self._captures = captures
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._book = Book(ledger, settings.pipeline)
+        self._tables: dict[str, CapturedTable] = {}
+        self._places: dict[str, Place] = {}
+        # Read whole at the moment: the source must keep what came since.
+        self._being_read: set[str] = set()
+        self._is_started = self._was_started = False
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """How every table stands."""
+        return dict(self._book.standings)
+
+    @property
+    def acknowledged(self) -> Position | None:
+        """What the source was acknowledged to."""
+        marker = self._book.acknowledged
+        return None if marker is None else marker.position
+
+    def start(self) -> None:
+        """Look at the ledger, the tables and the source; raises what keeps us from going on."""
+        with self._book.lock:
+            if self._is_started:
+                return
+            self._book.refresh()
+            self._places.clear()
+            # Only a new process tries again: that is when somebody may have acted.
+            self._settle(retries_held=not self._was_started)
+            self._prepare_source()
+            self._is_started = self._was_started = True
+
+    def stop(self) -> None:
+        """Let go of the source; the next step begins again."""
+        self._is_started = False
+        self._source.close()
+
+    def step(self) -> BatchReport | None:
+        """The next changes; None when there are none yet."""
+        try:
+            self.start()
+            self._notice()
+            batch = self._source.plan(self._progress(), self._settings.limit)
+            if batch is None:
+                return None
+            began, name = self._clock.monotonic(), self._new_name()
+            walked = walk_batch(
+                self._session,
+                batch,
+                {part.table.name: self._table(part.table.name) for part in batch.parts},
+                name=name,
+                clock=self._clock,
+            )
+            acknowledged = self._book_changes(walked, end=batch.end)
+            failpoint(Failpoint.INGEST_BOOKED)
+            if acknowledged is not None:
+                self._source.acknowledge(acknowledged)
+            failpoint(Failpoint.INGEST_ACKNOWLEDGED)
+        except BaseException:
+            # What was planned and not committed is asked for again, from what is committed.
+            self.stop()
+            raise
+        return self._report(walked, began=began)
+
+    def read_whole(self) -> BatchReport | None:
+        """Some of the tables that are to be read from their first row; None when there are none."""
+        self.start()
+        wanted = self.tables_to_read
+        if not wanted:
+            self._end_reading()
+            return None
+        with self._book.lock:
+            self._being_read |= wanted
+        try:
+            batch = self._source.plan_whole(wanted)
+            if batch is None:
+                self._end_reading()
+                return None
+            began, name = self._clock.monotonic(), self._new_name()
+            walked = walk_batch(
+                self._session,
+                batch,
+                {part.table.name: self._table(part.table.name) for part in batch.parts},
+                name=name,
+                clock=self._clock,
+            )
+            self._book_whole(walked)
+        except BaseException:
+            self._end_reading()
+            raise
+        return self._report(walked, began=began, is_whole=True)
+
+    @property
+    def tables_to_read(self) -> set[str]:
+        """Tables that are to be read whole."""
+        return {name for name, each in self._book.standings.items() if each.state == Copying()}
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._source.close()
+
+    # --- what is known ---
+
+    def _table(self, name: str) -> CapturedTable:
+        if name not in self._tables:
+            self._tables[name] = CapturedTable(
+                self._lake,
+                self._captures(name),
+                pipeline=self._settings.pipeline,
+                source=self._source.identity,
+            )
+        return self._tables[name]
+
+    def _notice(self) -> None:
+        """Take up what somebody else wrote in the ledger: a resync, for instance."""
+        with self._book.lock:
+            if self._book.refresh():
+                self._places.clear()
+
+    def _progress(self) -> Progress:
+        with self._book.lock:
+            known = {}
+            for name, standing in self._live().items():
+                place = self._place(name)
+                if place is not None:
+                    known[name] = TableProgress(place.position, standing.identity, place.shape)
+            return Progress(acknowledged=self.acknowledged, tables=known)
+
+    def _live(self) -> dict[str, TableStanding]:
+        return {
+            name: each
+            for name, each in self._book.standings.items()
+            if isinstance(each.state, Live)
+        }
+
+    def _place(self, name: str) -> Place | None:
+        """Where a live table stands; one that cannot tell is held."""
+        if name not in self._places:
+            try:
+                place = self._table(name).load_place()
+            except OF_ONE_TABLE as error:
+                self._hold({name: str(error)})
+                return None
+            if place is None:
+                self._hold({name: NO_CHANGELOG})
+                return None
+            self._places[name] = place
+        return self._places[name]
+
+    def _hold(self, reasons: Mapping[str, str]) -> None:
+        at = self._position_text()
+        standings = [self._standing(name, Held(at, reason)) for name, reason in reasons.items()]
+        for each in standings:
+            _log.error("table held", table=each.table, reason=str(each.state))
+        self._book.note(standings, batch=self._new_name())
+
+    def _standing(self, name: str, state: State) -> TableStanding:
+        return TableStanding(table=name, identity=self._book.standings[name].identity, state=state)
+
+    def _position_text(self) -> str:
+        return "" if self.acknowledged is None else position_text(self.acknowledged)
+
+    # --- the source ---
+
+    def _settle(self, *, retries_held: bool) -> None:
+        """Write down what a look at the source changes."""
+        changed = self._look(retries_held=retries_held)
+        if changed:
+            self._book.note(changed, batch=self._new_name())
+
+    def _look(self, *, retries_held: bool = False) -> tuple[TableStanding, ...]:
+        found = {each.name: each for each in self._source.discover()}
+        changed = judge_tables(
+            self._book.standings,
+            found,
+            wants=self._source.wants,
+            position=self._position_text(),
+            retries_held=retries_held,
+        )
+        for each in changed:
+            _log.info("table stands", table=each.table, state=str(each.state))
+        return changed
+
+    def _prepare_source(self) -> None:
+        since = self._book.acknowledged
+        names = tuple(self._book.standings)
+        if since is not None and since.source != self._source.identity:
+            self._require_all_new(since)
+            since = None
+        try:
+            position = self._source.prepare(names, since)
+        except errors.PositionLostError:
+            if not self._settings.resyncs_lost:
+                raise
+            # Written down before the source begins elsewhere: a gap is never silent.
+            again = [self._standing(name, Copying()) for name in names]
+            self._book.note(again, batch=self._new_name())
+            since, position = None, self._source.prepare(names, None)
+        if since is None:
+            self._book.begin_anew(self._marker(position, batch=self._new_name()))
+
+    def _require_all_new(self, since: Marker) -> None:
+        if any(not isinstance(each.state, Copying) for each in self._book.standings.values()):
+            message = f"positions were counted in {since.source}, and this is another source."
+            raise errors.SourceReplacedError(
+                message, next_step="point source.dsn at the right server, or frazil resync --all"
+            )
+
+    def _marker(self, position: Position, *, batch: str) -> Marker:
+        return Marker(
+            pipeline=self._settings.pipeline,
+            source=self._source.identity,
+            position=position,
+            batch=batch,
+            epoch=self._source.generation,
+        )
+
+    # --- booking ---
+
+    def _book_changes(self, walked: Walked, *, end: Position | None) -> Position | None:
+        """Write the batch down; what may be acknowledged after it."""
+        with self._book.lock:
+            self._take_places(walked)
+            # Before every acknowledgement: what the source does not announce is found here.
+            looked = {each.table: each for each in self._look()}
+            standings = {**looked, **self._troubled(walked), **self._reread(walked)}
+            standings |= self._past_bound(standings)
+            holds = self._being_read or any(
+                isinstance(each.state, Held)
+                for each in {**self._book.standings, **standings}.values()
+            )
+            current = self.acknowledged
+            goal = current if end is None or (holds and current is not None) else end
+            if goal is None:
+                return None
+            self._book.move(
+                self._marker(goal, batch=walked.batch),
+                tuple(standings.values()),
+                tuple(self._entries(walked)),
+            )
+            return goal
+
+    def _book_whole(self, walked: Walked) -> None:
+        with self._book.lock:
+            self._take_places(walked)
+            standings = [
+                TableStanding(
+                    table=name,
+                    identity=walked.prepared[name].part.table.identity,
+                    state=Live(),
+                )
+                for name in walked.committed
+            ]
+            standings += [
+                self._standing(name, Copying(str(error)))
+                for name, error in walked.troubles.items()
+                if name in self._book.standings
+            ]
+            # Somebody may have decided otherwise meanwhile.
+            self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
+            self._being_read -= {each.table for each in standings}
+
+    def _troubled(self, walked: Walked) -> dict[str, TableStanding]:
+        at = self._position_text()
+        for name, error in walked.troubles.items():
+            _log.error("table held", table=name, code=error.code, message=str(error))
+        return {
+            name: self._standing(name, Held(at, str(error)))
+            for name, error in walked.troubles.items()
+            if name in self._book.standings
+        }
+
+    def _reread(self, walked: Walked) -> dict[str, TableStanding]:
+        for name in walked.reread:
+            _log.info("table is read again, because a type was widened", table=name)
+        return {name: self._standing(name, Copying()) for name in walked.reread}
+
+    def _past_bound(self, changed: Mapping[str, TableStanding]) -> dict[str, TableStanding]:
+        """Held tables for which the source has kept enough: it goes on without them."""
+        held = [
+            each
+            for each in {**self._book.standings, **changed}.values()
+            if isinstance(each.state, Held)
+        ]
+        if not held or self.acknowledged is None:
+            return {}
+        kept = self._source.kept_since(self.acknowledged)
+        if kept <= self._settings.held_bytes:
+            return {}
+        at = self._position_text()
+        for each in held:
+            _log.error("resync needed", table=each.table, since=at, kept_bytes=kept)
+        return {
+            each.table: TableStanding(
+                table=each.table, identity=each.identity, state=ResyncNeeded(at)
+            )
+            for each in held
+        }
+
+    def _take_places(self, walked: Walked) -> None:
+        for name, done in walked.committed.items():
+            prepared = walked.prepared[name]
+            self._places[name] = Place(
+                position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
+            )
+
+    def _entries(self, walked: Walked) -> Iterator[LedgerEntry]:
+        now = self._clock.now()
+        for name, done in walked.committed.items():
+            yield LedgerEntry(
+                batch=walked.batch,
+                role=Role.INGEST,
+                table=name,
+                start=done.start,
+                goal=done.goal,
+                rows=done.rows,
+                files=len(done.file_sizes),
+                seconds=done.seconds,
+                committed_at=now,
+                note="; ".join(walked.prepared[name].plan.changes) or None,
+            )
+
+    def _end_reading(self) -> None:
+        with self._book.lock:
+            self._being_read.clear()
+        self._source.plan_whole(())
+
+    def _report(self, walked: Walked, *, began: float, is_whole: bool = False) -> BatchReport:
+        return BatchReport(
+            batch=walked.batch,
+            tables=tuple(walked.committed.values()),
+            acknowledged=self.acknowledged,
+            seconds=self._clock.monotonic() - began,
+            is_whole=is_whole,
+            troubles=dict(walked.troubles),
+        )
+
+    def _new_name(self) -> str:
+        return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))

@@ -1,0 +1,53 @@
+"""What came of one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.errors import FrazilError
+    from frazil.model.marker import Position
+
+_NOBODY: Mapping[str, FrazilError] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIngested:
+    """What one table got: rows by operation, files, and where it stands now."""
+
+    table: str
+    changelog: str
+    start: Position | None
+    goal: Position
+    operations: Mapping[str, int] = field(default_factory=dict)
+    file_sizes: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return sum(self.operations.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """A batch that is booked; ``acknowledged`` is where the source was left.
+
+    ``troubles`` are the tables that were left out, and why.
+    """
+
+    batch: str
+    tables: tuple[TableIngested, ...]
+    acknowledged: Position | None
+    seconds: float
+    is_whole: bool = False
+    troubles: Mapping[str, FrazilError] = _NOBODY
+
+    @property
+    def rows(self) -> int:
+        """Of all tables."""
+        return sum(each.rows for each in self.tables)

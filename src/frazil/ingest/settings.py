@@ -1,0 +1,48 @@
+"""What the configuration wants of an ingest, as values it can work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.changelog.layout import DEFAULT_PREFIX
+from frazil.clients.iceberg.lake import NEWEST_FORMAT
+from frazil.model.policy import Evolution, OnDrop, OnWiden
+
+if TYPE_CHECKING:
+    from frazil.model.table_name import TableName
+    from frazil.sources.protocol import Limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """One table's changelog: its name, and how it looks and changes."""
+
+    changelog: TableName
+    prefix: str = DEFAULT_PREFIX
+    partition_by: tuple[str, ...] = ()
+    on_drop: OnDrop = OnDrop.KEEP
+    evolution: Evolution = Evolution.PERMISSIVE
+    on_widen: OnWiden = OnWiden.VERIFY
+    format_version: int = NEWEST_FORMAT
+
+
+class Captures(Protocol):
+    """The settings of every table of the source."""
+
+    def __call__(self, table: str) -> CaptureSettings:
+        """The settings of this one; raises ConfigError for a name that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSettings:
+    """The pipeline's name, the bounds of a batch, and what trouble may cost.
+
+    ``held_bytes`` is what the source may keep for a table that is held. With ``resyncs_lost`` a
+    source that lost our position has every table read again.
+    """
+
+    pipeline: str
+    limit: Limit
+    held_bytes: int
+    resyncs_lost: bool = False

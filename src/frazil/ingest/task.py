@@ -1,0 +1,131 @@
+"""What a task of an ingest does: read splits, write the rows of each table, tell the driver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from frazil.clients.iceberg.task_writer import TaskWriter
+from frazil.clients.task_errors import carries_errors
+from frazil.clients.task_values import payload
+from frazil.errors import FrazilError, SchemaError, SourceError
+from frazil.seams import SystemClock, SystemRandomness
+from frazil.sources.protocol import ChangeColumn, TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.ingest.changelog_rows import RowLayout
+    from frazil.sources.protocol import Split, SplitReader
+
+
+@dataclass(frozen=True, slots=True)
+class TableTarget:
+    """Where the rows of one table go."""
+
+    layout: RowLayout
+    target: WriteTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWritten:
+    """What a task wrote for one table: files, and rows by operation."""
+
+    files: tuple[WrittenFile, ...]
+    operations: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """What came of a task: what it wrote, and which tables are in trouble."""
+
+    written: Mapping[str, TableWritten]
+    troubles: Mapping[str, FrazilError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestJob:
+    """Reads splits and writes files; ``tasks`` are the splits of each task. Made to travel."""
+
+    reader: SplitReader
+    tasks: tuple[tuple[Split, ...], ...]
+    targets: Mapping[str, TableTarget]
+
+    @carries_errors
+    def run_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the tasks whose numbers come in."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield payload(self.do(self.tasks[number]))
+
+    def do(self, splits: Iterable[Split]) -> TaskOutcome:
+        """Read these splits and write what they bring."""
+        with ExitStack() as stack:
+            desk = _Desk(self.targets)
+            stack.callback(desk.abandon)
+            for split in splits:
+                for reading in self.reader.read(split):
+                    if isinstance(reading, TableRows):
+                        desk.write(reading.table, reading.rows)
+                    else:
+                        desk.refuse(reading.table, reading.error)
+            return desk.close()
+
+
+@dataclass(slots=True)
+class _Desk:
+    """The writers of one task, one for each table that has rows and no trouble."""
+
+    targets: Mapping[str, TableTarget]
+    writers: dict[str, TaskWriter] = field(default_factory=dict)
+    operations: dict[str, Counter[str]] = field(default_factory=dict)
+    troubles: dict[str, FrazilError] = field(default_factory=dict)
+
+    def write(self, table: str, rows: pa.RecordBatch) -> None:
+        place = self.targets.get(table)
+        if place is None or table in self.troubles or not rows.num_rows:
+            return
+        try:
+            self._writer(table, place).write(place.layout.lay_out(rows))
+        except (SchemaError, SourceError) as error:
+            self.refuse(table, error)
+            return
+        counted = pc.value_counts(rows.column(ChangeColumn.OPERATION))
+        counts = self.operations.setdefault(table, Counter())
+        for word, count in zip(counted.field(0), counted.field(1), strict=True):
+            counts[word.as_py()] += count.as_py()
+
+    def refuse(self, table: str, error: FrazilError) -> None:
+        # The first one tells the story.
+        self.troubles.setdefault(table, error)
+        writer = self.writers.pop(table, None)
+        if writer is not None:
+            writer.abandon()
+
+    def close(self) -> TaskOutcome:
+        written = {
+            table: TableWritten(files=writer.close(), operations=dict(self.operations[table]))
+            for table, writer in self.writers.items()
+        }
+        self.writers.clear()
+        return TaskOutcome(written=written, troubles=self.troubles)
+
+    def abandon(self) -> None:
+        """What was not closed stays for maintenance."""
+        for writer in self.writers.values():
+            writer.abandon()
+
+    def _writer(self, table: str, place: TableTarget) -> TaskWriter:
+        if table not in self.writers:
+            self.writers[table] = TaskWriter(
+                place.target, clock=SystemClock(), randomness=SystemRandomness()
+            )
+        return self.writers[table]

@@ -1,0 +1,185 @@
+"""One batch from its splits to committed changelogs; the same for every source.
+
+A table in trouble is left out and told; everything else about a batch succeeds together, or is
+raised and asked for again. Whoever repeats a batch finds the tables that were committed where they
+are: their markers say so.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.clients.task_errors import running_tasks
+from frazil.clients.task_values import PAYLOAD, collect
+from frazil.ingest.report import TableIngested
+from frazil.ingest.task import IngestJob
+from frazil.model.policy import OnWiden
+from frazil.seams import Failpoint, failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.errors import FrazilError
+    from frazil.ingest.captured import CapturedTable, Prepared
+    from frazil.ingest.task import TaskOutcome
+    from frazil.seams import Clock
+    from frazil.sources.protocol import Batch, Split, TablePart
+
+# What concerns one table, and does not pass by itself; anything else concerns them all.
+OF_ONE_TABLE = (
+    errors.ConfigError,
+    errors.SchemaError,
+    errors.MalformedChangeError,
+    errors.MissingImageError,
+    errors.MarkerLostError,
+    errors.RolledBackError,
+    errors.TableReplacedError,
+    errors.TableNotFoundError,
+    errors.ForeignChangeError,
+)
+# Below this a task costs more than it saves.
+_TASK_BYTES = 4 * 2**20
+
+
+@dataclass(slots=True)
+class Walked:
+    """What a batch came to: tables committed, tables in trouble, tables to be read whole again."""
+
+    batch: str
+    committed: dict[str, TableIngested] = field(default_factory=dict)
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    troubles: dict[str, FrazilError] = field(default_factory=dict)
+    reread: set[str] = field(default_factory=set)
+
+
+def walk_batch(
+    session: SparkSession,
+    batch: Batch,
+    tables: Mapping[str, CapturedTable],
+    *,
+    name: str,
+    clock: Clock,
+) -> Walked:
+    """Read, write and commit; nothing is booked or acknowledged yet.
+
+    Raises FencedError when somebody else moves the markers, and everything that may pass.
+    """
+    failpoint(Failpoint.INGEST_PLANNED)
+    walked = Walked(name, troubles={each.table: each.error for each in batch.troubles})
+    for part in batch.parts:
+        _prepare(part, tables[part.table.name], walked)
+    began = clock.monotonic()
+    outcomes = _read(session, batch, walked)
+    for outcome in outcomes:
+        for table, error in outcome.troubles.items():
+            walked.troubles.setdefault(table, error)
+    failpoint(Failpoint.INGEST_WRITTEN)
+    reading = clock.monotonic() - began
+    for table in walked.prepared:
+        if table not in walked.troubles:
+            _commit(table, tables[table], outcomes, walked, clock=clock, reading=reading)
+            failpoint(Failpoint.INGEST_COMMITTED)
+    return walked
+
+
+def _prepare(part: TablePart, captured: CapturedTable, walked: Walked) -> None:
+    table = part.table.name
+    if table in walked.troubles:
+        return
+    try:
+        prepared = captured.prepare(part)
+        widened = prepared.plan.widened if part.anew is None else ()
+        if widened and captured.on_widen is OnWiden.STOP:
+            raise _stopped_by_widening(table, widened)
+    except OF_ONE_TABLE as error:
+        walked.troubles[table] = error
+        return
+    if widened and captured.on_widen is OnWiden.VERIFY:
+        # Values may have changed without a row being sent, and only reading all of them tells.
+        walked.reread.add(table)
+        return
+    walked.prepared[table] = prepared
+
+
+def _stopped_by_widening(table: str, widened: Sequence[str]) -> errors.FrazilError:
+    message = f"the type of {', '.join(widened)} was widened, and on_widen is stop."
+    return errors.UnsupportedSchemaChangeError(
+        message, table=table, next_step=f"frazil resync {table}"
+    )
+
+
+def _read(session: SparkSession, batch: Batch, walked: Walked) -> tuple[TaskOutcome, ...]:
+    if not walked.prepared or not batch.splits:
+        return ()
+    cores = session.sparkContext.defaultParallelism
+    tasks = spread(batch.splits, most=min(cores, batch.most_tasks or cores))
+    job = IngestJob(
+        reader=batch.reader,
+        tasks=tasks,
+        targets={name: each.target for name, each in walked.prepared.items()},
+    )
+    session.sparkContext.setJobDescription(f"ingest {_named(tuple(walked.prepared))}")
+    numbers = session.range(0, len(tasks), 1, len(tasks))
+    with running_tasks(_named(tuple(walked.prepared)), "reading changes"):
+        return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
+
+
+def spread(splits: Sequence[Split], *, most: int) -> tuple[tuple[Split, ...], ...]:
+    """The splits of each task: as many tasks as the bytes are worth, all about as heavy."""
+    total = sum(each.weight for each in splits)
+    count = max(1, min(most, len(splits), -(-total // _TASK_BYTES)))
+    shares: list[list[Split]] = [[] for _ in range(count)]
+    lightest = [(0, number) for number in range(count)]
+    for split in sorted(splits, key=lambda each: -each.weight):
+        weight, number = heapq.heappop(lightest)
+        shares[number].append(split)
+        heapq.heappush(lightest, (weight + split.weight, number))
+    return tuple(tuple(each) for each in shares)
+
+
+def _commit(
+    table: str,
+    captured: CapturedTable,
+    outcomes: Sequence[TaskOutcome],
+    walked: Walked,
+    *,
+    clock: Clock,
+    reading: float,
+) -> None:
+    prepared = walked.prepared[table]
+    files: list[WrittenFile] = []
+    operations: dict[str, int] = {}
+    for outcome in outcomes:
+        if table in outcome.written:
+            written = outcome.written[table]
+            files.extend(written.files)
+            for word, count in written.operations.items():
+                operations[word] = operations.get(word, 0) + count
+    if not files and not prepared.must_be_committed:
+        # All of it was in the changelog before.
+        return
+    began = clock.monotonic()
+    try:
+        receipt = captured.commit(prepared, files, batch=walked.batch)
+    except OF_ONE_TABLE as error:
+        walked.troubles[table] = error
+        return
+    walked.committed[table] = TableIngested(
+        table=table,
+        changelog=captured.name,
+        start=prepared.part.start,
+        goal=receipt.marker.position,
+        operations=operations,
+        file_sizes=tuple(file.size for file in files),
+        seconds=reading + clock.monotonic() - began,
+    )
+
+
+def _named(tables: Sequence[str]) -> str:
+    return tables[0] if len(tables) == 1 else f"{len(tables)} tables"

@@ -1,0 +1,42 @@
+"""The publication made to send what is captured: which statements that takes; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.model.postgres_names import quote_identifier
+from frazil.sources.postgres.publication_checks import can_be_published
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from frazil.model.postgres_facts import PublicationFacts, TableFacts
+
+
+def plan_publication(
+    publication: PublicationFacts | None,
+    tables: Collection[TableFacts],
+    *,
+    name: str,
+) -> tuple[str, ...]:
+    """What makes the publication send these tables, and no other that was added by name.
+
+    A publication of somebody else is only added to.
+    """
+    quoted = quote_identifier(name)
+    wanted = {each.oid: each.name.quoted for each in tables if can_be_published(each)}
+    if publication is None:
+        listed = f" for table {', '.join(wanted.values())}" if wanted else ""
+        return (f"create publication {quoted}{listed} with (publish_via_partition_root = true)",)
+    statements = []
+    missing = [text for oid, text in wanted.items() if publication.table(oid) is None]
+    if missing and not publication.sends_all_tables:
+        statements.append(f"alter publication {quoted} add table {', '.join(missing)}")
+    surplus = [
+        each.name.quoted
+        for each in publication.tables
+        if each.oid not in wanted and each.membership_oid is not None
+    ]
+    if surplus and publication.is_ours:
+        statements.append(f"alter publication {quoted} drop table {', '.join(surplus)}")
+    return tuple(statements)

@@ -1,0 +1,78 @@
+"""Whether a server can still give what follows a position: its identity, timeline and slot; pure.
+
+A server that begins later than we ended has lost changes, and would not say so: it starts a stream
+wherever the slot is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
+from frazil.model.lsn import format_lsn
+from frazil.sources.postgres.server_checks import PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch
+    from frazil.model.postgres_facts import SlotFacts
+
+_RESYNC = "frazil resync --all, or set source.on_slot_lost: resync"
+
+
+def source_identity(server: SystemIdentity, slot: str) -> str:
+    """What positions count in."""
+    return f"postgres/{server.system_identifier}/{server.database}/{slot}"
+
+
+def check_timeline(
+    server: SystemIdentity,
+    switches: Iterable[TimelineSwitch],
+    *,
+    generation: int,
+    position: int,
+) -> None:
+    """Refuse a server whose history left ours before the position we have reached.
+
+    ``generation`` is the timeline on which that position was counted.
+    """
+    if server.timeline < generation:
+        message = (
+            f"the server is on timeline {server.timeline}, and positions were counted on "
+            f"{generation}: it is an older server, or was restored."
+        )
+        raise SourceReplacedError(message, position=format_lsn(position))
+    for switch in switches:
+        if switch.timeline >= generation and switch.position < position:
+            message = (
+                f"the server left timeline {switch.timeline} at {format_lsn(switch.position)}, "
+                "before changes that were captured: what it has now is another history."
+            )
+            raise SourceReplacedError(message, position=format_lsn(position))
+
+
+def check_slot(slot: SlotFacts | None, *, name: str, database: str) -> SlotFacts:
+    """The slot if it can be read from; PositionLostError if there is none, or none any more."""
+    if slot is None:
+        message = f"the slot {name} does not exist any more, and with it what it kept."
+        raise PositionLostError(message, next_step=_RESYNC)
+    if slot.plugin != PLUGIN or slot.database != database:
+        message = f"the slot {name} is not a slot of {PLUGIN} in the database {database}."
+        raise ConfigError(message, next_step="choose another source.slot")
+    if slot.is_lost or slot.confirmed_flush is None:
+        why = slot.invalidation_reason or "its log was removed"
+        message = f"the server has invalidated the slot {name}: {why}."
+        raise PositionLostError(message, next_step=_RESYNC)
+    return slot
+
+
+def check_continuity(slot: SlotFacts, position: int) -> None:
+    """Refuse a slot that is ahead of us: what lies between was confirmed by somebody else."""
+    confirmed = slot.confirmed_flush or 0
+    if confirmed > position:
+        message = (
+            f"the slot {slot.name} was confirmed up to {format_lsn(confirmed)}, and captured is "
+            f"only what came before {format_lsn(position)}: the changes between them are lost."
+        )
+        raise PositionLostError(message, position=format_lsn(position), next_step=_RESYNC)
