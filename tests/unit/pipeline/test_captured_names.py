@@ -1,0 +1,136 @@
+"""What the tables of a source are called in the lake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.config import load_config
+from frazil.errors import ConfigError
+from frazil.model.table_name import TableName
+from frazil.pipeline.captured_names import CapturedNames, captured_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from frazil.config import Config
+    from frazil.pipeline.captured_names import Named
+
+DOCUMENT = """
+pipeline: shop
+catalog: {name: ice, kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
+source: {kind: postgres, dsn: 'postgresql://h/d'}
+"""
+
+
+def load(tmp_path: Path, more: str = "") -> Config:
+    document = tmp_path / "frazil.yaml"
+    document.write_text(DOCUMENT + more)
+    return load_config(document, environ={}).config
+
+
+def texts(found: Named) -> tuple[str, str]:
+    assert isinstance(found, CapturedNames), found
+    return str(found.changelog), str(found.mirror)
+
+
+def refusal(found: Named) -> str:
+    assert isinstance(found, ConfigError), found
+    return str(found)
+
+
+def test_the_templates_name_both_tables_in_the_catalog(tmp_path: Path) -> None:
+    found = captured_names(load(tmp_path), ["public.users"])
+    assert found == {
+        "public.users": CapturedNames(
+            changelog=TableName("ice", ("public",), "users_changelog"),
+            mirror=TableName("ice", ("public",), "users"),
+        )
+    }
+
+
+def test_templates_may_have_levels_and_the_pipeline(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "changelog: {namespace: 'raw.{pipeline}', table: '{schema}_{table}'}\n"
+        "mirror: {namespace: 'lake.{schema}', table: '{table}'}\n",
+    )
+    found = captured_names(config, ["public.users"])["public.users"]
+    assert texts(found) == ("raw.shop.public_users", "lake.public.users")
+
+
+def test_a_table_called_like_a_placeholder_is_not_filled_again(tmp_path: Path) -> None:
+    found = captured_names(load(tmp_path), ["{table}.{schema}"])["{table}.{schema}"]
+    assert texts(found) == ("{table}.{schema}_changelog", "{table}.{schema}")
+
+
+def test_a_listed_table_is_found_by_its_mirror_and_names_its_changelog(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "mirror: {namespace: lake}\n"
+        "tables:\n"
+        "  - {mirror: lake.users, changelog: history.people}\n"
+        "  - {mirror: lake.orders, key: [id]}\n",
+    )
+    found = captured_names(config, ["public.users", "public.orders"])
+    assert texts(found["public.users"]) == ("history.people", "lake.users")
+    assert texts(found["public.orders"]) == ("public.orders_changelog", "lake.orders")
+
+
+@pytest.mark.parametrize(
+    "source", ["public.a.b", "od.d.name", "public.a/b", "public.tab\tle", f"public.{'x' * 195}"]
+)
+def test_a_name_that_iceberg_cannot_take_is_refused_and_the_others_are_not(
+    tmp_path: Path, source: str
+) -> None:
+    found = captured_names(load(tmp_path), [source, "public.users"])
+    assert "cannot be used" in refusal(found[source])
+    assert refusal(found[source]).startswith(f"{source}: ")
+    assert texts(found["public.users"]) == ("public.users_changelog", "public.users")
+
+
+@pytest.mark.parametrize(
+    ("more", "first", "second", "shared"),
+    [
+        ("", "public.Users", "public.users", "public.Users"),
+        ("mirror: {namespace: lake}\n", "a.users", "b.users", "lake.users"),
+        ("changelog: {namespace: log}\n", "a.users", "b.users", "log.users_changelog"),
+        ("", "public.users_changelog", "public.users", "public.users_changelog"),
+        (
+            "tables:\n  - {mirror: a.users, changelog: log.all}\n"
+            "  - {mirror: b.users, changelog: Log.All}\n",
+            "a.users",
+            "b.users",
+            "log.all",
+        ),
+    ],
+    ids=["case", "mirrors", "changelogs", "a mirror and a changelog", "listed changelogs"],
+)
+def test_two_tables_that_would_become_one_are_both_refused_by_name(
+    tmp_path: Path, more: str, first: str, second: str, shared: str
+) -> None:
+    found = captured_names(load(tmp_path, more), [first, second, "c.orders"])
+    for each, other in ((first, second), (second, first)):
+        said = refusal(found[each])
+        assert said.startswith(f"{each}: ")
+        assert f"of {other}." in said
+        assert shared.casefold() in said.casefold()
+    assert isinstance(found["c.orders"], CapturedNames)
+
+
+def test_the_pipelines_own_tables_are_nobodys(tmp_path: Path) -> None:
+    found = captured_names(load(tmp_path), ["frazil.shop_ledger", "frazil.Shop_Dead_Letters"])
+    assert "the pipeline's ledger" in refusal(found["frazil.shop_ledger"])
+    assert "the pipeline's dead letters" in refusal(found["frazil.Shop_Dead_Letters"])
+
+
+def test_a_table_whose_two_tables_are_one_is_refused(tmp_path: Path) -> None:
+    config = load(tmp_path, "tables: [{mirror: public.users, changelog: public.USERS}]\n")
+    said = refusal(captured_names(config, ["public.users"])["public.users"])
+    assert "mirror of public.users" in said
+    assert "changelog of public.users" in said
+
+
+def test_a_table_that_is_named_twice_is_one_table(tmp_path: Path) -> None:
+    assert len(captured_names(load(tmp_path), ["public.users", "public.users"])) == 1
