@@ -10,7 +10,7 @@ from frazil.cli.output import OutputFormat, write_json, write_table
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
 from frazil.merge.index_care import load_index_facts, rebuild_index, verify_index
-from frazil.pipeline.assemble import merge_settings, merge_tables
+from frazil.pipeline.assemble import check_merges, load_merges
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
@@ -52,11 +52,12 @@ def renew_index(
 def _asked(ask: Callable[..., _T], document: Path | None, table: str, invocation: Invocation) -> _T:
     """What a function that looks after an index says of the one of this mirror."""
     config = invocation.load(document).config
-    (mirror,) = merge_tables(config, [table])
+    check_merges(config, [table])
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
-        return ask(session, lake, merge_settings(config, mirror))
+        (settings,) = load_merges(lake, config, [table]).values()
+        return ask(session, lake, settings)
 
 
 def _print(facts: object, output: OutputFormat, invocation: Invocation) -> None:

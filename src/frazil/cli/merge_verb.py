@@ -13,7 +13,7 @@ from frazil.cli.stop_signals import StopSignals
 from frazil.cli.supervising import supervise
 from frazil.clients.spark import open_session
 from frazil.errors import CatalogError, CommitUnknownError, StorageError
-from frazil.pipeline.assemble import build_loop, merge_settings, merge_tables
+from frazil.pipeline.assemble import build_loop, check_merges
 from frazil.pipeline.loop import Ending
 from frazil.pipeline.observing import observing
 from frazil.pipeline.recording import Recorder
@@ -52,16 +52,13 @@ def run_merges(
     """Merge until told to stop; with ``once``, until nothing is left, and print what was done."""
     loaded = invocation.load(document)
     config, redactor = loaded.config, invocation.redactor
-    mirrors = merge_tables(config, tables)
-    for mirror in mirrors:
-        # Mistakes are told now, not after the seconds that Spark needs to start.
-        merge_settings(config, mirror)
+    check_merges(config, tables)
     with (
         StopSignals() as signals,
         observing(loaded, redactor) as observed,
         ExitStack() as stack,
     ):
-        recorder = Recorder(observed.metrics, observed.reporting, mirrors, names=observed.names)
+        recorder = Recorder(observed.metrics, observed.reporting, names=observed.names)
         readiness, started = _readiness()
         if not once:
             app = build_app(recorder, readiness, redactor)
@@ -71,7 +68,7 @@ def run_merges(
         signals.install()
         stop = threading.Event()
         loop = build_loop(
-            session, config, mirrors, recorder=recorder, tracing=observed.tracing, stop=stop
+            session, config, tables, recorder=recorder, tracing=observed.tracing, stop=stop
         )
         readiness.add("catalog", lambda: catalog_state(loop.statuses))
         started.open()

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line
+from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
 from frazil.errors import FrazilError
+from frazil.merge.merger import Merger
 from frazil.merge.plan import describe, plan_document
-from frazil.pipeline.assemble import build_merger, merge_settings, merge_tables
+from frazil.pipeline.assemble import check_merges, load_merges
 from frazil.pipeline.recovery import Action, recovery_for
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
@@ -32,16 +34,14 @@ def show_plans(
 ) -> ExitCode:
     """Print the next commit of each table; one that cannot be planned is told, not raised."""
     config = invocation.load(document).config
-    mirrors = merge_tables(config, tables)
-    for mirror in mirrors:
-        # Mistakes are told now, not after the seconds that Spark needs to start.
-        merge_settings(config, mirror)
+    check_merges(config, tables)
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     found: dict[str, MergePlan | FrazilError | None] = {}
     with open_session(config) as session:
-        for mirror in mirrors:
+        lake = Lake(session, config.catalog.name)
+        for mirror, settings in load_merges(lake, config, tables).items():
             try:
-                found[mirror] = build_merger(session, config, mirror).load_plan()
+                found[mirror] = Merger(session, lake, settings).load_plan()
             except FrazilError as error:
                 found[mirror] = error
     _print(found, output, invocation.redactor)

@@ -11,7 +11,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
 from frazil.errors import FrazilError
 from frazil.merge.verifying import verify_mirror
-from frazil.pipeline.assemble import merge_settings, merge_tables
+from frazil.pipeline.assemble import check_merges, load_merges
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
@@ -36,17 +36,17 @@ def verify_mirrors(
     The status tells the gravest thing found: a difference before a table that cannot be judged.
     """
     config = invocation.load(document).config
-    mirrors = merge_tables(config, tables)
+    check_merges(config, tables)
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     found: dict[str, Verification | FrazilError] = {}
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
-        for mirror in mirrors:
+        for mirror, settings in load_merges(lake, config, tables).items():
             try:
                 found[mirror] = verify_mirror(
                     session,
                     lake,
-                    merge_settings(config, mirror),
+                    settings,
                     show_keys=config.telemetry.log.values,
                 )
             except FrazilError as error:

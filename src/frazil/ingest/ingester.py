@@ -316,12 +316,12 @@ class Ingester:
                 )
                 for name in walked.committed
             ]
+            # What may pass leaves the table where it is: to be read.
             standings += [
                 self._standing(name, Copying(str(error)))
                 for name, error in walked.troubles.items()
-                if name in self._book.standings
+                if name in self._book.standings and isinstance(error, OF_ONE_TABLE)
             ]
-            # Somebody may have decided otherwise meanwhile.
             self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
             self._being_read -= {each.table for each in standings}
 

@@ -79,6 +79,7 @@ def walk_batch(
     for outcome in outcomes:
         for table, error in outcome.troubles.items():
             walked.troubles.setdefault(table, error)
+    batch.check()
     failpoint(Failpoint.INGEST_WRITTEN)
     reading = clock.monotonic() - began
     for table in walked.prepared:

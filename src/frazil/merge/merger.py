@@ -74,6 +74,11 @@ class Merger:
         # Opened once: a table that is replaced meanwhile is told by its UUID.
         self._opened: dict[TableName, LakeTable] = {}
 
+    @property
+    def settings(self) -> MergeSettings:
+        """What it was made with."""
+        return self._settings
+
     def load_plan(self) -> MergePlan | None:
         """What the next commit would do; None when the mirror is up to date."""
         changelog = ChangelogTable(self._open(self._settings.changelog))

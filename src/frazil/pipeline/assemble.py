@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeGuard
 
 from frazil.changelog.layout import CdcColumns
 from frazil.clients.iceberg.lake import Lake
@@ -16,40 +17,50 @@ from frazil.errors import ConfigError
 from frazil.merge.merger import Merger
 from frazil.merge.settings import IndexSettings, MergeSettings, WriteSettings
 from frazil.model.table_name import parse_table_name
+from frazil.pipeline.captured_mirrors import load_captured_mirror, load_captured_mirrors
+from frazil.pipeline.captured_names import CapturedNames, captured_names
 from frazil.pipeline.loop import MergeLoop
 from frazil.pipeline.recording import TracedMerge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from frazil.config import Config, Table, TableSettings
     from frazil.merge.report import MergeReport
+    from frazil.pipeline.captured_mirrors import CapturedMirror
+    from frazil.pipeline.captured_names import Named
     from frazil.pipeline.loop import Stop
     from frazil.pipeline.recording import Recorder
     from frazil.telemetry.tracing import Tracing
+
+NOTHING_CAPTURED: Mapping[str, CapturedMirror] = MappingProxyType({})
 
 # The document speaks as Parquet's users do, tables as Iceberg does. Hadoop's framing of LZ4, which
 # Iceberg calls by the plain name, is read by few.
 _ICEBERG_CODECS = {Compression.NONE: "uncompressed", Compression.LZ4: "lz4_raw"}
 
 
-def merge_tables(config: Config, chosen: Sequence[str] = ()) -> tuple[str, ...]:
+def merge_tables(
+    config: Config,
+    chosen: Sequence[str] = (),
+    *,
+    captured: Mapping[str, CapturedMirror] = NOTHING_CAPTURED,
+) -> tuple[str, ...]:
     """The mirrors to merge, in the document's order; those chosen, when any are.
 
-    A table may be chosen by the name of its mirror or of its changelog. Raises ConfigError for a
-    name the document does not have, and for a document that names no table to merge.
+    ``captured`` are those that the pipeline itself fills. A table may be chosen by the name of its
+    mirror or of its changelog. Raises ConfigError for a name that is none of them, and for a
+    document that names no table to merge.
     """
-    listed = {table.mirror: table for table in config.tables if _is_mergeable(table)}
+    listed = {table.mirror: str(table.changelog) for table in config.tables if _is_mergeable(table)}
+    listed |= {mirror: str(each.changelog) for mirror, each in captured.items()}
     if not listed:
-        raise ConfigError(
-            "the configuration names no table with a changelog and a key to merge by.",
-            next_step="list them under tables: {mirror, changelog, key}",
-        )
+        raise _nothing_to_merge(config)
     if not chosen:
         return tuple(listed)
-    by_any_name = {str(table.changelog): mirror for mirror, table in listed.items()}
+    by_any_name = {changelog: mirror for mirror, changelog in listed.items()}
     by_any_name |= {mirror: mirror for mirror in listed}
     for name in chosen:
         if name not in by_any_name:
@@ -58,9 +69,29 @@ def merge_tables(config: Config, chosen: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(mirror for mirror in listed if mirror in wanted)
 
 
-def merge_settings(config: Config, mirror: str) -> MergeSettings:
+def check_merges(config: Config, chosen: Sequence[str]) -> None:
+    """Tell mistakes of the document now, not after the seconds that Spark needs to start."""
+    if config.source is None:
+        for mirror in merge_tables(config, chosen):
+            merge_settings(config, mirror)
+
+
+def load_merges(lake: Lake, config: Config, chosen: Sequence[str]) -> dict[str, MergeSettings]:
+    """The mirrors to merge and how, those that the pipeline captures among them."""
+    captured = load_captured_mirrors(lake, config)
+    return {
+        mirror: merge_settings(config, mirror, captured=captured.get(mirror))
+        for mirror in merge_tables(config, chosen, captured=captured)
+    }
+
+
+def merge_settings(
+    config: Config, mirror: str, *, captured: CapturedMirror | None = None
+) -> MergeSettings:
     """What the document says about merging this mirror; one of those ``merge_tables`` names."""
     settings = table_settings(config, mirror)
+    if captured is not None:
+        settings = replace(settings, changelog=str(captured.changelog), key=captured.key)
     if settings.changelog is None or not settings.key:
         message = "without its changelog and its key the table cannot be merged."
         raise ConfigError(message, table=mirror, next_step=f"add both to {mirror} under tables")
@@ -95,18 +126,23 @@ def merge_settings(config: Config, mirror: str) -> MergeSettings:
 def build_loop(
     session: SparkSession,
     config: Config,
-    mirrors: Sequence[str],
+    chosen: Sequence[str],
     *,
     recorder: Recorder,
     tracing: Tracing,
     stop: Stop,
 ) -> MergeLoop:
-    """The loop over these mirrors.
+    """The loop over the mirrors that are chosen, or over all.
 
-    Nothing is asked of the catalog yet: one that is away when a process starts is met like one that
-    goes away later.
+    Without a source nothing is asked of the catalog yet: one that is away when a process starts is
+    met like one that goes away later. With a source only the ledger knows the tables.
     """
-    mergers = _Mergers(session, config)
+    captured: Mapping[str, CapturedMirror] = NOTHING_CAPTURED
+    if config.source is not None:
+        captured = load_captured_mirrors(Lake(session, config.catalog.name), config)
+    mirrors = merge_tables(config, chosen, captured=captured)
+    recorder.follow(mirrors)
+    mergers = _Mergers(session, config, captured)
     return MergeLoop(
         {name: TracedMerge(name, _Merge(mergers, name), tracing) for name in mirrors},
         interval=config.merge.interval,
@@ -134,23 +170,38 @@ def retry_policy(config: Config) -> RetryPolicy:
 class _Mergers:
     """Mergers on one catalog, made when they are first wanted, by whichever thread wants them."""
 
-    def __init__(self, session: SparkSession, config: Config) -> None:
+    def __init__(
+        self, session: SparkSession, config: Config, captured: Mapping[str, CapturedMirror]
+    ) -> None:
         self._session = session
         self._config = config
+        self._sources = {mirror: each.source for mirror, each in captured.items()}
         self._making = threading.Lock()
         self._lake: Lake | None = None
         self._made: dict[str, Merger] = {}
 
     def merger_of(self, mirror: str) -> Merger:
-        """The same one every time."""
+        """The same one every time, unless what it must know has changed."""
         with self._making:
             if self._lake is None:
                 self._lake = Lake(self._session, self._config.catalog.name)
-            if mirror not in self._made:
-                settings = merge_settings(self._config, mirror)
+            settings = merge_settings(
+                self._config, mirror, captured=self._captured_now(self._lake, mirror)
+            )
+            made = self._made.get(mirror)
+            if made is None or made.settings != settings:
                 retry = retry_policy(self._config)
-                self._made[mirror] = Merger(self._session, self._lake, settings, retry=retry)
-            return self._made[mirror]
+                made = Merger(self._session, self._lake, settings, retry=retry)
+                self._made[mirror] = made
+            return made
+
+    def _captured_now(self, lake: Lake, mirror: str) -> CapturedMirror | None:
+        """A key column may have been renamed at the source since the last merge."""
+        source = self._sources.get(mirror)
+        if source is None:
+            return None
+        names = captured_names(self._config, [source])[source]
+        return load_captured_mirror(lake, source, names) if _is_named(names) else None
 
 
 class _Merge:
@@ -160,6 +211,21 @@ class _Merge:
 
     def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
         return self._mergers.merger_of(self._mirror).merge(stop=stop)
+
+
+def _nothing_to_merge(config: Config) -> ConfigError:
+    if config.source is None:
+        return ConfigError(
+            "the configuration names no table with a changelog and a key to merge by.",
+            next_step="list them under tables: {mirror, changelog, key}",
+        )
+    return ConfigError(
+        "nothing was captured yet that has a key to merge by.", next_step="frazil ingest --once"
+    )
+
+
+def _is_named(names: Named) -> TypeGuard[CapturedNames]:
+    return isinstance(names, CapturedNames)
 
 
 def _is_mergeable(table: Table) -> bool:

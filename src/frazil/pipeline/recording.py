@@ -63,7 +63,6 @@ class Recorder:
         self,
         metrics: Metrics,
         reporting: Reporting,
-        tables: Iterable[str],
         *,
         names: ForeignNames = ForeignNames.NONE,
         clock: Clock | None = None,
@@ -72,11 +71,17 @@ class Recorder:
         self._reporting = reporting
         self._has_merger_names = names is ForeignNames.MERGER
         self._clock = clock or SystemClock()
-        started = self._clock.monotonic()
         # When each table was last known to have everything; at the start nobody knows.
-        self._whole_at = dict.fromkeys(tables, started)
-        self._behind = set(self._whole_at)
+        self._whole_at: dict[str, float] = {}
+        self._behind: set[str] = set()
         self._held: set[str] = set()
+
+    def follow(self, tables: Iterable[str]) -> None:
+        """Show these tables from now on, before anything is known of them."""
+        now = self._clock.monotonic()
+        for table in tables:
+            self._whole_at.setdefault(table, now)
+            self._behind.add(table)
         self._count_tables()
 
     def record_report(self, table: str, report: MergeReport, seconds: float) -> None:

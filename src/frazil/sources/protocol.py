@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -99,13 +99,18 @@ class TablePart:
     anew: Anew | None = None
 
 
+def _all_is_well() -> None:
+    """Most batches need no check."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Splits that are read together, what they bring, and how far the source is then.
 
     ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
-    many read at a time.
+    many read at a time. ``check`` is asked when all is read and before anything is committed: it
+    raises what makes the rows worthless.
     """
 
     reader: SplitReader
@@ -114,6 +119,7 @@ class Batch:
     end: Position | None
     troubles: tuple[TableTrouble, ...] = ()
     most_tasks: int | None = None
+    check: Callable[[], None] = _all_is_well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,9 +70,8 @@ class Stage:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.reports = Reports()
         metrics = Metrics("shop", release="1", redactor=Redactor(), foreign=names)
-        self.recorder = Recorder(
-            metrics, self.reports, [TABLE, "public.orders"], names=names, clock=self.clock
-        )
+        self.recorder = Recorder(metrics, self.reports, names=names, clock=self.clock)
+        self.recorder.follow([TABLE, "public.orders"])
 
     def value(self, name: str, **labels: str) -> float | None:
         own = {"pipeline": "shop"} if name.startswith("frazil_") else {}

@@ -1,0 +1,70 @@
+"""Mirrors of tables that this pipeline captures: their changelogs know the key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.changelog.table import ChangelogTable
+from frazil.errors import TableNotFoundError
+from frazil.ingest.column_numbers import decode_column_numbers
+from frazil.ledger.table import Ledger
+from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.model.table_name import parse_table_name
+from frazil.pipeline.captured_names import CapturedNames, captured_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.config import Config
+    from frazil.model.table_name import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedMirror:
+    """The changelog a mirror is made of, and the names that its key columns have now."""
+
+    source: str
+    changelog: TableName
+    key: tuple[str, ...]
+
+
+def ledger_name(config: Config) -> TableName:
+    """The pipeline's book."""
+    book = config.ledger
+    return parse_table_name(f"{book.namespace}.{book.table}", catalog=config.catalog.name)
+
+
+def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMirror]:
+    """Every captured table that has a key, by its mirror's name; asks ledger and tables."""
+    if config.source is None:
+        return {}
+    try:
+        ledger = Ledger.open(lake, ledger_name(config))
+    except TableNotFoundError:
+        return {}
+    sources = [each.table for each in ledger.standings()]
+    found = {}
+    for source, names in captured_names(config, sources).items():
+        if isinstance(names, CapturedNames):
+            mirror = load_captured_mirror(lake, source, names)
+            if mirror is not None:
+                found[str(names.mirror)] = mirror
+    return found
+
+
+def load_captured_mirror(lake: Lake, source: str, names: CapturedNames) -> CapturedMirror | None:
+    """One of them; None while nothing was captured, or if the table has no key."""
+    try:
+        changelog = ChangelogTable.open(lake, names.changelog)
+    except TableNotFoundError:
+        return None
+    version = changelog.table.load_version()
+    columns = version.state.properties.get(COLUMNS_PROPERTY)
+    if columns is None or version.state.head is None:
+        return None
+    known = decode_column_numbers(columns, table=str(names.changelog))
+    fields = {each.id: each.name for each in version.schema.fields}
+    key = tuple(fields[known.field_ids[number]] for number in known.key)
+    return CapturedMirror(source, names.changelog, key) if key else None
