@@ -132,6 +132,17 @@ class OutputFiles:
             message = f"the file {location} cannot be written"
             raise StorageError(message) from error
 
+    def remove(self, location: str) -> None:
+        """Remove a file; one that is not there is no error. Raises StorageError."""
+        store = self._connections.plan(location)
+        try:
+            self._connections.open(store).delete_file(store.path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            message = f"the file {location} cannot be removed"
+            raise StorageError(message) from error
+
 
 class InputFiles:
     """Reads files, from several threads at once if need be; one connection per store.
