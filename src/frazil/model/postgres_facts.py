@@ -139,9 +139,9 @@ class SlotFacts:
 class PublishedTable:
     """A table as a publication sends it.
 
-    ``membership_oid`` is the row of ``pg_publication_rel``, None for a table that is published
-    with its schema, with all tables or through its root: it changes when the table leaves and
-    enters again. ``row_filter`` is SQL with all names qualified.
+    ``membership_oid`` is the row of ``pg_publication_rel`` for the table or else for its root, or
+    that of ``pg_publication_namespace`` for its schema; None where all tables are published. It
+    changes when the table leaves and enters again. ``row_filter`` is SQL with all names qualified.
     """
 
     oid: int
@@ -191,7 +191,9 @@ class Attribute:
     """A column. The number stays with it for ever; name, place and type do not.
 
     ``missing_value`` is the text of what rows older than the column show in it, None where no row
-    is older. ``base_type_oid`` is what a domain stands for, else the type itself;
+    is older, or where all of them were written anew since. ``has_default`` says that a row that
+    does not name the column gets something in it: a default, its type's, a number of its own, or a
+    computed value. ``base_type_oid`` is what a domain stands for, else the type itself;
     ``element_type_oid`` is an array's.
     """
 
@@ -205,6 +207,7 @@ class Attribute:
     is_not_null: bool
     generated: GeneratedKind
     missing_value: str | None = field(default=None, repr=False)
+    has_default: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +234,8 @@ class TableFacts:
     ``identity_columns`` are those of an old row that the server sends, none if it sends no old row.
     ``root_oid`` is the topmost partitioned table of a partition. ``has_row_security`` says that a
     policy applies to our role. Pages and rows are the server's estimates, None before its first.
+    ``dropped_numbers`` belonged to columns that are gone, and are never given again.
+    ``changed_by`` are the transactions (32 bits) that changed its columns, of each the last one.
     """
 
     oid: int
@@ -246,6 +251,8 @@ class TableFacts:
     estimated_rows: int | None
     has_row_security: bool
     privileges: TablePrivileges
+    dropped_numbers: tuple[int, ...] = ()
+    changed_by: tuple[int, ...] = ()
 
     @property
     def is_partitioned(self) -> bool:

@@ -7,6 +7,7 @@ and page counts, which wait as long as the session's patience.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from frazil import errors
@@ -31,6 +32,7 @@ from frazil.model.postgres_facts import (
     WalStatus,
 )
 from frazil.model.postgres_names import QualifiedName
+from frazil.model.postgres_type import Kind, TypeRow
 from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
@@ -160,6 +162,21 @@ class _AttributeRow(NamedTuple):
     is_not_null: bool
     generated: str
     missing_value: str | None
+    has_default: bool
+
+
+class _NumberRow(NamedTuple):
+    table_oid: int
+    number: int
+
+
+class _TypeFacts(NamedTuple):
+    oid: int
+    name: str
+    kind: str
+    inner: int
+    modifier: int
+    delimiter: str
 
 
 class _PagesRow(NamedTuple):
@@ -296,7 +313,25 @@ def load_tables(session: Session, oids: Collection[int]) -> tuple[TableFacts, ..
     attributes: defaultdict[int, list[Attribute]] = defaultdict(list)
     for row in session.load(_AttributeRow, queries.ATTRIBUTES, parameters, doing=doing):
         attributes[row.table_oid].append(_attribute(row))
-    return tuple(_table(row, attributes[row.oid]) for row in rows)
+    dropped = _numbers(
+        session.load(_NumberRow, queries.DROPPED_ATTRIBUTES, parameters, doing=doing)
+    )
+    changes = _numbers(session.load(_NumberRow, queries.ATTRIBUTE_CHANGES, parameters, doing=doing))
+    return tuple(
+        replace(
+            _table(row, attributes[row.oid]),
+            dropped_numbers=dropped.get(row.oid, ()),
+            changed_by=changes.get(row.oid, ()),
+        )
+        for row in rows
+    )
+
+
+def _numbers(rows: Sequence[_NumberRow]) -> dict[int, tuple[int, ...]]:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        found[row.table_oid].append(row.number)
+    return {oid: tuple(numbers) for oid, numbers in found.items()}
 
 
 def _attribute(row: _AttributeRow) -> Attribute:
@@ -311,6 +346,7 @@ def _attribute(row: _AttributeRow) -> Attribute:
         is_not_null=row.is_not_null,
         generated=GeneratedKind(row.generated),
         missing_value=row.missing_value,
+        has_default=row.has_default,
     )
 
 
@@ -344,6 +380,19 @@ def _columns(numbers: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...
         # Two questions, and a change in between; one view would have prevented it.
         message = "a table changed while its facts were asked for."
         raise errors.SourceUnavailableError(message) from None
+
+
+def load_types(session: Session, oids: Collection[int]) -> dict[int, TypeRow]:
+    """These types, with the bases of domains and the elements of arrays, however deep.
+
+    One that has gone meanwhile is left out.
+    """
+    parameters = {"oids": list(oids)}
+    rows = session.load(_TypeFacts, queries.TYPES, parameters, doing="asking for types")
+    return {
+        row.oid: TypeRow(row.oid, row.name, Kind(row.kind), row.inner, row.modifier, row.delimiter)
+        for row in rows
+    }
 
 
 def load_pages(session: Session, oids: Collection[int], *, block_bytes: int) -> dict[int, int]:

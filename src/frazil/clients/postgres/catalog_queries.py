@@ -78,13 +78,27 @@ PUBLICATION = """
     where pubname = %(publication)s
 """
 
-# The view shows roots or leaves, whichever the publication sends, and what it sends of them.
+# The view shows roots or leaves, whichever the publication sends, and what it sends of them. A
+# table is a member itself, through its root, or with its schema.
 PUBLISHED = """
     select
         relation.oid,
         published.schemaname::text,
         published.tablename::text,
-        member.oid,
+        coalesce(
+            member.oid,
+            (
+                select max(above.oid)
+                from pg_partition_ancestors(relation.oid) as ancestor
+                join pg_publication_rel as above
+                    on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
+            ),
+            (
+                select of_schema.oid
+                from pg_publication_namespace as of_schema
+                where of_schema.pnpubid = %(oid)s and of_schema.pnnspid = namespace.oid
+            )
+        ),
         published.attnames::text[],
         coalesce(to_jsonb(member) -> 'prattrs', 'null') <> 'null',
         published.rowfilter
@@ -104,7 +118,15 @@ PUBLISHED_14 = """
         relation.oid,
         published.schemaname::text,
         published.tablename::text,
-        member.oid,
+        coalesce(
+            member.oid,
+            (
+                select max(above.oid)
+                from pg_partition_ancestors(relation.oid) as ancestor
+                join pg_publication_rel as above
+                    on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
+            )
+        ),
         array(
             select attname::text
             from pg_attribute
@@ -192,7 +214,8 @@ TABLES = """
     order by 2, 3
 """
 
-# A domain may stand for a domain: the last base type is what counts.
+# A domain may stand for a domain: the last base type is what counts. A partitioned table has no
+# rows, so that its leaves alone know what older rows show; where they differ, nobody does.
 ATTRIBUTES = """
     with recursive base as (
         select
@@ -210,6 +233,21 @@ ATTRIBUTES = """
         from base
         join pg_type as type on type.oid = base.next
         where base.next <> 0
+    ),
+    leaf as (
+        select
+            root.oid as root,
+            attribute.attname as name,
+            min((attribute.attmissingval::text::text[])[1]) as fewest,
+            max((attribute.attmissingval::text::text[])[1]) as most
+        from pg_class as root
+        cross join pg_partition_tree(root.oid) as part
+        join pg_attribute as attribute on attribute.attrelid = part.relid
+        where root.oid = any(%(oids)s)
+            and root.relkind = 'p'
+            and part.isleaf
+            and attribute.atthasmissing
+        group by root.oid, attribute.attname
     )
     select
         attribute.attrelid,
@@ -224,14 +262,72 @@ ATTRIBUTES = """
         attribute.attgenerated::text,
         case
             when attribute.atthasmissing then (attribute.attmissingval::text::text[])[1]
-        end
+            when leaf.fewest = leaf.most then leaf.fewest
+        end,
+        attribute.atthasdef
+            or attribute.attidentity <> ''
+            -- A column without a default of its own begins with its type's.
+            or own_type.typdefault is not null
+            or leaf.fewest is not null
     from pg_attribute as attribute
     join base on base.type_oid = attribute.atttypid and base.next = 0
     join pg_type as type on type.oid = base.found
+    join pg_type as own_type on own_type.oid = attribute.atttypid
+    left join leaf on leaf.root = attribute.attrelid and leaf.name = attribute.attname
     where attribute.attrelid = any(%(oids)s)
         and attribute.attnum > 0
         and not attribute.attisdropped
     order by attribute.attrelid, attribute.attnum
+"""
+
+# The row of a column outlives it: a number is never given twice.
+DROPPED_ATTRIBUTES = """
+    select attrelid, attnum
+    from pg_attribute
+    where attrelid = any(%(oids)s) and attnum > 0 and attisdropped
+    order by attrelid, attnum
+"""
+
+# Whoever changed a row of the catalog last signed it.
+ATTRIBUTE_CHANGES = """
+    select distinct attrelid, xmin::text::int8
+    from pg_attribute
+    where attrelid = any(%(oids)s) and attnum > 0
+    order by attrelid, 2
+"""
+
+# With all types they are made of. An element type proves no array: only what is printed as one
+# is one.
+TYPES = """
+    with recursive needed as (
+        select oid
+        from pg_type
+        where oid = any(%(oids)s)
+        union
+        select case when type.typtype = 'd' then type.typbasetype else type.typelem end
+        from needed
+        join pg_type as type on type.oid = needed.oid
+        where type.typtype = 'd' or type.typoutput = 'pg_catalog.array_out'::regproc
+    )
+    select
+        type.oid,
+        format_type(type.oid, null),
+        case
+            -- A domain has the output of its base.
+            when type.typtype = 'd' then 'd'
+            when type.typoutput = 'pg_catalog.array_out'::regproc then 'a'
+            else type.typtype::text
+        end,
+        case
+            when type.typtype = 'd' then type.typbasetype
+            when type.typoutput = 'pg_catalog.array_out'::regproc then type.typelem
+            else 0::oid
+        end,
+        type.typtypmod,
+        type.typdelim::text
+    from needed
+    join pg_type as type on type.oid = needed.oid
+    order by type.oid
 """
 
 # Of a partitioned table there are none: its leaves are asked for.
