@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 class SourceColumn:
     """A column; its number stays with it for ever, its name, place and type do not.
 
-    ``default`` is what rows older than the column show in it, in Iceberg's JSON form. The ids
-    inside a nested type mean nothing here.
+    Numbers are given in the order of birth: a new column has a higher one than all before it.
+    ``default`` is what rows older than the column show in it, in Iceberg's JSON form. ``rewrote``
+    says that rows older than the column may show values that nobody was sent and that no default
+    tells; it matters to whoever adds the column to rows that are there, and to nobody else. The
+    ids inside a nested type mean nothing here.
     """
 
     number: int
     name: str
     type: Type
     default: Default | None = None
+    rewrote: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

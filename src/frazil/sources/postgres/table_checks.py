@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.model.postgres_facts import GeneratedKind, IdentityKind, Persistence, RelationKind
+from frazil.model.postgres_facts import GeneratedKind, Persistence, RelationKind
 from frazil.model.postgres_names import quote_identifier
+from frazil.sources.postgres.mirror_key import NoKey, NoKeyReason, mirror_key
 from frazil.sources.postgres.problem import stops, warns
 
 if TYPE_CHECKING:
@@ -92,40 +93,33 @@ def _mirror(
 ) -> Iterator[Problem]:
     """At most one reason why there is a changelog only, or why changes are refused."""
     name = str(table.name)
-    key = settings.keys.get(name) or (table.key.columns if table.key else ())
-    unknown = [column for column in key if table.attribute(column) is None]
-    unpublished = _unpublished(table, facts, key)
-    if unknown:
-        yield stops(
-            f"The key configured for {name} has columns the table lacks: {', '.join(unknown)}.",
-            table=name,
-        )
-    elif unpublished:
-        yield stops(
-            f"The column list of {name} lacks key columns: {', '.join(unpublished)}.", table=name
-        )
-    elif not key:
-        yield warns(
-            f"{name} has no primary key: it gets a changelog and no mirror. A key, or one named in "
-            "tables[].key, would give it one.",
-            f"alter table {table.name.quoted} add primary key (…);",
-            table=name,
-        )
-    elif name not in settings.keys and table.key is not None and table.key.is_deferrable:
-        yield from _deferrable(table)
-    else:
-        yield from _identity(table, key)
+    wished = settings.keys.get(name, ())
+    published = facts.publication.table(table.oid) if facts.publication else None
+    found = mirror_key(table, published, wished)
+    if not isinstance(found, NoKey):
+        return
+    columns = ", ".join(found.columns)
+    match found.reason:
+        case NoKeyReason.UNKNOWN_COLUMNS:
+            sentence = f"The key configured for {name} has columns the table lacks: {columns}."
+            yield stops(sentence, table=name)
+        case NoKeyReason.NOT_PUBLISHED:
+            yield stops(f"The column list of {name} lacks key columns: {columns}.", table=name)
+        case NoKeyReason.NONE:
+            yield warns(
+                f"{name} has no primary key: it gets a changelog and no mirror. A key, or one "
+                "named in tables[].key, would give it one.",
+                f"alter table {table.name.quoted} add primary key (…);",
+                table=name,
+            )
+        case NoKeyReason.DEFERRABLE:
+            yield _deferrable(table)
+        case _:
+            yield _identity(table, found, wished or (table.key.columns if table.key else ()))
 
 
-def _unpublished(table: TableFacts, facts: PostgresFacts, key: tuple[str, ...]) -> tuple[str, ...]:
-    published = facts.publication and facts.publication.table(table.oid)
-    if not published:
-        return ()
-    return tuple(column for column in key if column not in published.columns)
-
-
-def _deferrable(table: TableFacts) -> Iterator[Problem]:
-    yield warns(
+def _deferrable(table: TableFacts) -> Problem:
+    return warns(
         f"The primary key of {table.name} is deferrable, so two keys exchanged in one statement "
         "have no order: it gets a changelog and no mirror, and the server refuses its UPDATE and "
         "DELETE once it is published, unless it has a replica identity.",
@@ -134,25 +128,21 @@ def _deferrable(table: TableFacts) -> Iterator[Problem]:
     )
 
 
-def _identity(table: TableFacts, key: tuple[str, ...]) -> Iterator[Problem]:
-    lacking = [column for column in key if column not in table.identity_columns]
-    if not lacking:
-        return
+def _identity(table: TableFacts, lacking: NoKey, key: tuple[str, ...]) -> Problem:
     name = str(table.name)
-    if table.identity is IdentityKind.NOTHING or not table.identity_columns:
-        yield warns(
+    if lacking.reason is NoKeyReason.NO_IDENTITY:
+        sentence = (
             f"{name} has no replica identity, so the server refuses its UPDATE and DELETE once it "
-            "is published: it gets a changelog and no mirror.",
-            f"alter table {table.name.quoted} replica identity {_best_identity(table, key)};",
-            table=name,
+            "is published: it gets a changelog and no mirror."
         )
-        return
-    yield warns(
-        f"The replica identity of {name} does not have the key columns {', '.join(lacking)}, so a "
-        "row that goes cannot be found: it gets a changelog and no mirror.",
-        f"alter table {table.name.quoted} replica identity {_best_identity(table, key)};",
-        table=name,
-    )
+    else:
+        sentence = (
+            f"The replica identity of {name} does not have the key columns "
+            f"{', '.join(lacking.columns)}, so a row that goes cannot be found: it gets a "
+            "changelog and no mirror."
+        )
+    sql = f"alter table {table.name.quoted} replica identity {_best_identity(table, key)};"
+    return warns(sentence, sql, table=name)
 
 
 def _best_identity(table: TableFacts, key: tuple[str, ...]) -> str:
