@@ -29,7 +29,7 @@ from frazil.model.lsn import format_lsn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from frazil.sources.postgres.segment_part import OpenTransaction
+    from frazil.sources.postgres.segment import OpenTransaction
     from frazil.sources.postgres.table_reading import ShapeReading, TableReading
 
 Row = dict[str, object]

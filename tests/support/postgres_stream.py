@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from frazil.codec.pgoutput_messages import Message
     from frazil.errors import FrazilError
-    from frazil.sources.postgres.segment_part import OpenTransaction
+    from frazil.sources.postgres.segment import OpenTransaction
     from frazil.sources.postgres.table_reading import ShapeReading, TableReading
 
 OID = 16_500

@@ -150,6 +150,7 @@ class Ingester:
                 clock=self._clock,
             )
             self._book_whole(walked)
+            _require_headway(walked)
         except BaseException:
             self._end_reading()
             raise
@@ -402,3 +403,10 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
+
+
+def _require_headway(walked: Walked) -> None:
+    """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
+    passing = [each for each in walked.troubles.values() if not isinstance(each, OF_ONE_TABLE)]
+    if passing and not walked.committed:
+        raise passing[0]

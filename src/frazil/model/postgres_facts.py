@@ -210,6 +210,14 @@ class Attribute:
     has_default: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A table that holds rows itself, and how many pages it has."""
+
+    name: QualifiedName
+    pages: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimaryKey:
     """The columns of a primary key, in its order."""

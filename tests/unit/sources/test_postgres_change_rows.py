@@ -20,7 +20,7 @@ from frazil.codec.pgoutput_messages import (
 )
 from frazil.errors import MissingImageError, UnsupportedSchemaChangeError
 from frazil.model.lsn import format_lsn
-from frazil.sources.postgres.segment_part import OpenTransaction
+from frazil.sources.postgres.segment import OpenTransaction
 from tests.support.pgoutput_frames import NULL, UNCHANGED, text
 from tests.support.postgres_change_histories import (
     FOREIGN,

@@ -22,7 +22,8 @@ from frazil.codec.pgoutput_messages import (
 )
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.lsn import format_lsn
-from frazil.sources.postgres.segment_part import OpenTransaction, SegmentPart
+from frazil.sources.postgres.segment import OpenTransaction
+from frazil.sources.postgres.segment_part import SegmentPart
 from frazil.sources.postgres.stream_reading import MOST_ROWS, StreamReader
 from frazil.sources.protocol import Split, TableRows
 from tests.support.pgoutput_frames import text

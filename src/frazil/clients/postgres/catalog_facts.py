@@ -18,6 +18,7 @@ from frazil.model.postgres_facts import (
     Attribute,
     GeneratedKind,
     IdentityKind,
+    Leaf,
     Persistence,
     PrimaryKey,
     PublicationFacts,
@@ -400,3 +401,34 @@ def load_pages(session: Session, oids: Collection[int], *, block_bytes: int) -> 
     parameters = {"oids": list(oids), "block_bytes": block_bytes}
     rows = session.load(_PagesRow, queries.PAGES, parameters, doing="asking for the tables' sizes")
     return {row.oid: row.pages for row in rows}
+
+
+class _LeafRow(NamedTuple):
+    root: int
+    oid: int
+    schema: str
+    name: str
+    pages: int
+
+
+def load_leaves(
+    session: Session, oids: Collection[int], *, block_bytes: int
+) -> dict[int, tuple[Leaf, ...]]:
+    """Where the rows of these tables are, with the pages they take at the moment."""
+    parameters = {"oids": list(oids), "block_bytes": block_bytes}
+    doing = "asking for the tables' sizes"
+    found: defaultdict[int, list[Leaf]] = defaultdict(list)
+    for row in session.load(_LeafRow, queries.LEAVES, parameters, doing=doing):
+        found[row.root].append(Leaf(QualifiedName(row.schema, row.name), row.pages))
+    return {oid: tuple(found[oid]) for oid in oids}
+
+
+class _PositionRow(NamedTuple):
+    position: str
+
+
+def load_position(session: Session) -> int:
+    """How far the server's log is."""
+    doing = "asking how far the server's log is"
+    (row,) = session.load(_PositionRow, queries.CURRENT_LSN, doing=doing)
+    return parse_lsn(row.position)

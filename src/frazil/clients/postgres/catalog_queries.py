@@ -336,3 +336,32 @@ PAGES = """
     from pg_class as relation
     where relation.oid = any(%(oids)s) and relation.relkind = 'r'
 """
+
+# Where the rows of a table are: in its leaves, or in itself. Nobody else's rows are its own.
+LEAVES = """
+    select
+        root.oid,
+        leaf.oid,
+        namespace.nspname::text,
+        leaf.relname::text,
+        (pg_relation_size(leaf.oid) / %(block_bytes)s)::int8
+    from pg_class as root
+    cross join lateral (
+        select root.oid as part where root.relkind = 'r'
+        union all
+        select part.relid::oid
+        from pg_partition_tree(root.oid) as part
+        where root.relkind = 'p' and part.isleaf
+    ) as parts
+    join pg_class as leaf on leaf.oid = parts.part and leaf.relkind = 'r'
+    join pg_namespace as namespace on namespace.oid = leaf.relnamespace
+    where root.oid = any(%(oids)s)
+    order by 1, 2
+"""
+
+CURRENT_LSN = """
+    select case
+        when pg_is_in_recovery() then pg_last_wal_replay_lsn()
+        else pg_current_wal_flush_lsn()
+    end::text
+"""

@@ -18,10 +18,11 @@ def plan_publication(
     tables: Collection[TableFacts],
     *,
     name: str,
+    only_adds: bool = False,
 ) -> tuple[str, ...]:
     """What makes the publication send these tables, and no other that was added by name.
 
-    A publication of somebody else is only added to.
+    A publication of somebody else is only added to, as is any with ``only_adds``.
     """
     quoted = quote_identifier(name)
     wanted = {each.oid: each.name.quoted for each in tables if can_be_published(each)}
@@ -37,6 +38,6 @@ def plan_publication(
         for each in publication.tables
         if each.oid not in wanted and each.membership_oid is not None
     ]
-    if surplus and publication.is_ours:
+    if surplus and publication.is_ours and not only_adds:
         statements.append(f"alter publication {quoted} drop table {', '.join(surplus)}")
     return tuple(statements)

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that began in an earlier segment; its time counts from the year 2000."""
-
-    final_lsn: int
-    committed_at: int
+    from frazil.sources.postgres.segment import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

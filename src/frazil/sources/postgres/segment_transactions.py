@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.codec.pgoutput_bulk import DecodedFrames
-    from frazil.sources.postgres.segment_part import OpenTransaction
+    from frazil.sources.postgres.segment import OpenTransaction
 
 _HALF_DIGITS = 8
 _DIGITS = np.frombuffer(b"0123456789ABCDEF", np.uint8)

@@ -62,6 +62,12 @@ def select_tables(
     )
 
 
+def is_meant(name: str, *, include: Iterable[str], exclude: Iterable[str]) -> bool:
+    """Whether these patterns choose a table of this name, be there one or not."""
+    chosen = any(_pattern(each).expression.fullmatch(name) for each in include)
+    return chosen and not any(_pattern(each).expression.fullmatch(name) for each in exclude)
+
+
 def _pattern(text: str) -> _Pattern:
     wild = {"*": ".*", "?": "."}
     expression = "".join(wild.get(each, re.escape(each)) for each in text)

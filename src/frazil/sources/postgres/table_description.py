@@ -73,6 +73,24 @@ def describe_table(view: CatalogView, wishes: TableWishes) -> TableDescription:
     return _describe(view, shape, key, wishes, known=frozenset())
 
 
+def describe_known(shape: KnownShape, view: CatalogView, wishes: TableWishes) -> TableDescription:
+    """The table as it was last described; the view only tells what its types are."""
+    _refuse_alike(shape.columns, view.name)
+    plans = {each.number: _plan(each, view, wishes) for each in shape.columns}
+    columns = tuple(
+        SourceColumn(number=each.number, name=each.name, type=plans[each.number].type)
+        for each in shape.columns
+    )
+    table = SourceTable(
+        name=view.name,
+        identity=identity_of(view),
+        shape=encode_shape(shape),
+        columns=columns,
+        key=shape.key,
+    )
+    return TableDescription(table=table, plans=plans)
+
+
 def describe_relation(
     relation: Relation,
     numbers: Sequence[int],

@@ -60,6 +60,13 @@ def identity_of(view: CatalogView) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def relation_oid(identity: str) -> int | None:
+    """The number of the relation that changes of this table come under."""
+    document = _read(identity)
+    found = None if document is None else document.get("relation")
+    return found if isinstance(found, int) else None
+
+
 def identity_differences(before: str, now: str) -> tuple[str, ...]:
     """What happened to the table between two identities, in words; none if they are the same."""
     if before == now:

@@ -1,0 +1,99 @@
+"""Tables as the catalog shows them, with all that surrounds them, from one view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.clients.postgres.catalog_facts import (
+    load_publication,
+    load_relations,
+    load_server,
+    load_tables,
+    load_types,
+)
+from frazil.model.postgres_facts import PublicationFacts, PublishedTable
+from frazil.sources.postgres.catalog_view import CatalogView
+from frazil.sources.postgres.publication_checks import can_be_published
+from frazil.sources.postgres.selection import select_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from frazil.clients.postgres.session import Session
+    from frazil.model.postgres_facts import ServerFacts, TableFacts
+
+# A publication that is not there sends nothing; whoever compares finds that it is another one.
+_NO_PUBLICATION = 0
+
+
+def load_views(
+    session: Session,
+    *,
+    publication: str,
+    include: Iterable[str],
+    exclude: Iterable[str],
+) -> Mapping[str, CatalogView]:
+    """The tables that the patterns choose, by name; asked inside a view of the caller's.
+
+    One that the publication lacks is shown as if it sent all columns: that is what it will do.
+    """
+    selection = select_tables(load_relations(session), include=include, exclude=exclude)
+    return load_views_of(session, selection.oids, publication=publication)
+
+
+def load_views_of(
+    session: Session, oids: Collection[int], *, publication: str
+) -> Mapping[str, CatalogView]:
+    """The same for tables by their numbers; those that are gone are left out."""
+    server = load_server(session)
+    sends = load_publication(session, publication) or _absent(publication)
+    tables = [each for each in load_tables(session, oids) if can_be_published(each)]
+    types = load_types(
+        session, {attribute.type_oid for table in tables for attribute in table.attributes}
+    )
+    return {
+        str(table.name): CatalogView(
+            server=server,
+            publication=sends,
+            published=sends.table(table.oid) or _unpublished(table),
+            table=table,
+            types=types,
+        )
+        for table in tables
+    }
+
+
+def is_published(view: CatalogView) -> bool:
+    """Whether the publication has the table."""
+    return view.publication.table(view.table.oid) is not None
+
+
+def _absent(name: str) -> PublicationFacts:
+    return PublicationFacts(
+        oid=_NO_PUBLICATION,
+        name=name,
+        is_ours=False,
+        sends_all_tables=False,
+        sends_inserts=False,
+        sends_updates=False,
+        sends_deletes=False,
+        sends_truncates=False,
+        via_root=False,
+        sends_generated=False,
+    )
+
+
+def _unpublished(table: TableFacts) -> PublishedTable:
+    return PublishedTable(
+        oid=table.oid,
+        name=table.name,
+        membership_oid=None,
+        columns=tuple(each.name for each in table.attributes),
+        has_column_list=False,
+        row_filter=None,
+    )
+
+
+def server_of(views: Mapping[str, CatalogView]) -> ServerFacts | None:
+    """The server they were asked from; None without any table."""
+    return next((each.server for each in views.values()), None)

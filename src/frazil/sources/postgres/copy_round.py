@@ -1,0 +1,168 @@
+"""Tables read whole, all of them as of one moment, a few at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.clients.postgres.catalog_facts import load_leaves
+from frazil.clients.postgres.connecting import connect
+from frazil.errors import FrazilError, SourceUnavailableError
+from frazil.model.lsn import format_lsn
+from frazil.sources.postgres.catalog_looking import is_published, load_views
+from frazil.sources.postgres.copy_planning import CopyColumn, CopySplit, CopyTable, plan_ranges
+from frazil.sources.postgres.copy_reading import CopyReader
+from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
+from frazil.sources.postgres.table_description import describe_table
+from frazil.sources.protocol import Anew, Batch, Split, TablePart, TableTrouble
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from frazil.model.postgres_facts import Leaf
+    from frazil.seams import Clock
+    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.settings import PostgresSettings
+    from frazil.sources.postgres.table_description import TableDescription
+
+# Some seconds of reading: enough to be worth a connection, little enough to be shared fairly.
+SPLIT_BYTES = 32 * 2**20
+# Small tables share a batch, because a batch costs a commit or two; a large one has its own.
+BATCH_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table as the snapshot shows it, and where its rows are."""
+
+    description: TableDescription
+    view: CatalogView
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(each.pages for each in self.leaves) * self.view.server.block_bytes
+
+
+class CopyRound:
+    """A snapshot, and the tables that are to be read in it; lives on the driver."""
+
+    def __init__(self, settings: PostgresSettings, *, slot: str, clock: Clock) -> None:
+        self._settings = settings
+        self._snapshot = open_copy_snapshot(settings.dsn, slot=slot, clock=clock)
+        self._tables: dict[str, _Table] = {}
+        self._troubles: dict[str, FrazilError] = {}
+        try:
+            self._load()
+        except BaseException:
+            self._snapshot.close()
+            raise
+
+    def covers(self, tables: Collection[str]) -> bool:
+        """Whether the snapshot holds, and all of these were looked at in it."""
+        known = self._tables.keys() | self._troubles.keys()
+        return set(tables) <= known and self._snapshot.is_alive()
+
+    def next_batch(self, wanted: Collection[str]) -> Batch | None:
+        """Some of these tables, small ones together; None when it knows none of them."""
+        troubles = tuple(
+            TableTrouble(name, error) for name, error in self._troubles.items() if name in wanted
+        )
+        chosen = self._choose(wanted)
+        if not chosen and not troubles:
+            return None
+        parts = [self._copy_table(name, self._tables[name]) for name in chosen]
+        return Batch(
+            reader=CopyReader(self._settings.dsn, self._snapshot.snapshot, tuple(parts)),
+            splits=tuple(split for name in chosen for split in _splits(self._tables[name])),
+            parts=tuple(self._part(self._tables[name]) for name in chosen),
+            end=None,
+            troubles=troubles,
+            most_tasks=self._settings.copy_connections,
+            check=self._check,
+        )
+
+    def close(self) -> None:
+        """Let go of the snapshot."""
+        self._snapshot.close()
+
+    def _load(self) -> None:
+        settings = self._settings
+        with (
+            connect(settings.dsn, purpose="copy") as session,
+            session.one_view(snapshot=self._snapshot.snapshot),
+        ):
+            views = load_views(
+                session,
+                publication=settings.publication,
+                include=settings.include,
+                exclude=settings.exclude,
+            )
+            blocks = next((view.server.block_bytes for view in views.values()), 1)
+            leaves = load_leaves(
+                session, [view.table.oid for view in views.values()], block_bytes=blocks
+            )
+        for name, view in views.items():
+            self._take(name, view, leaves[view.table.oid])
+
+    def _take(self, name: str, view: CatalogView, leaves: tuple[Leaf, ...]) -> None:
+        try:
+            if not is_published(view):
+                message = f"the publication {self._settings.publication} does not have the table."
+                raise SourceUnavailableError(message, table=name, next_step="frazil check")
+            description = describe_table(view, self._settings.wishes(name))
+        except FrazilError as error:
+            self._troubles[name] = error
+        else:
+            self._tables[name] = _Table(description, view, leaves)
+
+    def _choose(self, wanted: Collection[str]) -> list[str]:
+        known = [name for name in wanted if name in self._tables]
+        chosen: list[str] = []
+        total = 0
+        for name in sorted(known, key=lambda each: (self._tables[each].size, each)):
+            total += self._tables[name].size
+            if chosen and total > BATCH_BYTES:
+                break
+            chosen.append(name)
+        return chosen
+
+    def _copy_table(self, name: str, table: _Table) -> CopyTable:
+        described = table.description
+        return CopyTable(
+            name=name,
+            columns=tuple(
+                CopyColumn(each.number, each.name, described.plans[each.number])
+                for each in described.table.columns
+            ),
+            key=described.table.key,
+            row_filter=table.view.published.row_filter,
+            position=self._anew.position,
+            origin=self._anew.origin,
+        )
+
+    def _part(self, table: _Table) -> TablePart:
+        goal = format_lsn(self._snapshot.consistent_point)
+        return TablePart(table=table.description.table, start=None, goal=goal, anew=self._anew)
+
+    @property
+    def _anew(self) -> Anew:
+        # Before the first transaction that is not in the snapshot, which may start exactly there.
+        point = self._snapshot.consistent_point
+        return Anew(position=point - 1, origin=format_lsn(point))
+
+    def _check(self) -> None:
+        if not self._snapshot.is_alive():
+            raise SourceUnavailableError(
+                "the connection that held the copy's snapshot is gone; the copy starts again."
+            )
+
+
+def _splits(table: _Table) -> Iterator[Split]:
+    block = table.view.server.block_bytes
+    name = str(table.view.table.name)
+    for leaf in table.leaves:
+        ranges = plan_ranges(leaf.pages, target_pages=SPLIT_BYTES // block)
+        weight = max(1, leaf.pages * block // len(ranges))
+        for pages in ranges:
+            yield Split(CopySplit(name, leaf.name, pages.first, pages.past), weight)

@@ -1,0 +1,35 @@
+"""What the configuration wants of a Postgres source, as values it can work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from frazil.clients.postgres.dsn import Hidden
+    from frazil.sources.postgres.spool_files import SpoolFiles
+    from frazil.sources.postgres.table_description import TableWishes
+
+
+class Wishes(Protocol):
+    """What is wanted of every table."""
+
+    def __call__(self, table: str) -> TableWishes:
+        """Of this one, by its name at the source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresSettings:
+    """The connection, the names at the server, the spool and the bounds."""
+
+    dsn: Hidden = field(repr=False)
+    slot: str
+    publication: str
+    creates_publication: bool
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    spool: SpoolFiles
+    spool_bytes: int
+    heartbeat_seconds: float
+    copy_connections: int
+    wishes: Wishes

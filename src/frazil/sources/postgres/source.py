@@ -1,0 +1,373 @@
+"""Changes from a Postgres database: whole tables by snapshots, and what follows by a slot."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.clients.postgres.catalog_facts import load_position, load_publication, load_slot
+from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.dsn import Access
+from frazil.clients.postgres.replication import connect_replication
+from frazil.model.lsn import format_lsn, parse_lsn
+from frazil.model.source_table import SourceTable
+from frazil.seams import SystemClock, SystemRandomness
+from frazil.sources.postgres.catalog_looking import load_views, load_views_of
+from frazil.sources.postgres.copy_round import CopyRound
+from frazil.sources.postgres.publishing import plan_publication
+from frazil.sources.postgres.selection import is_meant
+from frazil.sources.postgres.server_watch import (
+    check_continuity,
+    check_slot,
+    check_timeline,
+    source_identity,
+)
+from frazil.sources.postgres.stream_planning import StreamPlanner
+from frazil.sources.postgres.stream_spool import StreamSpool
+from frazil.sources.postgres.table_description import describe_table
+from frazil.sources.postgres.table_identity import identity_of
+from frazil.sources.protocol import Batch
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from frazil.clients.postgres.replication import ReplicationConnection, SystemIdentity
+    from frazil.clients.postgres.replication_stream import ReplicationStream
+    from frazil.clients.postgres.session import Session
+    from frazil.model.marker import Marker, Position
+    from frazil.model.postgres_facts import SlotFacts
+    from frazil.seams import Clock, Randomness
+    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.segment import Segment
+    from frazil.sources.postgres.settings import PostgresSettings
+    from frazil.sources.protocol import Limit, Progress, Reading, Split
+
+_log = get_logger(__name__)
+
+# What the slot of a copy is called: Postgres cuts names at 63 bytes.
+_LONGEST_NAME = 63
+_TOKEN_BYTES = 4
+_HEARTBEAT = "select pg_logical_emit_message(false, 'frazil', 'heartbeat')"
+
+
+class _Stream:
+    """A running stream with its spool and its planner."""
+
+    def __init__(
+        self, stream: ReplicationStream, spool: StreamSpool, planner: StreamPlanner
+    ) -> None:
+        self.stream = stream
+        self.spool = spool
+        self.planner = planner
+        # Those whose changes were never left out of it.
+        self.tables: frozenset[str] = frozenset()
+        self.taken: tuple[Segment, ...] = ()
+        self.planned_to = 0
+
+    def release(self) -> None:
+        taken, self.taken = self.taken, ()
+        if taken:
+            self.spool.release(taken)
+
+
+class PostgresSource:
+    """One database, one publication, one slot.
+
+    Planning changes and planning whole tables may happen in two threads; everything else belongs
+    to whoever plans changes.
+    """
+
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._server: SystemIdentity | None = None
+        self._stream: _Stream | None = None
+        self._round: CopyRound | None = None
+        self._rounds = threading.Lock()
+        self._advanced_at = self._clock.monotonic()
+
+    @property
+    def identity(self) -> str:
+        """The server, the database and the slot."""
+        return source_identity(self._identified(), self._settings.slot)
+
+    @property
+    def generation(self) -> int:
+        """The server's timeline."""
+        return self._identified().timeline
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        """The tables that the configuration chooses, as the catalog shows them.
+
+        One that cannot be described is among them all the same: reading it says why.
+        """
+        with self._session("looking at tables") as session, session.one_view():
+            views = self._load_views(session)
+        return tuple(self._described(view) for view in views.values())
+
+    def wants(self, table: str) -> bool:
+        """Whether the patterns choose this name."""
+        settings = self._settings
+        return is_meant(table, include=settings.include, exclude=settings.exclude)
+
+    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:
+        """Have a publication that sends these tables, and a slot that keeps what follows."""
+        settings = self._settings
+        with self._replication("slot") as connection:
+            server = self._server = connection.identify()
+            if since is not None:
+                check_timeline(
+                    server,
+                    connection.load_history(server.timeline),
+                    generation=since.epoch,
+                    position=parse_lsn(str(since.position)),
+                )
+            self._publish(tables)
+            slot = self._load_slot()
+            if since is not None:
+                found = check_slot(slot, name=settings.slot, database=server.database)
+                check_continuity(found, parse_lsn(str(since.position)))
+                return since.position
+            if slot is not None and slot.is_lost:
+                _log.warning("dropping a slot that the server has invalidated", slot=slot.name)
+                connection.drop_slot(settings.slot)
+                slot = None
+            if slot is not None:
+                found = check_slot(slot, name=settings.slot, database=server.database)
+                return format_lsn(found.confirmed_flush or 0)
+            # Where servers have such slots, it is kept when another one takes over.
+            created = connection.create_slot(settings.slot, failover=True)
+            _log.info("slot created", slot=settings.slot)
+            return format_lsn(created.consistent_point)
+
+    def plan(self, progress: Progress, limit: Limit) -> Batch | None:
+        """The next transactions that concern these tables; None when there are none yet."""
+        if not progress.tables or progress.acknowledged is None:
+            self._close_stream()
+            return None
+        stream = self._streaming(progress)
+        stream.release()
+        taken = stream.spool.take(limit)
+        if taken.segments:
+            stream.taken = taken.segments
+            stream.planned_to = max(stream.planned_to, taken.end or 0)
+            self._advanced_at = self._clock.monotonic()
+            return stream.planner.plan(taken, progress)
+        return self._idle(stream, progress)
+
+    def plan_whole(self, tables: Collection[str]) -> Batch | None:
+        """Some of these tables in the snapshot that is held, or in a new one."""
+        with self._rounds:
+            if not tables:
+                self._close_round()
+                return None
+            if self._round is None or not self._round.covers(tables):
+                self._close_round()
+                self._publish(tables, only_adds=True)
+                self._round = CopyRound(self._settings, slot=self._copy_slot(), clock=self._clock)
+            return self._round.next_batch(tables)
+
+    def wait(self, seconds: float, limit: Limit) -> bool:
+        """Until a batch is full, or the stream has failed."""
+        if self._stream is None:
+            self._clock.sleep(seconds)
+            return False
+        try:
+            return self._stream.spool.wait(seconds, limit)
+        except errors.FrazilError:
+            # Raised again by the next plan, where it belongs.
+            return True
+
+    def newest(self) -> Position:
+        """How far the server's log is."""
+        with self._session("position") as session:
+            return format_lsn(load_position(session))
+
+    def has_reached(self, position: Position) -> bool:
+        """Whether the stream has come there; without a table to stream there is nothing to do."""
+        stream = self._stream
+        if stream is None:
+            return True
+        return stream.planned_to >= parse_lsn(str(position))
+
+    def kept_since(self, position: Position) -> int:
+        """The bytes of log from there to its end."""
+        with self._session("position") as session:
+            return max(0, load_position(session) - parse_lsn(str(position)))
+
+    def lag_bytes(self) -> int | None:
+        """How far what was planned is behind what the server has told of; None without a stream."""
+        stream = self._stream
+        if stream is None:
+            return None
+        return max(0, stream.spool.server_position - stream.planned_to)
+
+    def acknowledge(self, position: Position) -> None:
+        """Confirm the slot."""
+        stream = self._stream
+        if stream is not None:
+            stream.stream.confirm(parse_lsn(str(position)))
+
+    def close(self) -> None:
+        """End the stream and let go of the snapshot."""
+        self._close_stream()
+        with self._rounds:
+            self._close_round()
+
+    # --- the stream ---
+
+    def _streaming(self, progress: Progress) -> _Stream:
+        """The stream, begun anew when a table has joined that it left out so far."""
+        names = frozenset(progress.tables)
+        if self._stream is not None and not names <= self._stream.tables:
+            _log.info("stream begins again", tables=len(names - self._stream.tables))
+            self._close_stream()
+        if self._stream is None:
+            self._stream = self._open_stream(parse_lsn(str(progress.acknowledged)))
+        self._stream.tables = names
+        return self._stream
+
+    def _open_stream(self, after: int) -> _Stream:
+        settings = self._settings
+        server = self._identified()
+        connection = connect_replication(settings.dsn, purpose="stream", clock=self._clock)
+        try:
+            _require_same(connection.identify(), server)
+            slot = check_slot(self._load_slot(), name=settings.slot, database=server.database)
+            check_continuity(slot, after)
+            stream = connection.stream(
+                settings.slot, after=after, publications=[settings.publication]
+            )
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            spool = StreamSpool(stream, settings.spool, max_bytes=settings.spool_bytes)
+        except BaseException:
+            stream.close()
+            raise
+        planner = StreamPlanner(settings.spool, settings.wishes, self._look)
+        return _Stream(stream, spool, planner)
+
+    def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
+        """Nothing came: once in a while the position of a quiet server is moved all the same."""
+        position = stream.spool.position
+        stream.planned_to = max(stream.planned_to, position)
+        now = self._clock.monotonic()
+        if now - self._advanced_at < self._settings.heartbeat_seconds:
+            return None
+        self._advanced_at = now
+        self._beat()
+        if position <= parse_lsn(str(progress.acknowledged)):
+            return None
+        return Batch(reader=NoReader(), splits=(), parts=(), end=format_lsn(position))
+
+    def _beat(self) -> None:
+        """Write a word into the log, so that a slot behind a busy neighbour moves on."""
+        with (
+            suppress(errors.SourceUnavailableError, errors.PermissionError),
+            connect(self._settings.dsn, purpose="heartbeat", access=Access.READ_WRITE) as session,
+        ):
+            session.execute(_HEARTBEAT, doing="writing a heartbeat")
+
+    def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.spool.close()
+
+    def _close_round(self) -> None:
+        ended, self._round = self._round, None
+        if ended is not None:
+            ended.close()
+
+    # --- the catalog ---
+
+    @contextmanager
+    def _session(self, purpose: str, access: Access = Access.READ_ONLY) -> Iterator[Session]:
+        with connect(self._settings.dsn, purpose=purpose, access=access) as session:
+            yield session
+
+    @contextmanager
+    def _replication(self, purpose: str) -> Iterator[ReplicationConnection]:
+        with connect_replication(
+            self._settings.dsn, purpose=purpose, clock=self._clock
+        ) as connection:
+            yield connection
+
+    def _identified(self) -> SystemIdentity:
+        if self._server is None:
+            with self._replication("identity") as connection:
+                self._server = connection.identify()
+        return self._server
+
+    def _load_slot(self) -> SlotFacts | None:
+        with self._session("slot") as session:
+            return load_slot(session, self._settings.slot)
+
+    def _load_views(self, session: Session) -> Mapping[str, CatalogView]:
+        settings = self._settings
+        return load_views(
+            session,
+            publication=settings.publication,
+            include=settings.include,
+            exclude=settings.exclude,
+        )
+
+    def _look(self, oids: Collection[int]) -> Mapping[str, CatalogView]:
+        with self._session("looking at tables") as session, session.one_view():
+            return load_views_of(session, oids, publication=self._settings.publication)
+
+    def _described(self, view: CatalogView) -> SourceTable:
+        try:
+            return describe_table(view, self._settings.wishes(view.name)).table
+        except errors.FrazilError:
+            # Told when it is read; until then it is only a name.
+            return SourceTable(name=view.name, identity=identity_of(view), shape="", columns=())
+
+    def _publish(self, tables: Collection[str], *, only_adds: bool = False) -> None:
+        """Have the publication send these tables; before any snapshot that they are read in."""
+        settings = self._settings
+        with self._session("publication", Access.READ_WRITE) as session:
+            with session.one_view():
+                publication = load_publication(session, settings.publication)
+                views = self._load_views(session)
+            wanted = [view.table for name, view in views.items() if name in tables]
+            is_ours = settings.creates_publication
+            statements = plan_publication(
+                publication, wanted, name=settings.publication, only_adds=only_adds or not is_ours
+            )
+            if statements and not is_ours:
+                message = f"the publication {settings.publication} does not send all tables."
+                raise errors.PermissionError(message, next_step="frazil check shows the SQL for it")
+            for statement in statements:
+                session.execute(statement, doing="changing the publication")
+                _log.info("publication changed", statement=statement)
+
+    def _copy_slot(self) -> str:
+        suffix = f"_copy_{self._randomness.token(_TOKEN_BYTES).hex()}"
+        return self._settings.slot[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+class NoReader:
+    """Reads nothing, for a batch that has nothing to read."""
+
+    def read(self, split: Split) -> Iterator[Reading]:
+        """There is no split to be asked for."""
+        raise TypeError(split)
+
+
+def _require_same(found: SystemIdentity, known: SystemIdentity) -> None:
+    same = (found.system_identifier, found.timeline, found.database)
+    if same != (known.system_identifier, known.timeline, known.database):
+        # Prepared anew, it is judged with what the ledger says.
+        raise errors.SourceUnavailableError("the server is another one than a moment ago.")

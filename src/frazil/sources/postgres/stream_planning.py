@@ -1,0 +1,246 @@
+"""From segments of the spool to a batch: which tables have changes, and what shapes they had.
+
+A relation message that says what is known costs nothing here. One that does not sends us to the
+catalog, which may have moved on since. Relations that only describe rows which their table has
+already are no news, however old they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from frazil.codec.pgoutput_bulk import decode_frames
+from frazil.codec.pgoutput_messages import ReplicaIdentity
+from frazil.codec.spool_segment import read_segment
+from frazil.errors import FrazilError, UnsupportedSchemaChangeError
+from frazil.model.lsn import format_lsn, parse_lsn
+from frazil.model.postgres_type import plan_column, resolve_type
+from frazil.sources.postgres.relation_matching import match_relation
+from frazil.sources.postgres.segment_part import SegmentPart
+from frazil.sources.postgres.segment_transactions import segment_transactions
+from frazil.sources.postgres.stream_reading import StreamReader
+from frazil.sources.postgres.table_description import describe_known, describe_relation
+from frazil.sources.postgres.table_identity import relation_oid
+from frazil.sources.postgres.table_reading import ShapeReading, TableReading
+from frazil.sources.postgres.table_shape import decode_shape
+from frazil.sources.protocol import Batch, Split, TablePart, TableTrouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from frazil.codec.pgoutput_messages import Relation
+    from frazil.model.schema import Type
+    from frazil.model.source_table import SourceTable
+    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.segment import Segment
+    from frazil.sources.postgres.settings import Wishes
+    from frazil.sources.postgres.spool_files import SpoolFiles
+    from frazil.sources.postgres.stream_spool import Taken
+    from frazil.sources.postgres.table_description import TableDescription
+    from frazil.sources.postgres.table_shape import KnownShape
+    from frazil.sources.protocol import Progress, TableProgress
+
+    # From the numbers of relations to the tables as the catalog shows them now.
+    Look = Callable[[Collection[int]], Mapping[str, CatalogView]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A table that is captured: where it stands, and the relations that its new rows need."""
+
+    name: str
+    oid: int
+    progress: TableProgress
+    after: int
+    relations: tuple[Relation, ...]
+
+
+class StreamPlanner:
+    """Plans batches of one stream; remembers what it learnt of tables meanwhile."""
+
+    def __init__(self, files: SpoolFiles, wishes: Wishes, look: Look) -> None:
+        self._files = files
+        self._wishes = wishes
+        self._look = look
+        self._views: dict[str, CatalogView] = {}
+        # By table, the shape that it was recognised from, and relation.
+        self._described: dict[tuple[str, str, Relation], TableDescription] = {}
+
+    def plan(self, taken: Taken, progress: Progress) -> Batch:
+        """The batch of these segments; tables that cannot be read are its troubles."""
+        end = taken.end or 0
+        live = [each for each in self._live(taken, progress) if each.after < end]
+        self._load_views(live)
+        readings: list[TableReading] = []
+        parts: list[TablePart] = []
+        troubles: list[TableTrouble] = []
+        for each in live:
+            try:
+                table, shapes = self._shapes(each)
+            except FrazilError as error:
+                error.table = each.name
+                troubles.append(TableTrouble(each.name, error))
+                continue
+            readings.append(
+                TableReading(
+                    name=each.name,
+                    oid=each.oid,
+                    columns=table.columns,
+                    key=table.key,
+                    shapes=shapes,
+                    after=each.after,
+                )
+            )
+            parts.append(TablePart(table=table, start=each.progress.position, goal=format_lsn(end)))
+        return Batch(
+            reader=StreamReader(self._files, tuple(readings)),
+            splits=tuple(_splits(taken.segments)) if parts else (),
+            parts=tuple(parts),
+            end=format_lsn(end),
+            troubles=tuple(troubles),
+        )
+
+    def _live(self, taken: Taken, progress: Progress) -> Iterator[_Live]:
+        touched = frozenset[int]().union(*(each.oids for each in taken.segments))
+        for name, table in progress.tables.items():
+            oid = relation_oid(table.identity)
+            if oid is not None and oid in touched:
+                after = parse_lsn(str(table.position))
+                relations = tuple(self._relations(taken.segments, oid, after))
+                yield _Live(name, oid, table, after, relations)
+
+    def _relations(self, segments: Sequence[Segment], oid: int, after: int) -> Iterator[Relation]:
+        """The descriptions of this table that rows from here on need, in order."""
+        newest: Relation | None = None
+        for segment in segments:
+            if oid not in segment.oids or segment.last_final_lsn < after:
+                continue
+            found = [each for each in segment.relations if each.oid == oid]
+            if segment.first_final_lsn < after:
+                found = self._needed(segment, oid, after)
+            for each in found:
+                if each != newest:
+                    yield each
+                newest = each
+
+    def _needed(self, segment: Segment, oid: int, after: int) -> list[Relation]:
+        """Of a segment that the table has a part of: what describes the rows it has not."""
+        decoded = decode_frames(
+            read_segment(self._files.load(segment.name)),
+            inside_transaction=segment.opens is not None,
+        )
+        transactions = segment_transactions(decoded, segment.opens)
+        return [
+            each.relation
+            for each in decoded.changes
+            if each.relation.oid == oid and len(transactions.since(after, each.numbers))
+        ]
+
+    def _load_views(self, live: Sequence[_Live]) -> None:
+        unknown = [each for each in live if self._must_look(each)]
+        if unknown:
+            found = self._look([each.oid for each in unknown])
+            by_oid = {view.table.oid: view for view in found.values()}
+            for each in unknown:
+                view = by_oid.get(each.oid)
+                if view is not None:
+                    self._views[each.name] = view
+
+    def _must_look(self, table: _Live) -> bool:
+        if table.name not in self._views:
+            return True
+        shape = table.progress.shape
+        return any((table.name, shape, each) not in self._described for each in table.relations)
+
+    def _shapes(self, live: _Live) -> tuple[SourceTable, tuple[ShapeReading, ...]]:
+        """The table as its newest rows need it, and how each of its shapes is read."""
+        known = decode_shape(live.progress.shape, table=live.name)
+        # Without a relation there are truncations only, and the table is what it was.
+        described = [self._known(live, known)]
+        for relation in live.relations:
+            description = self._describe(live, relation, described[-1])
+            described.append(description)
+        newest = described[-1].table
+        wanted = {column.number: column.type for column in newest.columns}
+        view = self._view(live)
+        shapes = tuple(
+            _shape_reading(relation, description, wanted, view)
+            for relation, description in zip(live.relations, described[1:], strict=True)
+        )
+        return replace(newest, identity=live.progress.identity), shapes
+
+    def _describe(
+        self, live: _Live, relation: Relation, before: TableDescription
+    ) -> TableDescription:
+        memory = (live.name, before.table.shape, relation)
+        if memory not in self._described:
+            known = decode_shape(before.table.shape, table=live.name)
+            self._described[memory] = (
+                before
+                if _says_what_is_known(relation, known)
+                else self._describe_anew(live, relation, known)
+            )
+        return self._described[memory]
+
+    def _describe_anew(
+        self, live: _Live, relation: Relation, known: KnownShape
+    ) -> TableDescription:
+        view = self._view(live)
+        matched = match_relation(relation, known, view)
+        wishes = self._wishes(live.name)
+        return describe_relation(relation, matched, view, wishes, known=known)
+
+    def _known(self, live: _Live, known: KnownShape) -> TableDescription:
+        return describe_known(known, self._view(live), self._wishes(live.name))
+
+    def _view(self, live: _Live) -> CatalogView:
+        view = self._views.get(live.name)
+        if view is None:
+            raise UnsupportedSchemaChangeError(
+                "the table is not in the catalog any more.", next_step=f"frazil resync {live.name}"
+            )
+        return view
+
+
+def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:
+    """Whether nothing changed: the columns are the same, and rows are found by the same ones."""
+    columns = [(each.name, each.type_oid, each.type_modifier) for each in relation.columns]
+    if columns != [(each.name, each.type_oid, each.type_modifier) for each in known.columns]:
+        return False
+    marked = {
+        number for number, each in zip(known.numbers, relation.columns, strict=True) if each.is_key
+    }
+    key = set(known.key)
+    if relation.replica_identity is ReplicaIdentity.DEFAULT:
+        return not key or marked == key
+    return key <= marked
+
+
+def _shape_reading(
+    relation: Relation,
+    description: TableDescription,
+    wanted: Mapping[int, Type],
+    view: CatalogView,
+) -> ShapeReading:
+    """How rows of this shape are read into the columns of the newest one."""
+    plans = []
+    for column, sent in zip(description.table.columns, relation.columns, strict=True):
+        plan = description.plans[column.number]
+        type_ = wanted.get(column.number, plan.type)
+        if type_ != plan.type:
+            plan = plan_column(
+                sent.name,
+                resolve_type(sent.type_oid, sent.type_modifier, view.types),
+                declared=type_,
+                on_unrepresentable=plan.on_unrepresentable,
+            )
+        plans.append(plan)
+    numbers = tuple(column.number for column in description.table.columns)
+    return ShapeReading(relation=relation, numbers=numbers, plans=tuple(plans))
+
+
+def _splits(segments: Sequence[Segment]) -> Iterator[Split]:
+    for each in segments:
+        part = SegmentPart(name=each.name, opens=each.opens, begins_ordinals=each.begins_ordinals)
+        yield Split((part,), each.size)
