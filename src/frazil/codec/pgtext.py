@@ -75,11 +75,15 @@ def convert(text: pa.StringArray, column: ColumnPlan) -> Converted:
     except NotAsPrintedError as error:
         strange = error.count
     else:
-        return _by_policy(read, column)
-    raise _malformed(column, strange)
+        return by_policy(read, column)
+    raise malformed(column, strange)
 
 
-def _by_policy(read: Read, column: ColumnPlan) -> Converted:
+def by_policy(read: Read, column: ColumnPlan) -> Converted:
+    """The values with nulls for what does not fit, if the column's policy allows that.
+
+    Raises UnrepresentableValueError otherwise.
+    """
     if read.misfits is None:
         return Converted(read.values)
     count = int(np.count_nonzero(read.misfits))
@@ -143,7 +147,8 @@ def _why(form: Form | ArrayForm) -> str:
     return "infinite, before the year 1 or after 9999"
 
 
-def _malformed(column: ColumnPlan, count: int) -> MalformedChangeError:
+def malformed(column: ColumnPlan, count: int) -> MalformedChangeError:
+    """So many values are not as such a session gives them."""
     message = (
         f"column {column.name!r}: {count} values are not what Postgres prints for {column.source} "
         f"in a session with frazil's settings"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import select
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+import psycopg
 from psycopg import pq
 from psycopg.rows import args_row
 
@@ -21,6 +23,7 @@ from frazil.clients.postgres.replication_commands import (
 )
 from frazil.clients.postgres.replication_stream import ReplicationStream
 from frazil.clients.postgres.translation import (
+    LOCK_NOT_AVAILABLE,
     NOT_IN_PREREQUISITE_STATE,
     UNDEFINED_FILE,
     UNDEFINED_OBJECT,
@@ -32,8 +35,6 @@ from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import psycopg
 
     from frazil.clients.postgres.dsn import Hidden
     from frazil.errors import FrazilError
@@ -167,11 +168,17 @@ class ReplicationConnection:
         command = create_slot_command(
             name, temporary=temporary, failover=failover, server_version=self.server_version
         )
+        row, waited_in_vain = None, False
         with (
             translated(f"creating the slot {name}"),
             self._connection.cursor(row_factory=args_row(_SlotRow)) as cursor,
         ):
-            row = cursor.execute(command.encode()).fetchone()
+            try:
+                row = cursor.execute(command.encode()).fetchone()
+            except psycopg.errors.LockNotAvailable:
+                waited_in_vain = True
+        if waited_in_vain:
+            raise _behind_a_transaction(name)
         if row is None:
             message = f"Postgres did not say where the slot {name} begins."
             raise errors.SourceUnavailableError(message)
@@ -207,6 +214,24 @@ class ReplicationConnection:
             raise translate_state(state.decode(), doing=doing, meanings=_LOST)
         return ReplicationStream(self._connection, doing=doing, meanings=_LOST, clock=self._clock)
 
+    def is_alive(self) -> bool:
+        """Whether the connection still stands, as far as is known here; nothing is sent.
+
+        For a connection that waits: a snapshot that it exported can be adopted as long as it does.
+        """
+        pgconn = self._connection.pgconn
+        if self._connection.closed:
+            return False
+        poll = select.poll()
+        poll.register(pgconn.socket, select.POLLIN)
+        try:
+            # A server may say something to one who waits, such as a setting that has changed.
+            while poll.poll(0):
+                pgconn.consume_input()
+        except psycopg.Error:
+            return False
+        return pgconn.status == pq.ConnStatus.OK
+
     def close(self) -> None:
         """End the connection and with it temporary slots and the snapshot."""
         self._connection.close()
@@ -220,6 +245,15 @@ def parse_history(content: bytes) -> tuple[TimelineSwitch, ...]:
         for words in lines
         if len(words) >= _HISTORY_WORDS and words[0].isdigit()
     )
+
+
+def _behind_a_transaction(slot: str) -> FrazilError:
+    message = (
+        f"creating the slot {slot} failed: it waits for every transaction that is open, and one "
+        f"has stayed open for longer than it may take ({LOCK_NOT_AVAILABLE})."
+    )
+    step = "find the oldest xact_start in pg_stat_activity and end that transaction"
+    return errors.SourceUnavailableError(message, next_step=step)
 
 
 def connect_replication(

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import select
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from io import BytesIO
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
-from psycopg import IsolationLevel
+import psycopg
+from psycopg import IsolationLevel, pq
 from psycopg.rows import args_row
 
-from frazil.clients.postgres.translation import translated
+from frazil import errors
+from frazil.clients.postgres.translation import (
+    INVALID_PARAMETER,
+    NOT_IN_PREREQUISITE_STATE,
+    UNDEFINED_OBJECT,
+    translated,
+)
+from frazil.codec.pgoutput_frames import Frames
 from frazil.model.postgres_names import quote_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import psycopg
-
     from frazil.errors import FrazilError
 
 Row = TypeVar("Row")
+
+# What servers say of a snapshot whose exporter has ended; newer ones know a better word for it.
+_SNAPSHOT_GONE = frozenset({INVALID_PARAMETER, UNDEFINED_OBJECT, NOT_IN_PREREQUISITE_STATE})
+# What libpq says in place of a size.
+_NOTHING_YET = 0
+_ENDED = -1
+
+
+class ResultColumn(NamedTuple):
+    """A column of an answer.
+
+    ``type_oid`` is a domain's base. ``number`` is that of the table's column, 0 for anything else.
+    """
+
+    name: str
+    type_oid: int
+    number: int
 
 
 class Session:
@@ -63,6 +88,19 @@ class Session:
         with translated(doing), self._connection.cursor(row_factory=args_row(kind)) as cursor:
             return cursor.execute(query.encode(), parameters).fetchall()
 
+    def describe(
+        self, query: str, *, doing: str, meanings: Mapping[str, type[FrazilError]] | None = None
+    ) -> list[ResultColumn]:
+        """The columns of a query's answer, whose rows are thrown away; ask for none."""
+        with translated(doing, meanings=meanings or {}):
+            result = self._connection.execute(query.encode()).pgresult
+        if result is None:
+            return []
+        return [
+            ResultColumn((result.fname(at) or b"").decode(), result.ftype(at), result.ftablecol(at))
+            for at in range(result.nfields)
+        ]
+
     def execute(
         self,
         statement: str,
@@ -85,18 +123,33 @@ class Session:
     def one_view(self, *, snapshot: str | None = None) -> Iterator[None]:
         """All queries inside the block see one state: the exported one, or that of the first.
 
-        An exported snapshot can be adopted while the connection that exported it waits.
+        An exported snapshot can be adopted while the connection that exported it waits, and is
+        SourceUnavailableError afterwards.
         """
         with translated("reading in one snapshot"):
             self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
             try:
                 with self._connection.transaction():
                     if snapshot is not None:
-                        adopt = f"set transaction snapshot {quote_literal(snapshot)}"
-                        self._connection.execute(adopt.encode())
+                        self._adopt(snapshot)
                     yield
             finally:
                 self._connection.isolation_level = None
+
+    def _adopt(self, snapshot: str) -> None:
+        is_gone = False
+        try:
+            self._connection.execute(f"set transaction snapshot {quote_literal(snapshot)}".encode())
+        except psycopg.Error as error:
+            is_gone = error.sqlstate in _SNAPSHOT_GONE
+            if not is_gone:
+                raise
+        if is_gone:
+            message = (
+                "the snapshot is gone, for the connection that exported it has ended; the copy "
+                "starts again with a new one."
+            )
+            raise errors.SourceUnavailableError(message)
 
     def copy_out(self, query: str, *, doing: str) -> Iterator[bytes | bytearray | memoryview]:
         """The bytes of ``copy (…) to stdout``, as they come, in pieces that are whole rows.
@@ -109,6 +162,53 @@ class Session:
             cursor.copy(query.encode()) as copy,
         ):
             yield from copy
+
+    def copy_out_rows(
+        self, query: str, *, doing: str, most_rows: int, most_bytes: int
+    ) -> Iterator[Frames]:
+        """The messages of ``copy (…) to stdout``, one for each row, many at a time.
+
+        There are never more than so many at once, nor more bytes unless it is one message. The
+        driver's own way costs several times as much for each row. An iterator that is closed
+        early ends the statement at the server.
+        """
+        with (
+            translated(doing),
+            self._connection.cursor() as cursor,
+            cursor.copy(query.encode()),
+        ):
+            yield from self._messages(most_rows, most_bytes)
+            self._finish()
+
+    def _messages(self, most_rows: int, most_bytes: int) -> Iterator[Frames]:
+        """Every message of the copy that has begun."""
+        pgconn = self._connection.pgconn
+        poll = select.poll()
+        poll.register(pgconn.socket, select.POLLIN)
+        take = pgconn.get_copy_data
+        data, sizes, total = BytesIO(), list[int](), 0
+        while (found := take(1))[0] != _ENDED:
+            size, message = found
+            if size == _NOTHING_YET:
+                poll.poll()
+                pgconn.consume_input()
+                continue
+            if sizes and (total + size > most_bytes or len(sizes) >= most_rows):
+                yield Frames.written(data, sizes)
+                data, sizes, total = BytesIO(), [], 0
+            sizes.append(data.write(message))
+            total += size
+        if sizes:
+            yield Frames.written(data, sizes)
+
+    def _finish(self) -> None:
+        """Take what the server says after the last message; psycopg.Error if it failed."""
+        failed = None
+        while (result := self._connection.pgconn.get_result()) is not None:
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                failed = psycopg.errors.error_from_result(result)
+        if failed is not None:
+            raise failed
 
     def cancel(self) -> None:
         """Ask the server to end the statement that is running; from any thread."""
