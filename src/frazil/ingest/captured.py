@@ -58,13 +58,13 @@ class Prepared:
     # Of the marker that what begins anew takes the place of.
     seen: str | None
     has_rows: bool
-    schema_before: int | None
+    # Whether what is known of the columns changes, even if the schema does not.
+    is_described_anew: bool
 
     @property
     def must_be_committed(self) -> bool:
         """Whether there is something to commit beside rows."""
-        is_changed = self.schema_before is not None or self.plan.is_described_anew
-        return self.part.anew is not None or is_changed
+        return self.part.anew is not None or self.plan.evolves or self.is_described_anew
 
 
 class CapturedTable:
@@ -110,23 +110,23 @@ class CapturedTable:
         Its schema changes with the commit, not before. Raises UnsupportedSchemaChangeError.
         """
         changelog = self._open() or self._create(part.table)
-        state = changelog.table.load_state()
-        current = changelog.table.load_schema()
+        version = changelog.table.load_version()
+        state = version.state
+        columns = state.properties.get(COLUMNS_PROPERTY)
         plan = plan_changelog(
             part.table,
             ChangelogNow(
-                schema=current,
+                schema=version.schema,
                 last_column_id=state.last_column_id,
-                columns=state.properties.get(COLUMNS_PROPERTY),
+                columns=columns,
                 format_version=state.format_version,
+                pinned=frozenset(each.source_id for each in version.spec.fields),
             ),
             prefix=self._settings.prefix,
             on_drop=self._settings.on_drop,
             evolution=self._settings.evolution,
-            format_version=state.format_version,
             anew=part.anew is not None,
         )
-        changes = plan.schema != current
         epoch = _next_epoch(state, part, table=self.name)
         return Prepared(
             part=part,
@@ -139,7 +139,7 @@ class CapturedTable:
             epoch=epoch,
             seen=state.properties.get(Role.INGEST.property_name),
             has_rows=state.head is not None and state.head.count("total-records") > 0,
-            schema_before=current.schema_id if changes else None,
+            is_described_anew=plan.columns != columns,
         )
 
     def commit(self, prepared: Prepared, files: Sequence[WrittenFile], *, batch: str) -> Receipt:
@@ -153,7 +153,7 @@ class CapturedTable:
             epoch=prepared.epoch,
         )
         plan, changelog = prepared.plan, prepared.changelog
-        wanted = plan.schema if prepared.schema_before is not None else None
+        wanted = plan.schema if plan.evolves else None
         if part.anew is not None:
             opening: tuple[WrittenFile, ...] = ()
             if prepared.has_rows:
@@ -165,7 +165,7 @@ class CapturedTable:
                 wanted=wanted,
                 columns=plan.columns,
             )
-        if wanted is None and not plan.is_described_anew:
+        if wanted is None and not prepared.is_described_anew:
             return changelog.append(files, start=part.start, goal=goal)
         return changelog.evolve(
             plan.schema, start=part.start, goal=goal, columns=plan.columns, files=files
@@ -191,7 +191,6 @@ class CapturedTable:
             prefix=settings.prefix,
             on_drop=settings.on_drop,
             evolution=settings.evolution,
-            format_version=settings.format_version,
             anew=True,
         )
         self._opened = ChangelogTable.ensure(
@@ -212,11 +211,20 @@ class CapturedTable:
         return RowLayout(
             names=fed,
             field_ids=plan.field_ids,
-            key=table.key,
+            key=_member_names(plan),
             ours=ours,
             epoch=epoch,
             absent=tuple(name for name in names.values() if name not in taken),
         )
+
+
+def _member_names(plan: ChangelogPlan) -> dict[int, str]:
+    members = {}
+    for number, field_id in plan.key_ids.items():
+        column = plan.schema.by_id(field_id)
+        if column is not None:
+            members[number] = column.field.name
+    return members
 
 
 def _next_epoch(state: TableState, part: TablePart, *, table: str) -> int:

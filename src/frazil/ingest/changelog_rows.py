@@ -29,12 +29,13 @@ _POSITION_AT, _ORDINAL_AT, _DIGITS_OF_NUMBER = 5, 22, 16
 class RowLayout:
     """Where a source's columns go: by their numbers to the changelog's names and ids.
 
-    ``absent`` are columns of the changelog that the source has not any more.
+    ``key`` has the names that key columns have in the previous key. ``absent`` are columns of the
+    changelog that the source has not any more.
     """
 
     names: Mapping[int, str]
     field_ids: Mapping[int, int]
-    key: tuple[int, ...]
+    key: Mapping[int, str]
     ours: CdcColumns
     epoch: int
     absent: tuple[str, ...] = ()
@@ -79,7 +80,7 @@ class RowLayout:
         )
         return pa.StructArray.from_arrays(
             [members[str(number)] for number in self.key],
-            names=[self.names[number] for number in self.key],
+            names=list(self.key.values()),
             mask=previous.is_null(),
         )
 

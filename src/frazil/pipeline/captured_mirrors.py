@@ -66,5 +66,5 @@ def load_captured_mirror(lake: Lake, source: str, names: CapturedNames) -> Captu
         return None
     known = decode_column_numbers(columns, table=str(names.changelog))
     fields = {each.id: each.name for each in version.schema.fields}
-    key = tuple(fields[known.field_ids[number]] for number in known.key)
+    key = tuple(fields[known.live[number].field] for number in known.key)
     return CapturedMirror(source, names.changelog, key) if key else None
