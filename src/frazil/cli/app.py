@@ -235,6 +235,24 @@ def position_set(
 
 
 @app.command()
+def check(
+    context: typer.Context,
+    *,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Look at source, catalog and tables before a run; exit with 1 when something must be fixed.
+
+    \b
+    frazil check -c frazil.yaml
+    frazil check -c frazil.yaml -o json | jq -r '.problems[].sql[]'
+    """  # noqa: D301
+    from frazil.cli.check_verb import run_checks
+
+    raise typer.Exit(run_checks(config, output, _invocation(context)))
+
+
+@app.command()
 def plan(
     context: typer.Context,
     *,
@@ -353,6 +371,27 @@ def index_rebuild(
     from frazil.cli.index_verbs import renew_index
 
     renew_index(config, table, output, _invocation(context))
+
+
+@app.command()
+def teardown(
+    context: typer.Context,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Remove every trace at the source, after showing it; the tables of the lake stay.
+
+    \b
+    frazil teardown -c frazil.yaml --dry-run
+    frazil teardown -c frazil.yaml --yes
+    """  # noqa: D301
+    from frazil.cli.teardown_verb import Agreement, run_teardown
+
+    agreement = Agreement(dry_run=dry_run, yes=yes)
+    run_teardown(config, agreement, output, _invocation(context))
 
 
 @app.command()

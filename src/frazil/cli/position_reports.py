@@ -56,7 +56,20 @@ def load_reports(lake: Lake, config: Config, table: str | None) -> list[MarkerRe
         places += _captured(lake, config, {str(place.name) for place in places})
     if ledger not in places:
         places.append(ledger)
-    return [report for place in places for report in _reports_of(lake, place)]
+    return [report for place in places for report in reports_of(lake, place)]
+
+
+def reports_of(lake: Lake, place: Place) -> list[MarkerReport]:
+    """The markers of one table; that it cannot be opened is told, not raised."""
+    try:
+        table = lake.open(place.name)
+        state = table.load_state()
+    except FrazilError as error:
+        return [MarkerReport(place, place.role, problem=error)]
+    if place.role is not None:
+        return [load_report(table, state, place, place.role)]
+    found = [role for role in Role if role.property_name in state.properties]
+    return [load_report(table, state, place, role) for role in found or [Role.INGEST]]
 
 
 def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -> MarkerReport:
@@ -117,18 +130,6 @@ def _captured(lake: Lake, config: Config, known: set[str]) -> list[Place]:
     names = [each.table for each in standings if each.table not in known]
     catalog = config.catalog.name
     return [Place(Kind.OTHER, parse_table_name(name, catalog=catalog), None) for name in names]
-
-
-def _reports_of(lake: Lake, place: Place) -> list[MarkerReport]:
-    try:
-        table = lake.open(place.name)
-        state = table.load_state()
-    except FrazilError as error:
-        return [MarkerReport(place, place.role, problem=error)]
-    if place.role is not None:
-        return [load_report(table, state, place, place.role)]
-    found = [role for role in Role if role.property_name in state.properties]
-    return [load_report(table, state, place, role) for role in found or [Role.INGEST]]
 
 
 def _problem(report: MarkerReport) -> str:

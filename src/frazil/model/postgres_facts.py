@@ -136,6 +136,17 @@ class SlotFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotReader:
+    """A slot and who holds it: the server's process, and what its connection is called."""
+
+    slot: str
+    is_temporary: bool
+    process: int | None
+    application: str | None
+    role: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTable:
     """A table as a publication sends it.
 

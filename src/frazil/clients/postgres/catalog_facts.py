@@ -28,6 +28,7 @@ from frazil.model.postgres_facts import (
     RoleFacts,
     ServerFacts,
     SlotFacts,
+    SlotReader,
     TableFacts,
     TablePrivileges,
     WalStatus,
@@ -99,6 +100,14 @@ class _SlotRow(NamedTuple):
     invalidation_reason: str | None
     is_two_phase: bool
     is_failover: bool
+
+
+class _ReaderRow(NamedTuple):
+    slot: str
+    is_temporary: bool
+    process: int | None
+    application: str | None
+    role: str | None
 
 
 class _PublicationRow(NamedTuple):
@@ -260,6 +269,13 @@ def load_slot(session: Session, name: str) -> SlotFacts | None:
         is_two_phase=row.is_two_phase,
         is_failover=row.is_failover,
     )
+
+
+def load_readers(session: Session, prefix: str) -> tuple[SlotReader, ...]:
+    """All slots whose names begin so, and who reads each of them."""
+    doing = "asking who reads the slots"
+    rows = session.load(_ReaderRow, queries.SLOT_READERS, {"prefix": prefix}, doing=doing)
+    return tuple(SlotReader(**row._asdict()) for row in rows)
 
 
 def _position(text: str | None) -> int | None:

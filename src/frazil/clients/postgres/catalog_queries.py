@@ -62,6 +62,20 @@ SLOT = """
     where slot_name = %(slot)s
 """
 
+# Those of one pipeline begin alike.
+SLOT_READERS = """
+    select
+        slot.slot_name::text,
+        slot.temporary,
+        slot.active_pid,
+        nullif(reader.application_name, ''),
+        reader.usename::text
+    from pg_replication_slots as slot
+    left join pg_stat_activity as reader on reader.pid = slot.active_pid
+    where starts_with(slot.slot_name::text, %(prefix)s)
+    order by 1
+"""
+
 PUBLICATION = """
     select
         oid,

@@ -46,6 +46,15 @@ def can_be_published(table: TableFacts) -> bool:
     return is_table and table.persistence is Persistence.PERMANENT
 
 
+def may_create_publication(facts: PostgresFacts, settings: PreflightSettings) -> bool:
+    """Whether a first run may make the publication and can."""
+    may = facts.server.role.may_create_publication and not facts.server.is_standby
+    tables = filter(can_be_published, facts.tables)
+    return (
+        settings.creates_publication and may and all(_may_publish(each, facts) for each in tables)
+    )
+
+
 def _missing(
     facts: PostgresFacts, tables: Iterable[TableFacts], settings: PreflightSettings
 ) -> Iterator[Problem]:
@@ -68,20 +77,20 @@ def _missing(
             create,
         )
         return
-    if not role.may_create_publication:
+    foreign = [table for table in tables if not _may_publish(table, facts)]
+    if foreign:
+        yield stops(
+            f"The publication {settings.publication} does not exist, and the role {role.name} does "
+            f"not own {_named(foreign)}, so it cannot create it: an owner can.",
+            create,
+        )
+    elif not role.may_create_publication:
         yield stops(
             f"The publication {settings.publication} does not exist, and the role {role.name} may "
             f"not create one in {facts.server.database}. Grant it that, or let an owner run the "
             "second line.",
             f"grant create on database {quote_identifier(facts.server.database)} to "
             f"{quote_identifier(role.name)};",
-            create,
-        )
-    foreign = [table for table in tables if not _may_publish(table, facts)]
-    if foreign:
-        yield stops(
-            f"The role {role.name} does not own {_named(foreign)}, so it cannot publish them: an "
-            "owner can.",
             create,
         )
 

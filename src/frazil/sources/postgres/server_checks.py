@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 OLDEST_MAJOR = 14
 NEWEST_MAJOR = 18
 PLUGIN = "pgoutput"
+# One to stream, one for the snapshot of a copy.
+CONNECTIONS_NEEDED = 2
 
 _STANDBY_SLOTS_MAJOR = 16
-# One to stream, one for the snapshot of a copy.
-_CONNECTIONS_NEEDED = 2
 # Below this, lags and times shown from two clocks are still read as what they are.
 _CLOCK_TOLERANCE_SECONDS = 5
 _GIBIBYTE = 2**30
@@ -38,6 +38,12 @@ def server_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterat
     yield from _surroundings(server)
     if facts.slot is not None:
         yield from _slot(facts.slot, server)
+
+
+def is_usable(slot: SlotFacts, server: ServerFacts) -> bool:
+    """Whether the slot is one that a pipeline on this database can read."""
+    is_ours = slot.plugin == PLUGIN and slot.database == server.database
+    return is_ours and not slot.is_lost and not slot.is_two_phase
 
 
 def _version(server: ServerFacts) -> Iterator[Problem]:
@@ -93,7 +99,7 @@ def _capacity(facts: PostgresFacts) -> Iterator[Problem]:
     free_slots = server.max_slots - server.slots_used
     free_senders = server.max_senders - server.senders_used
     # Only the slot of a copy is missing where ours exists.
-    needed_slots = _CONNECTIONS_NEEDED - (facts.slot is not None)
+    needed_slots = CONNECTIONS_NEEDED - (facts.slot is not None)
     if free_slots < needed_slots:
         stopping = facts.slot is None and free_slots < 1
         yield (stops if stopping else warns)(
@@ -102,13 +108,13 @@ def _capacity(facts: PostgresFacts) -> Iterator[Problem]:
             f"alter system set max_replication_slots = {server.max_slots + needed_slots};",
         )
     # Who streams now may be an earlier run of this very pipeline.
-    if free_senders < _CONNECTIONS_NEEDED:
+    if free_senders < CONNECTIONS_NEEDED:
         ours = facts.slot is not None and facts.slot.is_active
         yield (stops if free_senders < 1 and not ours else warns)(
             f"{server.senders_used} of {server.max_senders} replication connections are taken; one "
             "to stream and one for a copy are needed. After the change the server must be "
             "restarted.",
-            f"alter system set max_wal_senders = {server.max_senders + _CONNECTIONS_NEEDED};",
+            f"alter system set max_wal_senders = {server.max_senders + CONNECTIONS_NEEDED};",
         )
 
 

@@ -1,0 +1,175 @@
+"""The lake's part of ``check``: what it says of catalogs and tables in every condition."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.changelog.layout import changelog_schema
+from frazil.changelog.table import ChangelogTable
+from frazil.cli import lake_check
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.lake_check import check_lake, look_into
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
+from frazil.clients.spark import attach_session
+from frazil.config import load_config
+from frazil.errors import CatalogError
+from frazil.model.marker import Marker, Move, Role
+from frazil.model.table_name import TableName
+from frazil.pipeline.captured_names import captured_names
+from tests.support.lake_files import SCHEMA, FileWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from frazil.config import Config
+    from frazil.pipeline.findings import Findings
+
+pytestmark = pytest.mark.spark
+
+FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
+
+CATALOG = """
+pipeline: shop
+catalog:
+  name: {catalog}
+  kind: sql
+  uri: 'sqlite:///{folder}/catalog.db'
+  warehouse: 'file://{folder}/warehouse'
+spark: {{master: 'local[1]', conf: {{spark.driver.memory: 1g}}}}
+"""
+MERGES = """
+tables:
+  - {mirror: public.users, changelog: public.users_changelog, key: [id]}
+  - {mirror: public.gone, changelog: public.gone_changelog, key: [id]}
+"""
+SOURCE = "source: {kind: postgres, dsn: 'postgresql://h/d'}\n"
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A catalog with one changelog in it, which is at 0/1."""
+
+    document: Path
+    catalog: str
+    spark: SparkSession
+    changelog: ChangelogTable
+
+    def load(self, text: str = MERGES) -> Config:
+        head = CATALOG.format(folder=self.document.parent, catalog=self.catalog)
+        self.document.write_text(head + text)
+        return load_config(self.document, environ={}).config
+
+    def look(self, config: Config, *sources: str) -> Findings:
+        lake = Lake(attach_session(self.spark, config), self.catalog)
+        return look_into(lake, config, captured_names(config, sources))
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Shop:
+    # A name of its own, because a session keeps every catalog it has met.
+    catalog = f"c_{tmp_path.name}"
+    document = tmp_path / "frazil.yaml"
+    document.write_text(CATALOG.format(folder=tmp_path, catalog=catalog) + MERGES)
+    config = load_config(document, environ={}).config
+    lake = Lake(attach_session(spark, config), catalog)
+    name = TableName(catalog, ("public",), "users_changelog")
+    schema = changelog_schema(SCHEMA.fields, ["id"])
+    changelog = ChangelogTable.ensure(lake, name, schema=schema)
+    added = FileWriter().write(changelog.table.load_state().location, [1])
+    goal = Marker(pipeline="shop", source="a server", position="0/1", batch="b")
+    changelog.table.commit(
+        StrictCommit(move=Move(Role.INGEST, None, goal), changes=FileChanges(added=(added,)))
+    )
+    return Shop(document, catalog, spark, changelog)
+
+
+def seen(findings: Findings) -> dict[str, str]:
+    return {each.about: each.found for each in findings.looked_at}
+
+
+def test_without_a_source_every_changelog_must_be_there(shop: Shop) -> None:
+    findings = shop.look(shop.load())
+    about = seen(findings)
+    assert about["catalog"] == f"{shop.catalog}, kind sql, answers"
+    assert about["public.users_changelog"] == "changelog is there, at 0/1"
+    assert about["public.users"] == "mirror is not there yet: the first run creates it"
+    assert "frazil.shop_ledger" not in about
+    (problem,) = findings.problems
+    assert problem.table == "public.gone_changelog"
+    assert findings.must_be_fixed == 1
+
+
+def test_with_a_source_the_captured_tables_are_looked_at(shop: Shop) -> None:
+    findings = shop.look(shop.load(SOURCE), "public.users", "public.orders")
+    about = seen(findings)
+    assert findings.problems == ()
+    assert about["public.users_changelog"] == "changelog is there, at 0/1"
+    for missing in ("public.users", "public.orders_changelog", "frazil.shop_ledger"):
+        assert about[missing].endswith("is not there yet: the first run creates it")
+    assert {each.about: each.outcome.value for each in findings.looked_at}["warehouse"] == "skipped"
+
+
+def test_a_marker_that_is_lost_comes_with_the_command_that_repairs_it(shop: Shop) -> None:
+    quoted = shop.changelog.table.name.quoted
+    shop.spark.sql(f"alter table {quoted} unset tblproperties ('frazil.ingest')")
+    (problem,) = shop.look(shop.load(SOURCE), "public.users").problems
+    assert problem.table == "public.users_changelog"
+    assert problem.sql == ("frazil position set public.users_changelog",)
+
+
+def test_a_table_of_another_pipeline_is_told(shop: Shop) -> None:
+    config = shop.load(SOURCE).model_copy(update={"pipeline": "other"})
+    (problem,) = shop.look(config, "public.users").problems
+    assert "written by the pipeline shop" in problem.sentence
+    assert problem.severity.value == "warns"
+
+
+def test_a_catalog_that_cannot_be_opened_is_one_problem(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def attached(config: Config) -> Iterator[SparkSession]:
+        yield attach_session(shop.spark, config)
+
+    monkeypatch.setattr(lake_check, "open_session", attached)
+    config = shop.load()
+    catalog = config.catalog.model_copy(
+        update={"name": f"away_{shop.catalog}", "uri": "sqlite:////proc/nowhere/catalog.db"}
+    )
+    findings = check_lake(config.model_copy(update={"catalog": catalog}), {})
+    (problem,) = findings.problems
+    assert isinstance(findings.error, CatalogError)
+    assert findings.looked_at == ()
+    assert "whether the catalog runs" in problem.sentence
+
+
+def test_the_command_looks_at_the_lake_and_ends_with_its_status(shop: Shop) -> None:
+    shop.load()
+    ended = subprocess.run(
+        [FRAZIL, "check", "-c", shop.document, "-o", "json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == ExitCode.FAILED, ended.stderr
+    found = json.loads(ended.stdout)
+    assert [each["table"] for each in found["problems"]] == ["public.gone_changelog"]
+    assert {each["about"] for each in found["looked_at"]} == {
+        "catalog",
+        "warehouse",
+        "public.users_changelog",
+        "public.users",
+        "public.gone",
+    }

@@ -1,0 +1,96 @@
+"""What of a pipeline is removed from a server, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from frazil.errors import SlotBusyError
+from frazil.model.postgres_facts import SlotReader
+from frazil.sources.postgres.traces import (
+    Trace,
+    TraceFacts,
+    TraceKind,
+    plan_removal,
+    require_idle,
+)
+from tests.support.postgres_sound import PUBLICATION, SERVER, SLOT
+
+IDLE = SlotReader(
+    slot="sales_frazil", is_temporary=False, process=None, application=None, role=None
+)
+FACTS = TraceFacts(
+    slot_name="sales_frazil", server=SERVER, slot=SLOT, publication=PUBLICATION, readers=(IDLE,)
+)
+
+
+def plan(facts: TraceFacts = FACTS, *, creates_publication: bool = True) -> tuple[Trace, ...]:
+    return plan_removal(facts, creates_publication=creates_publication)
+
+
+def test_the_slot_goes_first_and_then_the_publication() -> None:
+    assert [(trace.kind, trace.stays, trace.statement) for trace in plan()] == [
+        (TraceKind.SLOT, None, "select pg_drop_replication_slot('sales_frazil');"),
+        (TraceKind.PUBLICATION, None, 'drop publication if exists "sales_frazil";'),
+    ]
+
+
+def test_nothing_there_is_nothing_to_remove() -> None:
+    assert plan(replace(FACTS, slot=None, publication=None, readers=())) == ()
+
+
+@pytest.mark.parametrize(
+    ("slot", "reason"),
+    [
+        ({"plugin": None, "database": None}, "physical"),
+        ({"plugin": "wal2json"}, "uses wal2json"),
+        ({"database": "other"}, "in the database other"),
+    ],
+)
+def test_a_slot_that_only_has_the_name_stays(slot: dict[str, Any], reason: str) -> None:
+    trace, _ = plan(replace(FACTS, slot=replace(SLOT, **slot)))
+    assert trace.stays is not None
+    assert reason in trace.stays
+
+
+@pytest.mark.parametrize(
+    ("facts", "creates", "reason"),
+    [
+        (FACTS, False, "create is false"),
+        (replace(FACTS, server=replace(SERVER, is_standby=True)), True, "primary"),
+        (replace(FACTS, publication=replace(PUBLICATION, is_ours=False)), True, "own"),
+    ],
+)
+def test_a_publication_that_is_not_ours_stays_with_the_sql_for_whoever_may(
+    facts: TraceFacts, *, creates: bool, reason: str
+) -> None:
+    slot, publication = plan(facts, creates_publication=creates)
+    assert slot.stays is None
+    assert publication.stays is not None
+    assert reason in publication.stays
+    assert publication.statement == 'drop publication if exists "sales_frazil";'
+
+
+def test_slots_of_copies_go_by_themselves_and_are_told() -> None:
+    copying = replace(IDLE, slot="sales_frazil_copy_1f", is_temporary=True, process=7)
+    kept = replace(IDLE, slot="sales_frazil_copy_ab")
+    other = replace(IDLE, slot="sales_frazil2", is_temporary=True)
+    traces = plan(replace(FACTS, readers=(IDLE, copying, kept, other)))
+    copies = [trace for trace in traces if trace.kind is TraceKind.COPY_SLOT]
+    assert [(trace.name, trace.statement) for trace in copies] == [("sales_frazil_copy_1f", None)]
+    assert copies[0].stays is not None
+
+
+def test_a_slot_that_is_read_names_who_must_stop() -> None:
+    require_idle(plan()[0])
+    reading = replace(IDLE, process=4711, application="frazil stream")
+    slot, publication = plan(replace(FACTS, readers=(reading,)))
+    require_idle(publication)
+    with pytest.raises(SlotBusyError, match=r"process 4711 there \(frazil stream\)") as raised:
+        require_idle(slot)
+    assert "pg_terminate_backend(4711)" in str(raised.value)
+    nameless = replace(reading, application=None)
+    with pytest.raises(SlotBusyError, match=r"process 4711 there\."):
+        require_idle(replace(slot, reader=nameless))
