@@ -8,11 +8,11 @@ from frazil.model.lsn import format_lsn
 from frazil.model.postgres_facts import VERSION_STEP
 from frazil.pipeline.captured_names import CapturedNames, captured_names
 from frazil.pipeline.findings import Findings, LookedAt, problem_of
+from frazil.sources.postgres.mirror_key import NoKey, mirror_key
 from frazil.sources.postgres.preflight import find_problems
 from frazil.sources.postgres.problem import PreflightSettings, Severity, warns
 from frazil.sources.postgres.publication_checks import may_create_publication
 from frazil.sources.postgres.server_checks import CONNECTIONS_NEEDED, OLDEST_MAJOR, is_usable
-from frazil.sources.postgres.table_checks import mirror_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -131,8 +131,11 @@ def _tables(
         found = names[name]
         if name in stopped or not isinstance(found, CapturedNames):
             continue
-        key = mirror_key(table, settings)
-        mirror = f" and mirror {found.mirror} by {', '.join(key)}" if key else ", no mirror"
+        published = facts.publication.table(table.oid) if facts.publication else None
+        key = mirror_key(table, published, settings.keys.get(name, ()))
+        mirror = ", no mirror"
+        if not isinstance(key, NoKey):
+            mirror = f" and mirror {found.mirror} by {', '.join(key)}"
         yield LookedAt(name, f"becomes changelog {found.changelog}{mirror}")
 
 

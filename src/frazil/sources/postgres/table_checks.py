@@ -40,19 +40,6 @@ def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterato
         yield from _mirror(table, facts, settings)
 
 
-def mirror_key(table: TableFacts, settings: PreflightSettings) -> tuple[str, ...]:
-    """The columns that its mirror is kept by; none for a table that gets a changelog only."""
-    configured = settings.keys.get(str(table.name), ())
-    if not configured and (table.key is None or table.key.is_deferrable):
-        return ()
-    key = _key(table, settings)
-    return key if set(key) <= set(table.identity_columns) else ()
-
-
-def _key(table: TableFacts, settings: PreflightSettings) -> tuple[str, ...]:
-    return settings.keys.get(str(table.name)) or (table.key.columns if table.key else ())
-
-
 def _schemas(facts: PostgresFacts) -> Iterator[Problem]:
     role = facts.server.role
     closed = {each.name.schema for each in facts.tables if not each.privileges.uses_schema}

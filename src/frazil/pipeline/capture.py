@@ -1,0 +1,177 @@
+"""From the document to an ingest: the source, its tables' settings, and the loop over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.catalog_settings import catalog_properties
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.spark import is_alive
+from frazil.config import OnSlotLost, PostgresSource, table_settings
+from frazil.errors import ConfigError, FrazilError
+from frazil.ingest.ingester import Ingester
+from frazil.ingest.settings import CaptureSettings, IngestSettings
+from frazil.ledger.table import Ledger
+from frazil.model.schema import parse_scalar
+from frazil.pipeline.assemble import retry_policy
+from frazil.pipeline.captured_mirrors import ledger_name
+from frazil.pipeline.captured_names import captured_names
+from frazil.pipeline.ingest_loop import IngestLoop
+from frazil.sources.postgres.settings import PostgresSettings
+from frazil.sources.postgres.source import PostgresSource as PostgresReader
+from frazil.sources.postgres.spool_files import SpoolFiles
+from frazil.sources.postgres.table_description import TableWishes
+from frazil.sources.protocol import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from frazil.config import Config, TableSettings
+    from frazil.ingest.report import BatchReport
+    from frazil.pipeline.captured_names import CapturedNames
+    from frazil.pipeline.loop import Stop
+    from frazil.pipeline.next_step import Step
+    from frazil.seams import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Everything that an ingest is made of."""
+
+    source: PostgresReader
+    ingester: Ingester
+    limit: Limit
+
+
+def build_capture(session: SparkSession, config: Config, *, clock: Clock | None = None) -> Capture:
+    """The source and its ingester; nothing is asked of the source yet."""
+    source = build_source(config, clock=clock)
+    lake = Lake(session, config.catalog.name)
+    limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
+    given = _postgres(config)
+    ingester = Ingester(
+        session,
+        lake,
+        source,
+        Ledger.ensure(lake, ledger_name(config)),
+        settings=IngestSettings(
+            pipeline=config.pipeline,
+            limit=limit,
+            held_bytes=given.on_stopped_table.hold,
+            resyncs_lost=given.on_slot_lost is OnSlotLost.RESYNC,
+        ),
+        captures=lambda table: capture_settings(config, table),
+        clock=clock,
+    )
+    return Capture(source, ingester, limit)
+
+
+def build_ingest_loop(
+    session: SparkSession,
+    config: Config,
+    capture: Capture,
+    *,
+    stop: Stop,
+    on_report: Callable[[BatchReport], None],
+    on_error: Callable[[Exception, Step], None],
+) -> IngestLoop:
+    """The loop that runs an ingest."""
+    return IngestLoop(
+        capture.ingester,
+        capture.source,
+        interval=config.ingest.interval,
+        limit=capture.limit,
+        stop=stop,
+        retry=retry_policy(config),
+        on_report=on_report,
+        on_error=on_error,
+        is_alive=lambda: is_alive(session),
+    )
+
+
+def build_source(config: Config, *, clock: Clock | None = None) -> PostgresReader:
+    """The Postgres database that the document names; ConfigError if it names none."""
+    return PostgresReader(postgres_settings(config), clock=clock)
+
+
+def postgres_settings(config: Config) -> PostgresSettings:
+    """What the document says about the source."""
+    given = _postgres(config)
+    return PostgresSettings(
+        dsn=given.dsn,
+        slot=given.slot,
+        publication=given.publication.name,
+        creates_publication=given.publication.create,
+        include=given.tables,
+        exclude=given.exclude,
+        # A folder may be shared by pipelines; what lies in theirs is not ours to remove.
+        spool=SpoolFiles(
+            str(PurePosixPath(given.spool.dir) / config.pipeline)
+            if "://" not in str(given.spool.dir)
+            else f"{given.spool.dir}/{config.pipeline}",
+            tuple(sorted(catalog_properties(config.catalog, config.storage).items())),
+        ),
+        spool_bytes=given.spool.max_bytes,
+        heartbeat_seconds=given.heartbeat.total_seconds(),
+        copy_connections=given.initial_copy.connections,
+        wishes=lambda table: table_wishes(config, table),
+    )
+
+
+def capture_settings(config: Config, table: str) -> CaptureSettings:
+    """What the document says about the changelog of a source table."""
+    names = names_of(config, table)
+    settings = _settings_of(config, names)
+    own = settings.mirror
+    return CaptureSettings(
+        changelog=names.changelog,
+        prefix=settings.column_prefix,
+        partition_by=settings.changelog_partition_by,
+        on_drop=own.on_drop,
+        evolution=own.evolution,
+        on_widen=_postgres(config).on_widen,
+        format_version=own.format_version,
+    )
+
+
+def table_wishes(config: Config, table: str) -> TableWishes:
+    """What the document says about the columns of a source table."""
+    settings = _settings_of(config, names_of(config, table))
+    columns = settings.columns
+    return TableWishes(
+        key=settings.key,
+        declared={
+            name: parse_scalar(each.type) for name, each in columns.items() if each.type is not None
+        },
+        on_unrepresentable=settings.mirror.on_unrepresentable,
+        per_column={
+            name: each.on_unrepresentable
+            for name, each in columns.items()
+            if each.on_unrepresentable is not None
+        },
+    )
+
+
+def names_of(config: Config, table: str) -> CapturedNames:
+    """The tables of the lake for one table of the source; raises ConfigError."""
+    found = captured_names(config, [table])[table]
+    if isinstance(found, FrazilError):
+        raise found
+    return found
+
+
+def _settings_of(config: Config, names: CapturedNames) -> TableSettings:
+    return table_settings(config, str(names.mirror))
+
+
+def _postgres(config: Config) -> PostgresSource:
+    if not isinstance(config.source, PostgresSource):
+        raise ConfigError(
+            "there is no source of the kind postgres to ingest from.",
+            next_step="add source: {kind: postgres, dsn: …}",
+        )
+    return config.source
