@@ -10,7 +10,7 @@ from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.model.schema import Field, List, Map, Primitive, Schema, Struct, list_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from frazil.model.schema import Type
 
@@ -77,7 +77,7 @@ def changelog_schema(
     Raises ConfigError when a source column is called like one of ours.
     """
     ours = CdcColumns(prefix)
-    _refuse_collisions(source_fields, ours)
+    refuse_collisions([each.name for each in source_fields], ours)
     columns = {each.name: each for each in source_fields}
     missing = [name for name in key_names if name not in columns]
     if missing:
@@ -98,13 +98,14 @@ def number_fields(fields: Sequence[Field], *, first_id: int) -> tuple[Field, ...
     return _numbered(tuple(fields), count(first_id))
 
 
-def _refuse_collisions(source_fields: Sequence[Field], ours: CdcColumns) -> None:
+def refuse_collisions(source_names: Iterable[str], ours: CdcColumns) -> None:
+    """Raise ConfigError when a source column is called like one of ours."""
     # Spark compares names without regard to case.
     taken = {name.lower() for name in ours.names}
-    for each in source_fields:
-        if each.name.lower() in taken:
+    for each in source_names:
+        if each.lower() in taken:
             message = (
-                f"the source column {each.name!r} is called like a column of the changelog; "
+                f"the source column {each!r} is called like a column of the changelog; "
                 f"changelog.column_prefix is {ours.prefix!r}."
             )
             raise ConfigError(message, next_step="choose another changelog.column_prefix")

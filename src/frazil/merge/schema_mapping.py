@@ -11,10 +11,10 @@ from frazil.merge.changelog_columns import find_column, plan_columns, source_col
 from frazil.merge.column_map import ColumnMap, MappedField, decode_column_map, encode_column_map
 from frazil.merge.feed import Feed, Origin, pair
 from frazil.merge.schema_following import Following, Ground, without_defaults
-from frazil.merge.schema_sentences import sentences
 from frazil.model.policy import Deletes, Evolution, Order
 from frazil.model.schema import Field, Primitive, Schema, children
 from frazil.model.schema_evolution import plan_evolution
+from frazil.model.schema_sentences import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -31,6 +31,9 @@ class SourceColumn:
 class SourceTable:
     """A table; ``key`` are the numbers of its key columns, none if it cannot have a mirror.
 
+    ``highest_number`` is the highest number that a column had by now, also one that is gone or
+    that the source does not send.
+
     ``identity`` is what tells it from another table that takes its name, and from itself after
     something happened that the source does not announce; it is compared, never read. ``shape`` is
     what the source wants to be told again, to recognise the columns when they change.
@@ -41,6 +44,7 @@ class SourceTable:
     shape: str
     columns: tuple[SourceColumn, ...]
     key: tuple[int, ...] = ()
+    highest_number: int = 0
 
     def column(self, number: int) -> SourceColumn:
         """The column with this number; KeyError for any other."""

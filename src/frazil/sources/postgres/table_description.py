@@ -138,6 +138,7 @@ def _describe(
         shape=encode_shape(shape),
         columns=columns,
         key=found,
+        highest_number=shape.highest,
     )
     return TableDescription(
         table=table, plans=plans, no_key=key if isinstance(key, NoKey) else None
