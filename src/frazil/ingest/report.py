@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +10,6 @@ if TYPE_CHECKING:
 
     from frazil.errors import FrazilError
     from frazil.model.marker import Position
-
-_NOBODY: Mapping[str, FrazilError] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class BatchReport:
     acknowledged: Position | None
     seconds: float
     is_whole: bool = False
-    troubles: Mapping[str, FrazilError] = _NOBODY
+    troubles: Mapping[str, FrazilError] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -135,10 +135,11 @@ class IngestLoop:
             self._attempt(self._read_all)
 
     def _catch_up(self, goal: Position) -> None:
+        is_idle = not self._step()
         while not self._is_halted() and not self._source.has_reached(goal):
-            if not self._step():
+            if is_idle:
                 self._source.wait(_GLANCE_SECONDS, self._limit)
-        self._step()
+            is_idle = not self._step()
 
     def _read_all(self) -> None:
         while not self._is_halted():
