@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from frazil.codec.iceberg_defaults import default_from_json
 from frazil.codec.pgtext import convert
 from frazil.errors import (
     MalformedChangeError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from frazil.codec.pgoutput_columns import RelationChanges
     from frazil.errors import FrazilError
     from frazil.model.postgres_type import ColumnPlan
+    from frazil.model.source_table import SourceColumn
     from frazil.sources.postgres.row_images import ColumnTexts, CutRows
     from frazil.sources.postgres.table_reading import TableReading
 
@@ -66,7 +68,7 @@ def convert_rows(
         type_ = schema.field(index).type
         place = places.get(column.number)
         if place is None:
-            columns[column.number] = pa.nulls(len(cut), type_)
+            columns[column.number] = _older_than(column, type_, len(cut))
             continue
         texts = cut.texts(place)
         columns[column.number] = _converted(cut, texts, shape.plans[place], type_)
@@ -92,6 +94,13 @@ def _converted(cut: CutRows, texts: ColumnTexts, plan: ColumnPlan, type_: pa.Dat
         return _in_order(values if values.type == type_ else values.cast(type_), cut)
     first = _first_refused(_in_order(text, cut), plan)
     raise RefusedRowsError(refused, number=int(cut.numbers[first]))
+
+
+def _older_than(column: SourceColumn, type_: pa.DataType, count: int) -> pa.Array:
+    """What rows that came before a column show in it: what it says of such rows, or null."""
+    if column.default is None:
+        return pa.nulls(count, type_)
+    return pa.repeat(default_from_json(column.default, column.type, type_), count)
 
 
 def _in_order(values: pa.Array, cut: CutRows) -> pa.Array:

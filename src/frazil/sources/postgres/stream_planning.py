@@ -161,7 +161,7 @@ class StreamPlanner:
         for relation in live.relations:
             description = self._describe(live, relation, described[-1])
             described.append(description)
-        newest = described[-1].table
+        newest = _with_defaults(described)
         wanted = {column.number: column.type for column in newest.columns}
         view = self._view(live)
         shapes = tuple(
@@ -201,6 +201,24 @@ class StreamPlanner:
                 "the table is not in the catalog any more.", next_step=f"frazil resync {live.name}"
             )
         return view
+
+
+def _with_defaults(described: Sequence[TableDescription]) -> SourceTable:
+    """The newest table; a column that came on the way there brings what it said of older rows."""
+    news = {
+        column.number: column
+        for description in described
+        for column in description.table.columns
+        if column.default is not None or column.rewrote
+    }
+    newest = described[-1].table
+    columns = tuple(
+        replace(each, default=news[each.number].default, rewrote=news[each.number].rewrote)
+        if each.number in news
+        else each
+        for each in newest.columns
+    )
+    return replace(newest, columns=columns)
 
 
 def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:

@@ -34,9 +34,9 @@ class ShapeReading:
 class TableReading:
     """A table that is captured: its rows have exactly these columns, in whatever shape they came.
 
-    A column that a shape lacks is null; one that only a shape has is left out. ``key`` are column
-    numbers, none for a table that is only appended to. Transactions that committed before
-    ``after`` are in already and skipped.
+    A column that a shape lacks shows its default, or null; one that only a shape has is left out.
+    ``key`` are column numbers, none for a table that is only appended to. Transactions that
+    committed before ``after`` are in already and skipped.
     """
 
     name: str
