@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,6 +43,8 @@ def change_schema(columns: Sequence[SourceColumn], key: Sequence[int]) -> pa.Sch
     return pa.schema([*values, *beside])
 
 
+# A database has few types and many columns.
+@lru_cache(maxsize=256)
 def arrow_type(type_: Type) -> pa.DataType:
     """The Arrow type that holds values of an Iceberg type."""
     return arrow_schema(Schema(0, (Field(0, "value", type_),))).field(0).type
