@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput import decode_message
 from frazil.codec.pgoutput_messages import (
@@ -35,8 +37,6 @@ from tests.support.pgoutput_frames import NULL, UNCHANGED, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from frazil.codec.pgoutput_bulk import DecodedFrames
     from frazil.codec.pgoutput_columns import RowImages
@@ -353,6 +353,10 @@ def _images(images: RowImages) -> list[tuple[int, Cells]]:
 
 
 def _cells(values: pa.StringArray, unchanged: list[bool]) -> list[Cell]:
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        raise MalformedFileError("no UTF-8", offset=0) from None
     cells: list[Cell] = []
     for value, is_unchanged in zip(values.to_pylist(), unchanged, strict=True):
         if is_unchanged:

@@ -19,6 +19,8 @@ from frazil.codec.pgoutput_messages import (
     Relation,
     StreamStart,
     StreamStop,
+    Value,
+    ValueKind,
 )
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.lsn import format_lsn
@@ -30,6 +32,7 @@ from tests.support.pgoutput_frames import text
 from tests.support.pgoutput_histories import chance_of
 from tests.support.postgres_change_histories import (
     BAD_SHAPE_READINGS,
+    FOREIGN,
     NUMERIC,
     READINGS,
     ChangeHistories,
@@ -91,6 +94,21 @@ def test_text_that_postgres_does_not_print_stops_its_table_without_being_shown()
     error = trouble(DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "0xS3CRET"))))
     assert isinstance(error, MalformedChangeError)
     assert "S3CRET" not in str(error)
+
+
+def test_text_that_is_no_utf8_stops_its_table_and_no_other() -> None:
+    other = reading("public.other", FOREIGN, key=(1,))
+    latin = Value(ValueKind.TEXT, b"caf\xe9")
+    for place in range(3):
+        values = tuple(latin if at == place else text("1") for at in range(3))
+        found = read(
+            DEFAULT.relation,
+            FOREIGN.relation,
+            *transaction(Insert(10, (text("1"), text("é"))), Insert(OID, values)),
+            tables=(ITEM, other),
+        )
+        assert isinstance(found.troubles["public.item"], MalformedChangeError)
+        assert found.rows.keys() == {"public.other"}
 
 
 def test_a_table_in_trouble_has_no_rows_of_later_segments() -> None:
