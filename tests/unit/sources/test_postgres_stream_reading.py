@@ -22,13 +22,22 @@ from frazil.codec.pgoutput_messages import (
     Value,
     ValueKind,
 )
+from frazil.codec.spool_segment import SegmentAssembly
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.lsn import format_lsn
+<<<<<<< HEAD
 from frazil.sources.postgres.segment import OpenTransaction
 from frazil.sources.postgres.segment_part import SegmentPart
+=======
+from frazil.model.postgres_type import PostgresType, plan_column
+from frazil.model.schema import Primitive
+from frazil.sources.postgres.segment_part import OpenTransaction, SegmentPart
+>>>>>>> c5de9cc (test: what a real server sent becomes the history that was lived)
 from frazil.sources.postgres.stream_reading import MOST_ROWS, StreamReader
+from frazil.sources.postgres.table_reading import ShapeReading
 from frazil.sources.protocol import Split, TableRows
 from tests.support.pgoutput_frames import text
+from tests.support.pgoutput_golden import decode_all, golden
 from tests.support.pgoutput_histories import chance_of
 from tests.support.postgres_change_histories import (
     BAD_SHAPE_READINGS,
@@ -232,3 +241,55 @@ def test_a_transaction_cut_into_segments_has_the_same_rows(seed: int) -> None:
         SegmentPart(name="b", opens=opens, begins_ordinals=first.counts),
     )
     check(read_parts(contents, *parts, tables=READINGS), SlowReading(READINGS).read(messages))
+
+
+def test_what_a_real_server_sent_becomes_the_history_that_was_lived() -> None:
+    captured = golden().whole
+    relations = list(
+        dict.fromkeys(each for each in decode_all(captured) if isinstance(each, Relation))
+    )
+    tables = tuple(
+        reading(name, *(shape_of(each) for each in relations if each.name == name), key=key)
+        for name, key in (("item", (1,)), ("part", ()))
+    )
+    made = SegmentAssembly()
+    content = made.add(list(captured)) + made.finish()
+    found = read_parts({"one": content}, SegmentPart(name="one"), tables=tables)
+    assert not found.troubles
+    assert [
+        (each["operation"], each["1"], each["unchanged"], each["previous_key"])
+        for each in found.rows["item"]
+    ] == [
+        ("INSERT", "1", None, None),
+        ("INSERT", "2", None, None),
+        ("INSERT", "3", None, None),
+        ("UPDATE", "3", [4], None),
+        ("DELETE", "3", None, None),
+        ("INSERT", "4", [4], {"1": "3"}),
+        ("DELETE", "1", None, None),
+        ("INSERT", "5", None, {"1": "1"}),
+        ("DELETE", "2", None, None),
+        ("TRUNCATE", None, None, None),
+    ]
+    assert [(each["operation"], each["1"], each["2"]) for each in found.rows["part"]] == [
+        ("INSERT", "4", "1"),
+        ("INSERT", None, "2"),
+        ("UPDATE", "5", "1"),
+        ("DELETE", None, "2"),
+        ("DELETE", "5", "1"),
+        ("INSERT", "5", "3"),
+        ("TRUNCATE", None, None),
+        ("TRUNCATE", None, None),
+        ("INSERT", None, "9"),
+    ]
+    assert found.rows["part"][5]["3"] == "{1,NULL}"
+
+
+def shape_of(relation: Relation) -> ShapeReading:
+    """A shape whose columns are text and numbered as they come."""
+    plans = (
+        plan_column(each.name, PostgresType(each.type_oid, "any"), declared=Primitive.STRING)
+        for each in relation.columns
+    )
+    numbers = range(1, len(relation.columns) + 1)
+    return ShapeReading(relation=relation, numbers=tuple(numbers), plans=tuple(plans))

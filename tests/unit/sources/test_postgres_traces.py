@@ -83,6 +83,14 @@ def test_slots_of_copies_go_by_themselves_and_are_told() -> None:
     assert copies[0].stays is not None
 
 
+def test_the_slot_of_a_copy_is_known_also_where_its_name_was_cut() -> None:
+    long = "s" * 60
+    mine = replace(IDLE, slot=f"{long[:49]}_copy_1f2e3d4c", is_temporary=True)
+    short = replace(mine, slot=f"{long[:40]}_copy_1f2e3d4c")
+    facts = replace(FACTS, slot_name=long, slot=None, publication=None, readers=(mine, short))
+    assert [trace.name for trace in plan(facts)] == [mine.slot]
+
+
 def test_a_slot_that_is_read_names_who_must_stop() -> None:
     require_idle(plan()[0])
     reading = replace(IDLE, process=4711, application="frazil stream")

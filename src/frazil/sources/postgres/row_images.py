@@ -6,7 +6,7 @@ whole old row has every column, a key image those of the replica identity.
 
 No key is ever guessed. It is known when an image has it, and an update without an old image has
 not changed it: servers send the old key whenever a column of the replica identity changed or is
-stored out of line. Servers before 14.2 forgot the latter. An update of theirs that does not have
+stored out of line. Servers before 14.3 forgot the latter. An update of theirs that does not have
 its key is refused as a missing image, and so is everything else that would need a guess.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
     from frazil.model.postgres_facts import PublicationFacts, ServerFacts, SlotFacts, SlotReader
 
-# Between the pipeline's slot and the token of the copy that a temporary slot was made for.
-COPY_INFIX = "_copy"
+# What a temporary slot is called after: the pipeline's slot, cut where both would be too long, and
+# a token of the copy.
+_COPY = re.compile(r"(?P<slot>.*)_copy_[0-9a-f]+")
+_LONGEST_NAME = 63
+# Of slots that begin with this much of the name, the rest is compared here.
+_PREFIX_CHARACTERS = 32
 
 
 class TraceKind(StrEnum):
@@ -53,7 +58,7 @@ class Trace:
 class TraceFacts:
     """What is at the server under the names of a pipeline.
 
-    ``readers`` are all slots that begin with ``slot_name``, each with whoever reads it.
+    ``readers`` are all slots that begin like ``slot_name``, each with whoever reads it.
     """
 
     slot_name: str
@@ -71,7 +76,7 @@ def load_trace_facts(session: Session, *, slot: str, publication: str) -> TraceF
             server=load_server(session),
             slot=load_slot(session, slot),
             publication=load_publication(session, publication),
-            readers=load_readers(session, slot),
+            readers=load_readers(session, slot[:_PREFIX_CHARACTERS]),
         )
 
 
@@ -126,13 +131,21 @@ def _publication(facts: TraceFacts, *, creates_publication: bool) -> Iterator[Tr
 
 def _copies(facts: TraceFacts) -> Iterator[Trace]:
     for reader in facts.readers:
-        if reader.is_temporary and reader.slot.startswith(f"{facts.slot_name}{COPY_INFIX}"):
+        if reader.is_temporary and _is_of_copy(reader.slot, facts.slot_name):
             yield Trace(
                 kind=TraceKind.COPY_SLOT,
                 name=reader.slot,
                 stays="it goes by itself when the copy that uses it ends",
                 reader=reader,
             )
+
+
+def _is_of_copy(name: str, slot: str) -> bool:
+    found = _COPY.fullmatch(name)
+    if found is None:
+        return False
+    was_cut = len(name) == _LONGEST_NAME and slot.startswith(found["slot"])
+    return found["slot"] == slot or was_cut
 
 
 def require_idle(trace: Trace) -> None:
