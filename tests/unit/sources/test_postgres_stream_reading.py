@@ -25,14 +25,10 @@ from frazil.codec.pgoutput_messages import (
 from frazil.codec.spool_segment import SegmentAssembly
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.lsn import format_lsn
-<<<<<<< HEAD
-from frazil.sources.postgres.segment import OpenTransaction
-from frazil.sources.postgres.segment_part import SegmentPart
-=======
 from frazil.model.postgres_type import PostgresType, plan_column
 from frazil.model.schema import Primitive
-from frazil.sources.postgres.segment_part import OpenTransaction, SegmentPart
->>>>>>> c5de9cc (test: what a real server sent becomes the history that was lived)
+from frazil.sources.postgres.segment import OpenTransaction
+from frazil.sources.postgres.segment_part import SegmentPart
 from frazil.sources.postgres.stream_reading import MOST_ROWS, StreamReader
 from frazil.sources.postgres.table_reading import ShapeReading
 from frazil.sources.protocol import Split, TableRows
