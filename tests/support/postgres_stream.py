@@ -117,7 +117,7 @@ def old_key(key: str) -> OldImage:
     return OldImage(ImageKind.OLD_KEY, new(key, NULL, NULL))
 
 
-def old_row(key: str, body: Value | str, n: Value | str) -> OldImage:
+def old_row(key: Value | str, body: Value | str, n: Value | str) -> OldImage:
     return OldImage(ImageKind.OLD_ROW, new(key, body, n))
 
 

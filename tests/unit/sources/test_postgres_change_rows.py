@@ -17,6 +17,7 @@ from frazil.codec.pgoutput_messages import (
     Truncate,
     TruncateOption,
     Update,
+    Value,
 )
 from frazil.errors import MissingImageError, UnsupportedSchemaChangeError
 from frazil.model.lsn import format_lsn
@@ -246,6 +247,20 @@ def test_half_a_key_may_be_out_of_line_while_the_other_half_changes() -> None:
     assert found[1]["unchanged"] is None
 
 
+def test_a_key_that_was_or_becomes_null_has_changed_and_null_is_the_same_as_null() -> None:
+    def update(before: Value | str, now: Value | str) -> Update:
+        return Update(OID, old_row(before, "a", "1"), new(now, "a", "1"))
+
+    found = items(update(NULL, "1"), update("1", NULL), update(NULL, NULL), as_shape=FULL)
+    assert [(each["operation"], each["1"], each["previous_key"]) for each in found] == [
+        ("DELETE", None, None),
+        ("INSERT", 1, {"1": None}),
+        ("DELETE", 1, None),
+        ("INSERT", None, {"1": 1}),
+        ("UPDATE", None, None),
+    ]
+
+
 def test_a_table_without_a_key_has_one_row_for_every_update_and_no_previous_key() -> None:
     table = replace(ITEM, key=())
     found = read(
@@ -268,6 +283,12 @@ def test_an_update_whose_key_was_not_sent_at_all_is_a_missing_image() -> None:
     )
     assert isinstance(error, MissingImageError)
     assert (error.table, error.position) == ("public.item", format_lsn(LSN + 2))
+
+
+def test_an_old_image_without_its_key_is_a_missing_image() -> None:
+    keyless = OldImage(ImageKind.OLD_ROW, new(UNCHANGED, "a", "1"))
+    for change in (Delete(OID, keyless), Update(OID, keyless, new("1", "a", "1"))):
+        assert isinstance(trouble(FULL.relation, *transaction(change)), MissingImageError)
 
 
 def test_an_identity_without_the_key_may_only_insert() -> None:
