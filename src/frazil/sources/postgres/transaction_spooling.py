@@ -74,7 +74,7 @@ class TransactionSpooling:
         self._prefix = prefix
         self._segment_bytes = segment_bytes
         self._large_bytes = large_bytes
-        self._write_bytes = write_bytes
+        self._write_bytes = min(write_bytes, segment_bytes)
         self._number = 0
         self._finished: list[Segment] = []
         self._known: dict[bytes, _Known] = {}
@@ -221,7 +221,7 @@ class TransactionSpooling:
         _, _, commit_lsn, end_lsn, committed_at = _COMMIT.unpack(payload)
         if commit_lsn != transaction.final_lsn or committed_at != transaction.committed_at:
             self._refuse("expected the commit of the transaction that began, found another")
-        rows = len(self._messages) - self._settled - self._others
+        rows = self._open_rows
         self._append_other(payload)
         if self._is_large:
             self._settle_large(end_lsn)
@@ -235,6 +235,11 @@ class TransactionSpooling:
         self._position = max(self._position, end_lsn)
         self._server_position = max(self._server_position, end_lsn)
         self._newest_commit_at = committed_at
+
+    @property
+    def _open_rows(self) -> int:
+        """The rows of the open transaction, unless it is large."""
+        return len(self._messages) - self._settled - self._others
 
     def _settle(self, transaction: OpenTransaction, rows: int, end_lsn: int) -> None:
         self._segment.settle(transaction)
@@ -262,6 +267,7 @@ class TransactionSpooling:
         """The open transaction has no rows; what it said about tables is known all the same."""
         del self._messages[self._settled :]
         self._size = self._settled_size
+        self._limit = self._settled_size + self._large_bytes
         self._segment.forget_relations(self._relations_before)
         for oid in self._renewed:
             self._segment.forget(oid)
@@ -323,6 +329,10 @@ class TransactionSpooling:
     def _relieve(self) -> None:
         """The open transaction takes too much memory."""
         if not self._is_large:
+            if not self._open_rows:
+                # It may come to nothing yet, and descriptions alone are never much.
+                self._limit += self._large_bytes
+                return
             if self._segment.has_transactions:
                 self._part_from_settled()
             self._is_large = True
