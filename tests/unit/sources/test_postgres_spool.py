@@ -294,7 +294,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def opened(path: object, flags: int, mode: int = 0o777) -> int:
         assert str(path).endswith(".part")
-        real(str(path), flags, mode)
+        os.close(real(str(path), flags, mode))
         return real("/dev/full", os.O_WRONLY)
 
     with monkeypatch.context() as patched:

@@ -188,6 +188,7 @@ class StreamSpool:
         """
         with self._changed:
             self._require_sound()
+            # What is finished already may be enough.
             if self._whole_rows < limit.rows and self._whole_bytes < limit.bytes:
                 self._finish_segment()
             taken: list[Segment] = []
@@ -262,7 +263,8 @@ class StreamSpool:
             if is_full != self._is_paused:
                 self._is_paused = is_full
                 event = "the spool is full" if is_full else "the spool has room again"
-                _LOG.info(event, used=self._used)
+                # Not news where tables are slower than the source: it comes with every batch.
+                _LOG.debug(event, used=self._used)
                 self._changed.notify_all()
             if is_full and not self._is_closed:
                 self._changed.wait(self._keep_alive_seconds)

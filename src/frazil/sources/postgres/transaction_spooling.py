@@ -191,9 +191,10 @@ class TransactionSpooling:
 
     def _take_keepalive(self, frame: Keepalive) -> None:
         self._server_position = max(self._server_position, frame.end_lsn)
-        # A logical sender names here how far it has read the log, and it reads every record before
-        # it goes on: what commits below that position it has sent already, and in order, so we
-        # have it. Inside a transaction it is about to send the rest, which we do not have.
+        # A logical sender names here how far it has read the log. It sends a transaction while it
+        # reads that one's commit record, before it goes on: so whatever committed below is behind
+        # us in this very connection, and what comes later has its commit record there or beyond.
+        # Inside a transaction it is not said by all versions what the number means; we wait.
         if self._transaction is None:
             self._position = max(self._position, frame.end_lsn)
 
