@@ -298,6 +298,58 @@ def merge(
 
 
 @app.command()
+def ingest(
+    context: typer.Context,
+    *,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Capture what is there now, print what was done, and end."),
+    ] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Capture changes of the source into changelogs, until told to stop, or once.
+
+    \b
+    frazil ingest -c frazil.yaml
+    frazil ingest -c frazil.yaml --once -o json
+    """  # noqa: D301
+    from frazil.cli.ingest_verb import run_ingest
+
+    raise typer.Exit(run_ingest(config, output, _invocation(context), once=once))
+
+
+@app.command()
+def resync(
+    context: typer.Context,
+    table: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Tables by the name of source, changelog or mirror.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every table captured.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Have tables read again from their first row, in order and without a gap for readers.
+
+    \b
+    frazil resync -c frazil.yaml public.users
+    frazil resync -c frazil.yaml --all --dry-run
+    """  # noqa: D301
+    from frazil.cli.resync_verb import ResyncRequest, run_resync
+
+    request = ResyncRequest(tuple(table or ()), everything=everything, dry_run=dry_run, yes=yes)
+    run_resync(config, request, output, _invocation(context))
+
+
+@app.command()
 def verify(
     context: typer.Context,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from frazil.pipeline.loop import Ending
 from frazil.telemetry.logs import get_logger
@@ -13,13 +13,22 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from frazil.cli.stop_signals import StopSignals
-    from frazil.pipeline.loop import MergeLoop
 
 _log = get_logger(__name__)
 
 
+class Supervised(Protocol):
+    """A loop that can be told to end, or be left behind."""
+
+    def run(self, *, once: bool = False) -> Ending:
+        """Run until the end."""
+
+    def abandon(self) -> None:
+        """Take no more notice of what still runs."""
+
+
 def supervise(
-    loop: MergeLoop,
+    loop: Supervised,
     *,
     once: bool,
     stop: threading.Event,
@@ -54,7 +63,7 @@ def supervise(
 class _Run(threading.Thread):
     """The loop's thread; a daemon, because it may have to be left behind."""
 
-    def __init__(self, loop: MergeLoop, *, once: bool, ended: Callable[[], None]) -> None:
+    def __init__(self, loop: Supervised, *, once: bool, ended: Callable[[], None]) -> None:
         super().__init__(name="frazil loop", daemon=True)
         self._loop = loop
         self._once = once

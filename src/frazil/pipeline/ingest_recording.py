@@ -13,10 +13,8 @@ from frazil.telemetry import metric_names as names
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from frazil.ingest.report import BatchReport, TableIngested
-    from frazil.ledger.standing import TableStanding
+    from frazil.pipeline.capture import Capture
     from frazil.pipeline.next_step import Step
     from frazil.telemetry.metrics import Exposition, Metrics
     from frazil.telemetry.reporting import Reporting
@@ -30,18 +28,14 @@ _PHASES = {Copying: "copying", Live: "live", Held: "held", ResyncNeeded: "resync
 class IngestRecorder:
     """Records what an ingest loop tells; its methods are the loop's receivers."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        reporting: Reporting,
-        *,
-        standings: Callable[[], Mapping[str, TableStanding]],
-        lag_bytes: Callable[[], int | None],
-    ) -> None:
+    def __init__(self, metrics: Metrics, reporting: Reporting) -> None:
         self._metrics = metrics
         self._reporting = reporting
-        self._standings = standings
-        self._lag_bytes = lag_bytes
+        self._capture: Capture | None = None
+
+    def follow(self, capture: Capture) -> None:
+        """Show how these tables stand from now on."""
+        self._capture = capture
 
     def record_report(self, report: BatchReport) -> None:
         """A batch that was booked."""
@@ -79,14 +73,18 @@ class IngestRecorder:
 
     def expose(self, accept: str = "") -> Exposition:
         """Everything recorded, with how tables stand at this moment."""
-        standings = self._standings().values()
+        if self._capture is not None:
+            self._show_standings(self._capture)
+        return self._metrics.expose(accept)
+
+    def _show_standings(self, capture: Capture) -> None:
+        standings = capture.ingester.standings.values()
         for state, phase in _PHASES.items():
             count = sum(isinstance(each.state, state) for each in standings)
             self._metrics.set(names.TABLES, count, phase=phase)
-        lag = self._lag_bytes()
+        lag = capture.source.lag_bytes()
         if lag is not None:
             self._metrics.set(names.SOURCE_LAG_BYTES, lag)
-        return self._metrics.expose(accept)
 
     def _record_table(self, table: TableIngested) -> None:
         name = table.table

@@ -1,0 +1,71 @@
+"""Tables marked to be read again: which ones a person means, and the word in the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from frazil.errors import ConfigError, TableNotFoundError
+from frazil.ledger.standing import Copying, TableStanding
+from frazil.ledger.table import Ledger
+from frazil.pipeline.captured_mirrors import ledger_name
+from frazil.pipeline.captured_names import CapturedNames, captured_names
+from frazil.seams import SystemRandomness
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.config import Config
+
+# Enough that two operators never choose the same name for a batch.
+_BATCH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """The tables that are to be read again, as they stand now; lives on the driver."""
+
+    ledger: Ledger
+    pipeline: str
+    tables: tuple[TableStanding, ...]
+
+    def apply(self) -> None:
+        """Say so in the ledger; a running ingest takes it up before its next batch."""
+        again = [
+            TableStanding(table=each.table, identity=each.identity, state=Copying())
+            for each in self.tables
+        ]
+        batch = f"resync-{SystemRandomness().token(_BATCH_BYTES).hex()}"
+        self.ledger.note([], pipeline=self.pipeline, batch=batch, standings=again)
+
+
+def load_resync(lake: Lake, config: Config, chosen: Sequence[str], *, everything: bool) -> Resync:
+    """The tables that somebody means; raises ConfigError for a name that is none of them."""
+    try:
+        ledger = Ledger.open(lake, ledger_name(config))
+    except TableNotFoundError:
+        raise ConfigError(
+            "nothing was captured yet.", next_step="frazil ingest reads every table whole first"
+        ) from None
+    standings = {each.table: each for each in ledger.standings()}
+    names = list(standings) if everything else _meant(config, chosen, standings)
+    return Resync(ledger, config.pipeline, tuple(standings[name] for name in names))
+
+
+def _meant(
+    config: Config, chosen: Sequence[str], standings: Mapping[str, TableStanding]
+) -> list[str]:
+    by_any_name: dict[str, str] = {}
+    for source, names in captured_names(config, standings).items():
+        if isinstance(names, CapturedNames):
+            by_any_name |= {str(names.changelog): source, str(names.mirror): source}
+    by_any_name |= {source: source for source in standings}
+    for name in chosen:
+        if name not in by_any_name:
+            near = get_close_matches(name, by_any_name, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            message = f"{name!r} is not among the tables captured{hint}"
+            raise ConfigError(message, next_step="frazil ingest --once lists them")
+    return list(dict.fromkeys(by_any_name[name] for name in chosen))
