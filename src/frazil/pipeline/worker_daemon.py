@@ -15,8 +15,11 @@ import sys
 _TASK_MODULES = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
+    "frazil.ingest.task",
     "frazil.merge.task",
     "frazil.mirror.index_repair",
+    "frazil.sources.postgres.copy_reading",
+    "frazil.sources.postgres.stream_reading",
 )
 
 
