@@ -15,7 +15,7 @@ from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
-from frazil.ingest.walk import OF_ONE_TABLE, walk_batch
+from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, Role
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.lake import Lake
+    from frazil.ingest.progress import ReadingProgress, WholeProgress
     from frazil.ingest.settings import Captures, IngestSettings
     from frazil.ingest.walk import Walked
     from frazil.ledger.standing import State
@@ -70,6 +71,7 @@ class Ingester:
         self._places: dict[str, Place] = {}
         # Read whole at the moment: the source must keep what came since.
         self._being_read: set[str] = set()
+        self._progress_of_whole: ReadingProgress | None = None
         self._is_started = self._was_started = False
 
     @property
@@ -148,6 +150,7 @@ class Ingester:
                 {part.table.name: self._table(part.table.name) for part in batch.parts},
                 name=name,
                 clock=self._clock,
+                watch=self._watch,
             )
             self._book_whole(walked)
             _require_headway(walked)
@@ -157,13 +160,23 @@ class Ingester:
         return self._report(walked, began=began, is_whole=True)
 
     @property
+    def progress(self) -> WholeProgress | None:
+        """How far the whole tables that are being read have come; None when there are none."""
+        progress = self._progress_of_whole
+        return None if progress is None else progress.now()
+
+    def _watch(self, progress: ReadingProgress) -> None:
+        self._progress_of_whole = progress
+
+    @property
     def tables_to_read(self) -> set[str]:
         """Tables that are to be read whole."""
         return {name for name, each in self._book.standings.items() if each.state == Copying()}
 
     def close(self) -> None:
         """Let go of everything."""
-        self._source.close()
+        self.stop()
+        self._end_reading()
 
     # --- what is known ---
 
@@ -321,7 +334,7 @@ class Ingester:
             standings += [
                 self._standing(name, Copying(str(error)))
                 for name, error in walked.troubles.items()
-                if name in self._book.standings and isinstance(error, OF_ONE_TABLE)
+                if name in self._book.standings and not isinstance(error, MAY_PASS)
             ]
             self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
             self._being_read -= {each.table for each in standings}
@@ -389,6 +402,7 @@ class Ingester:
     def _end_reading(self) -> None:
         with self._book.lock:
             self._being_read.clear()
+            self._progress_of_whole = None
         self._source.plan_whole(())
 
     def _report(self, walked: Walked, *, began: float, is_whole: bool = False) -> BatchReport:
@@ -407,6 +421,6 @@ class Ingester:
 
 def _require_headway(walked: Walked) -> None:
     """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
-    passing = [each for each in walked.troubles.values() if not isinstance(each, OF_ONE_TABLE)]
+    passing = [each for each in walked.troubles.values() if isinstance(each, MAY_PASS)]
     if passing and not walked.committed:
         raise passing[0]

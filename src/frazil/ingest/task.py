@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.data_file import WrittenFile
     from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.ingest.changelog_rows import RowLayout
+    from frazil.ingest.progress import TaskGauge
     from frazil.sources.protocol import Split, SplitReader
 
 
@@ -58,6 +59,7 @@ class IngestJob:
     reader: SplitReader
     tasks: tuple[tuple[Split, ...], ...]
     targets: Mapping[str, TableTarget]
+    gauge: TaskGauge | None = None
 
     @carries_errors
     def run_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,11 +74,15 @@ class IngestJob:
             desk = _Desk(self.targets)
             stack.callback(desk.abandon)
             for split in splits:
+                rows = 0
                 for reading in self.reader.read(split):
                     if isinstance(reading, TableRows):
                         desk.write(reading.table, reading.rows)
+                        rows += reading.rows.num_rows
                     else:
                         desk.refuse(reading.table, reading.error)
+                if self.gauge is not None:
+                    self.gauge.add(rows=rows, size=split.weight)
             return desk.close()
 
 

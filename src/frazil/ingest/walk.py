@@ -8,19 +8,21 @@ are: their markers say so.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
+from frazil.ingest.progress import ReadingProgress
 from frazil.ingest.report import TableIngested
 from frazil.ingest.task import IngestJob
 from frazil.model.policy import OnWiden
 from frazil.seams import Failpoint, failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from frazil.seams import Clock
     from frazil.sources.protocol import Batch, Split, TablePart
 
-# What concerns one table, and does not pass by itself; anything else concerns them all.
+# Raised while something is done for one table, these are its own trouble and do not pass by
+# themselves; anything else concerns all tables.
 OF_ONE_TABLE = (
     errors.ConfigError,
     errors.SchemaError,
@@ -42,6 +45,15 @@ OF_ONE_TABLE = (
     errors.TableReplacedError,
     errors.TableNotFoundError,
     errors.ForeignChangeError,
+)
+# Told of one table, these may pass by themselves.
+MAY_PASS = (
+    errors.SourceUnavailableError,
+    errors.StorageError,
+    errors.CatalogError,
+    errors.WriteFailedError,
+    errors.CommitConflictError,
+    errors.CommitUnknownError,
 )
 # Below this a task costs more than it saves.
 _TASK_BYTES = 4 * 2**20
@@ -58,6 +70,10 @@ class Walked:
     reread: set[str] = field(default_factory=set)
 
 
+def _look_away(_progress: ReadingProgress) -> None:
+    """Nobody watches."""
+
+
 def walk_batch(
     session: SparkSession,
     batch: Batch,
@@ -65,9 +81,11 @@ def walk_batch(
     *,
     name: str,
     clock: Clock,
+    watch: Callable[[ReadingProgress], None] = _look_away,
 ) -> Walked:
     """Read, write and commit; nothing is booked or acknowledged yet.
 
+    ``watch`` is given the progress of whole tables, to be asked while they are read.
     Raises FencedError when somebody else moves the markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
@@ -75,7 +93,7 @@ def walk_batch(
     for part in batch.parts:
         _prepare(part, tables[part.table.name], walked)
     began = clock.monotonic()
-    outcomes = _read(session, batch, walked)
+    outcomes = _read(session, batch, walked, clock=clock, watch=watch)
     for outcome in outcomes:
         for table, error in outcome.troubles.items():
             walked.troubles.setdefault(table, error)
@@ -115,20 +133,49 @@ def _stopped_by_widening(table: str, widened: Sequence[str]) -> errors.FrazilErr
     )
 
 
-def _read(session: SparkSession, batch: Batch, walked: Walked) -> tuple[TaskOutcome, ...]:
+def _read(
+    session: SparkSession,
+    batch: Batch,
+    walked: Walked,
+    *,
+    clock: Clock,
+    watch: Callable[[ReadingProgress], None],
+) -> tuple[TaskOutcome, ...]:
     if not walked.prepared or not batch.splits:
         return ()
-    cores = session.sparkContext.defaultParallelism
-    tasks = spread(batch.splits, most=min(cores, batch.most_tasks or cores))
+    names = tuple(walked.prepared)
+    tasks = _tasks(batch, cores=session.sparkContext.defaultParallelism)
     job = IngestJob(
         reader=batch.reader,
         tasks=tasks,
         targets={name: each.target for name, each in walked.prepared.items()},
     )
-    session.sparkContext.setJobDescription(f"ingest {_named(tuple(walked.prepared))}")
-    numbers = session.range(0, len(tasks), 1, len(tasks))
-    with running_tasks(_named(tuple(walked.prepared)), "reading changes"):
+    with ExitStack() as stack:
+        if _is_whole(batch):
+            size = sum(each.weight for each in batch.splits)
+            progress = ReadingProgress(session.sparkContext, names, size=size, clock=clock)
+            job = replace(job, gauge=progress.gauge)
+            watch(progress)
+            stack.enter_context(progress.told())
+        stack.enter_context(running_tasks(_named(names), "reading changes"))
+        session.sparkContext.setJobDescription(f"ingest {_named(names)}")
+        numbers = session.range(0, len(tasks), 1, len(tasks))
         return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
+
+
+def _is_whole(batch: Batch) -> bool:
+    return any(part.anew is not None for part in batch.parts)
+
+
+def _tasks(batch: Batch, *, cores: int) -> tuple[tuple[Split, ...], ...]:
+    """A task per core; of whole tables as many as there are splits, so that progress shows.
+
+    Where more would run at a time than may, their number is what bounds them.
+    """
+    may = batch.most_tasks or cores
+    if _is_whole(batch) and cores <= may:
+        return spread(batch.splits, most=len(batch.splits))
+    return spread(batch.splits, most=min(cores, may))
 
 
 def spread(splits: Sequence[Split], *, most: int) -> tuple[tuple[Split, ...], ...]:

@@ -205,4 +205,7 @@ class Source(Protocol):
         """Everything up to here is durable, and the source may forget it."""
 
     def close(self) -> None:
-        """Let go of everything; the next call begins again."""
+        """Let go of the changes that were planned: planning begins again from what is committed.
+
+        Tables that are being read whole are not concerned.
+        """

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Some seconds of reading: enough to be worth a connection, little enough to be shared fairly.
 SPLIT_BYTES = 32 * 2**20
+# A large table has larger splits, because each makes a file.
+MOST_SPLITS = 1024
 # Small tables share a batch, because a batch costs a commit or two; a large one has its own.
 BATCH_BYTES = 512 * 2**20
 
@@ -162,7 +164,8 @@ def _splits(table: _Table) -> Iterator[Split]:
     block = table.view.server.block_bytes
     name = str(table.view.table.name)
     for leaf in table.leaves:
-        ranges = plan_ranges(leaf.pages, target_pages=SPLIT_BYTES // block)
+        size = max(SPLIT_BYTES, leaf.pages * block // MOST_SPLITS)
+        ranges = plan_ranges(leaf.pages, target_pages=max(1, size // block))
         weight = max(1, leaf.pages * block // len(ranges))
         for pages in ranges:
             yield Split(CopySplit(name, leaf.name, pages.first, pages.past), weight)

@@ -30,14 +30,21 @@ def publication_problems(facts: PostgresFacts, settings: PreflightSettings) -> I
     if publication is None:
         yield from _missing(facts, tables, settings)
         return
-    yield from _flags(publication)
-    yield from _root(publication, tables)
+    yield from fitness_problems(publication, tables)
     yield from _uncovered(publication, tables, facts, settings)
     yield from _unwanted(publication, facts, settings)
     for table in tables:
         published = publication.table(table.oid)
         if published is not None:
             yield from _what_is_sent(published)
+
+
+def fitness_problems(
+    publication: PublicationFacts, tables: Iterable[TableFacts]
+) -> Iterator[Problem]:
+    """Whether mirrors of these tables could be right with what the publication sends."""
+    yield from _flags(publication)
+    yield from _root(publication, tables)
 
 
 def can_be_published(table: TableFacts) -> bool:

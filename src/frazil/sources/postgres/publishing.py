@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.errors import ConfigError
 from frazil.model.postgres_names import quote_identifier
-from frazil.sources.postgres.publication_checks import can_be_published
+from frazil.sources.postgres.problem import Severity
+from frazil.sources.postgres.publication_checks import can_be_published, fitness_problems
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,3 +43,12 @@ def plan_publication(
     if surplus and publication.is_ours and not only_adds:
         statements.append(f"alter publication {quoted} drop table {', '.join(surplus)}")
     return tuple(statements)
+
+
+def refuse_unfit(publication: PublicationFacts | None, tables: Collection[TableFacts]) -> None:
+    """Refuse a publication that leaves out kinds of changes, or sends them under other names."""
+    if publication is None:
+        return
+    for problem in fitness_problems(publication, tables):
+        if problem.severity is Severity.STOPS:
+            raise ConfigError(problem.sentence, next_step="; ".join(problem.sql) or "frazil check")

@@ -16,7 +16,7 @@ from frazil.model.source_table import SourceTable
 from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.catalog_looking import load_views, load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
-from frazil.sources.postgres.publishing import plan_publication
+from frazil.sources.postgres.publishing import plan_publication, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
     check_continuity,
@@ -219,10 +219,8 @@ class PostgresSource:
             stream.stream.confirm(parse_lsn(str(position)))
 
     def close(self) -> None:
-        """End the stream and let go of the snapshot."""
+        """End the stream; a snapshot that tables are being read in stays."""
         self._close_stream()
-        with self._rounds:
-            self._close_round()
 
     # --- the stream ---
 
@@ -352,6 +350,8 @@ class PostgresSource:
             for statement in statements:
                 session.execute(statement, doing="changing the publication")
                 _log.info("publication changed", statement=statement)
+            publication = load_publication(session, settings.publication)
+        refuse_unfit(publication, wanted)
 
     def _copy_slot(self) -> str:
         suffix = f"_copy_{self._randomness.token(_TOKEN_BYTES).hex()}"

@@ -1,0 +1,118 @@
+"""How far the reading of whole tables has come: told by tasks as they end, asked by anybody."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark import Accumulator, SparkContext
+
+    from frazil.seams import Clock
+
+_log = get_logger(__name__)
+
+# Often enough for a person who waits, seldom enough for a log that is kept.
+TELL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeProgress:
+    """Rows and bytes read so far, of about so many bytes; bytes are those at the source."""
+
+    tables: tuple[str, ...]
+    rows: int
+    bytes_read: int
+    bytes_total: int
+    seconds: float
+
+    @property
+    def fraction(self) -> float:
+        """Between 0 and 1."""
+        return min(1.0, self.bytes_read / self.bytes_total) if self.bytes_total else 0.0
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """If it goes on as it went; None while nobody can tell."""
+        if not self.fraction:
+            return None
+        return self.seconds * (1 - self.fraction) / self.fraction
+
+
+class TaskGauge:
+    """Counts in tasks; Spark brings the counts to the driver when a task ends. Made to travel."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._rows: Accumulator[int] = context.accumulator(0)
+        self._bytes: Accumulator[int] = context.accumulator(0)
+
+    def add(self, *, rows: int, size: int) -> None:
+        """A split was read."""
+        self._rows.add(rows)
+        self._bytes.add(size)
+
+    @property
+    def rows(self) -> int:
+        """Of all tasks that have ended; on the driver."""
+        return self._rows.value
+
+    @property
+    def bytes(self) -> int:
+        """Of all tasks that have ended; on the driver."""
+        return self._bytes.value
+
+
+class ReadingProgress:
+    """The progress of one batch; lives on the driver."""
+
+    def __init__(
+        self, context: SparkContext, tables: tuple[str, ...], *, size: int, clock: Clock
+    ) -> None:
+        self.gauge = TaskGauge(context)
+        self._tables = tables
+        self._size = size
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def now(self) -> WholeProgress:
+        """How far it is."""
+        return WholeProgress(
+            tables=self._tables,
+            rows=self.gauge.rows,
+            bytes_read=self.gauge.bytes,
+            bytes_total=self._size,
+            seconds=self._clock.monotonic() - self._began,
+        )
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell the log once in a while, until the block ends."""
+        ended = threading.Event()
+        teller = threading.Thread(
+            target=self._tell, args=(ended,), name="frazil progress", daemon=True
+        )
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
+
+    def _tell(self, ended: threading.Event) -> None:
+        while not ended.wait(TELL_SECONDS):
+            now = self.now()
+            left = now.remaining_seconds
+            _log.info(
+                "reading whole tables",
+                tables=len(now.tables),
+                rows=now.rows,
+                bytes=now.bytes_read,
+                percent=round(100 * now.fraction, 1),
+                remaining=None if left is None else round(left),
+            )
