@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from frazil.clients.iceberg.arrow_schema import FIELD_ID, arrow_schema
+from frazil.codec.iceberg_defaults import default_from_json
 from frazil.errors import MissingImageError
 from frazil.model.schema import List, Map, Schema, Struct, children
 
@@ -59,7 +60,8 @@ def _read(
     begins = np.concatenate(([0], np.cumsum(lengths)))[:-1]
     at = begins[np.searchsorted(wanted, groups)] + positions - starts[groups]
     rows = table.take(pa.array(at))
-    columns = [_column(rows, ids.get(each.id), each) for each in fields]
+    # Counted before: a table without columns has no rows.
+    columns = [_column(rows, ids.get(each.id), each, len(positions)) for each in fields]
     return pa.Table.from_arrays(columns, names=[each.name for each in fields])
 
 
@@ -69,10 +71,10 @@ def field_id(field: pa.Field) -> int | None:
     return None if text is None else int(text)
 
 
-def _column(rows: pa.Table, found: pa.Field | None, wanted: Field) -> pa.Array:
+def _column(rows: pa.Table, found: pa.Field | None, wanted: Field, count: int) -> pa.Array:
     target = arrow_schema(Schema(0, (wanted,))).field(0).type
     if found is None:
-        return _default(wanted, target, rows.num_rows)
+        return _default(wanted, target, count)
     column = rows.column(found.name).combine_chunks()
     return projected(column, wanted, target)
 
@@ -80,9 +82,7 @@ def _column(rows: pa.Table, found: pa.Field | None, wanted: Field) -> pa.Array:
 def _default(field: Field, target: pa.DataType, rows: int) -> pa.Array:
     if field.initial_default is None:
         return pa.nulls(rows, target)
-    text = field.initial_default
-    plain = pa.array([text] if not isinstance(text, str) else [str(text)])
-    return pa.concat_arrays([plain.cast(target)] * rows) if rows else pa.nulls(0, target)
+    return pa.repeat(default_from_json(field.initial_default, field.type, target), rows)
 
 
 def projected(array: pa.Array, wanted: Field, target: pa.DataType) -> pa.Array:

@@ -254,7 +254,8 @@ class TableFacts:
     ``root_oid`` is the topmost partitioned table of a partition. ``has_row_security`` says that a
     policy applies to our role. Pages and rows are the server's estimates, None before its first.
     ``dropped_numbers`` belonged to columns that are gone, and are never given again.
-    ``changed_by`` are the transactions (32 bits) that changed its columns, of each the last one.
+    ``changed_by`` pairs every number, also of those, with the transaction (32 bits) that changed
+    the column last.
     """
 
     oid: int
@@ -271,7 +272,7 @@ class TableFacts:
     has_row_security: bool
     privileges: TablePrivileges
     dropped_numbers: tuple[int, ...] = ()
-    changed_by: tuple[int, ...] = ()
+    changed_by: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_partitioned(self) -> bool:

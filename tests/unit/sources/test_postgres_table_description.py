@@ -285,10 +285,10 @@ def test_a_shape_survives_being_read() -> None:
         "",
         "{}",
         "[]",
-        '{"columns":[[1,"a",23]],"highest":1,"key":[]}',
-        '{"columns":[[2,"a",23,-1],[1,"b",23,-1]],"highest":2,"key":[]}',
-        '{"columns":[[2,"a",23,-1]],"highest":1,"key":[]}',
-        '{"columns":[[1,"a",23,-1]],"highest":1,"key":[2]}',
+        '{"columns":[[1,"a",23]],"hidden":[],"highest":1,"key":[]}',
+        '{"columns":[[2,"a",23,-1],[1,"b",23,-1]],"hidden":[],"highest":2,"key":[]}',
+        '{"columns":[[2,"a",23,-1]],"hidden":[],"highest":1,"key":[]}',
+        '{"columns":[[1,"a",23,-1]],"hidden":[],"highest":1,"key":[2]}',
     ],
 )
 def test_a_shape_that_cannot_be_read_means_a_resync(text: str) -> None:

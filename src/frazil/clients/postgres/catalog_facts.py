@@ -178,6 +178,8 @@ class _AttributeRow(NamedTuple):
 class _NumberRow(NamedTuple):
     table_oid: int
     number: int
+    is_dropped: bool
+    changed_by: int
 
 
 class _TypeFacts(NamedTuple):
@@ -330,25 +332,17 @@ def load_tables(session: Session, oids: Collection[int]) -> tuple[TableFacts, ..
     attributes: defaultdict[int, list[Attribute]] = defaultdict(list)
     for row in session.load(_AttributeRow, queries.ATTRIBUTES, parameters, doing=doing):
         attributes[row.table_oid].append(_attribute(row))
-    dropped = _numbers(
-        session.load(_NumberRow, queries.DROPPED_ATTRIBUTES, parameters, doing=doing)
-    )
-    changes = _numbers(session.load(_NumberRow, queries.ATTRIBUTE_CHANGES, parameters, doing=doing))
+    numbers: defaultdict[int, list[_NumberRow]] = defaultdict(list)
+    for number in session.load(_NumberRow, queries.NUMBERS, parameters, doing=doing):
+        numbers[number.table_oid].append(number)
     return tuple(
         replace(
             _table(row, attributes[row.oid]),
-            dropped_numbers=dropped.get(row.oid, ()),
-            changed_by=changes.get(row.oid, ()),
+            dropped_numbers=tuple(each.number for each in numbers[row.oid] if each.is_dropped),
+            changed_by=tuple((each.number, each.changed_by) for each in numbers[row.oid]),
         )
         for row in rows
     )
-
-
-def _numbers(rows: Sequence[_NumberRow]) -> dict[int, tuple[int, ...]]:
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for row in rows:
-        found[row.table_oid].append(row.number)
-    return {oid: tuple(numbers) for oid, numbers in found.items()}
 
 
 def _attribute(row: _AttributeRow) -> Attribute:

@@ -294,20 +294,13 @@ ATTRIBUTES = """
     order by attribute.attrelid, attribute.attnum
 """
 
-# The row of a column outlives it: a number is never given twice.
-DROPPED_ATTRIBUTES = """
-    select attrelid, attnum
-    from pg_attribute
-    where attrelid = any(%(oids)s) and attnum > 0 and attisdropped
-    order by attrelid, attnum
-"""
-
-# Whoever changed a row of the catalog last signed it.
-ATTRIBUTE_CHANGES = """
-    select distinct attrelid, xmin::text::int8
+# The row of a column outlives it: a number is never given twice. Whoever changed a row last, or
+# dropped the column, signed it.
+NUMBERS = """
+    select attrelid, attnum, attisdropped, xmin::text::int8
     from pg_attribute
     where attrelid = any(%(oids)s) and attnum > 0
-    order by attrelid, 2
+    order by attrelid, attnum
 """
 
 # With all types they are made of. An element type proves no array: only what is printed as one

@@ -40,6 +40,7 @@ class OpenSegment:
         self._truncate_messages = 0
         self._described: set[bytes] = set()
         self._relations: list[Relation] = []
+        self._xids: list[int] = []
         self._first: OpenTransaction | None = opens
         self._last: OpenTransaction | None = opens
 
@@ -68,10 +69,11 @@ class OpenSegment:
         """Whether rows of this table can be read in it as the table is now."""
         return oid in self._described
 
-    def describe(self, oid: bytes, relation: Relation) -> None:
-        """A description was added to its messages."""
+    def describe(self, oid: bytes, relation: Relation, xid: int) -> None:
+        """A description was added to its messages, which first came in this transaction."""
         self._described.add(oid)
         self._relations.append(relation)
+        self._xids.append(xid)
 
     def forget(self, oid: bytes) -> None:
         """The next row of this table needs a description first."""
@@ -82,6 +84,7 @@ class OpenSegment:
     def forget_relations(self, kept: int) -> None:
         """Descriptions after the first so many were not added after all."""
         del self._relations[kept:]
+        del self._xids[kept:]
 
     def truncate(self, oids: Iterable[int], *, times: int = 1) -> None:
         """A truncation of these tables was added, or taken away with ``times`` of -1."""
@@ -120,6 +123,7 @@ class OpenSegment:
             rows=changes + self._truncate_messages,
             oids=frozenset(self.counts()),
             relations=tuple(self._relations),
+            xids=tuple(self._xids),
             opens=self._opens,
             begins_ordinals=self._begins_ordinals,
             first_final_lsn=self._first.final_lsn,

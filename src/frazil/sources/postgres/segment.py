@@ -35,6 +35,8 @@ class Segment:
     """The tables that those are about."""
     relations: tuple[Relation, ...]
     """What describes tables in it, in that order; the server and we may repeat one."""
+    xids: tuple[int, ...] = ()
+    """The transaction that each of these first came in, zero if it came outside of any."""
     opens: OpenTransaction | None = None
     """The transaction that its first messages belong to, if they are not that one's first."""
     begins_ordinals: Mapping[int, int] = field(default_factory=dict)

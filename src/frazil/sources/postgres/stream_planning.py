@@ -54,6 +54,8 @@ class _Live:
     progress: TableProgress
     after: int
     relations: tuple[Relation, ...]
+    # The transactions that they first came in.
+    xids: tuple[int, ...]
 
 
 class StreamPlanner:
@@ -107,35 +109,40 @@ class StreamPlanner:
             oid = relation_oid(table.identity)
             if oid is not None and oid in touched:
                 after = parse_lsn(str(table.position))
-                relations = tuple(self._relations(taken.segments, oid, after))
-                yield _Live(name, oid, table, after, relations)
+                found = tuple(self._relations(taken.segments, oid, after))
+                relations, xids = zip(*found, strict=True) if found else ((), ())
+                yield _Live(name, oid, table, after, relations, xids)
 
-    def _relations(self, segments: Sequence[Segment], oid: int, after: int) -> Iterator[Relation]:
+    def _relations(
+        self, segments: Sequence[Segment], oid: int, after: int
+    ) -> Iterator[tuple[Relation, int]]:
         """The descriptions of this table that rows from here on need, in order."""
         newest: Relation | None = None
         for segment in segments:
             if oid not in segment.oids or segment.last_final_lsn < after:
                 continue
-            found = [each for each in segment.relations if each.oid == oid]
+            needed = None
             if segment.first_final_lsn < after:
-                found = self._needed(segment, oid, after)
-            for each in found:
+                needed = self._needed(segment, oid, after)
+            for each, xid in zip(segment.relations, segment.xids, strict=True):
+                if each.oid != oid or (needed is not None and each not in needed):
+                    continue
                 if each != newest:
-                    yield each
+                    yield each, xid
                 newest = each
 
-    def _needed(self, segment: Segment, oid: int, after: int) -> list[Relation]:
+    def _needed(self, segment: Segment, oid: int, after: int) -> set[Relation]:
         """Of a segment that the table has a part of: what describes the rows it has not."""
         decoded = decode_frames(
             read_segment(self._files.load(segment.name)),
             inside_transaction=segment.opens is not None,
         )
         transactions = segment_transactions(decoded, segment.opens)
-        return [
+        return {
             each.relation
             for each in decoded.changes
             if each.relation.oid == oid and len(transactions.since(after, each.numbers))
-        ]
+        }
 
     def _load_views(self, live: Sequence[_Live]) -> None:
         unknown = [each for each in live if self._must_look(each)]
@@ -158,9 +165,8 @@ class StreamPlanner:
         known = decode_shape(live.progress.shape, table=live.name)
         # Without a relation there are truncations only, and the table is what it was.
         described = [self._known(live, known)]
-        for relation in live.relations:
-            description = self._describe(live, relation, described[-1])
-            described.append(description)
+        for relation, xid in zip(live.relations, live.xids, strict=True):
+            described.append(self._describe(live, relation, xid, described[-1]))
         newest = _with_defaults(described)
         wanted = {column.number: column.type for column in newest.columns}
         view = self._view(live)
@@ -171,7 +177,7 @@ class StreamPlanner:
         return replace(newest, identity=live.progress.identity), shapes
 
     def _describe(
-        self, live: _Live, relation: Relation, before: TableDescription
+        self, live: _Live, relation: Relation, xid: int, before: TableDescription
     ) -> TableDescription:
         memory = (live.name, before.table.shape, relation)
         if memory not in self._described:
@@ -179,7 +185,7 @@ class StreamPlanner:
             self._described[memory] = (
                 before
                 if _says_what_is_known(relation, known)
-                else self._describe_anew(live, relation, known)
+                else self._describe_anew(live, relation, xid, known)
             )
         return self._described[memory]
 

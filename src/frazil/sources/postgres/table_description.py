@@ -13,7 +13,7 @@ again by the time somebody looks, together with a rewrite.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -69,7 +69,9 @@ def describe_table(view: CatalogView, wishes: TableWishes) -> TableDescription:
     found = mirror_key(view.table, view.published, wishes.key)
     numbers = {each.name: each.number for each in columns}
     key = found if isinstance(found, NoKey) else tuple(numbers[name] for name in found)
-    shape = KnownShape(columns=columns, key=(), highest=view.highest_number)
+    sent = set(numbers.values())
+    hidden = tuple(each.number for each in view.table.attributes if each.number not in sent)
+    shape = KnownShape(columns=columns, key=(), highest=view.highest_number, hidden=hidden)
     return _describe(view, shape, key, wishes, known=frozenset())
 
 
@@ -110,7 +112,10 @@ def describe_relation(
     )
     key = _key_of(relation, numbers, view, wishes)
     highest = max((known.highest, *numbers))
-    shape = KnownShape(columns=columns, key=(), highest=highest)
+    # What lies between may be gone, or computed and not sent.
+    born = range(known.highest + 1, highest + 1)
+    hidden = tuple(each for each in (*known.hidden, *born) if each not in numbers)
+    shape = KnownShape(columns=columns, key=(), highest=highest, hidden=hidden)
     return _describe(view, shape, key, wishes, known=frozenset(known.numbers))
 
 
@@ -131,7 +136,7 @@ def _describe(
     )
     key = _single(key, plans)
     found = () if isinstance(key, NoKey) else key
-    shape = KnownShape(columns=shape.columns, key=found, highest=shape.highest)
+    shape = replace(shape, key=found)
     table = SourceTable(
         name=view.name,
         identity=identity_of(view),

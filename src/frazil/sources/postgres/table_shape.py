@@ -27,13 +27,15 @@ class ShapeColumn:
 class KnownShape:
     """The columns in the order of their numbers, and the numbers of the key.
 
-    ``highest`` is a number that was given by then, be it to a column that is gone or not sent: all
-    columns that are new since then have higher ones.
+    ``highest`` is the highest number known to be given by then, be it to a column that is gone or
+    not sent: columns that are new since then have higher ones. ``hidden`` are lower numbers of
+    columns that were not sent, or of which it is not known.
     """
 
     columns: tuple[ShapeColumn, ...]
     key: tuple[int, ...]
     highest: int
+    hidden: tuple[int, ...] = ()
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -46,7 +48,12 @@ def encode_shape(shape: KnownShape) -> str:
     columns = [
         [each.number, each.name, each.type_oid, each.type_modifier] for each in shape.columns
     ]
-    document = {"columns": columns, "highest": shape.highest, "key": list(shape.key)}
+    document = {
+        "columns": columns,
+        "hidden": list(shape.hidden),
+        "highest": shape.highest,
+        "key": list(shape.key),
+    }
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -70,6 +77,7 @@ def _from_json(document: Mapping[str, Any]) -> KnownShape:
         columns=columns,
         key=tuple(int(each) for each in document["key"]),
         highest=int(document["highest"]),
+        hidden=tuple(int(each) for each in document["hidden"]),
     )
     numbers = shape.numbers
     in_order = all(one < other for one, other in pairwise(numbers))

@@ -46,13 +46,15 @@ _BEGIN = struct.Struct(">BQqI")
 _COMMIT = struct.Struct(">BBQQq")
 _OID = slice(1, 5)
 _OID_BYTES = 4
+_NO_TRANSACTION = 0
 
 
 class _Known(NamedTuple):
-    """A table as the server described it last."""
+    """A table as the server described it last, and in which transaction."""
 
     payload: bytes
     relation: Relation
+    xid: int
 
 
 class TransactionSpooling:
@@ -93,6 +95,7 @@ class TransactionSpooling:
         # About the open transaction: what it says of itself, how many of its messages are no
         # rows, and what was known of the tables that it described.
         self._transaction: OpenTransaction | None = None
+        self._xid = _NO_TRANSACTION
         self._others = 0
         self._relations_before = 0
         self._renewed: dict[bytes, _Known | None] = {}
@@ -208,7 +211,7 @@ class TransactionSpooling:
     def _take_begin(self, payload: bytes) -> None:
         if self._transaction is not None or len(payload) != _BEGIN.size:
             self._refuse("expected the begin of a transaction after the commit of the last one")
-        _, final_lsn, committed_at, _ = _BEGIN.unpack(payload)
+        _, final_lsn, committed_at, self._xid = _BEGIN.unpack(payload)
         self._transaction = OpenTransaction(final_lsn, committed_at)
         self._counted = self._segment.changes
         self._relations_before = self._segment.relations
@@ -294,12 +297,13 @@ class TransactionSpooling:
         relation = self._decode(payload)
         if not isinstance(relation, Relation):
             self._refuse("expected the description of a table")
-        oid, known = payload[_OID], _Known(payload, relation)
+        xid = _NO_TRANSACTION if self._transaction is None else self._xid
+        oid, known = payload[_OID], _Known(payload, relation, xid)
         if self._transaction is None:
             self._segment.forget(oid)
         else:
             self._renewed.setdefault(oid, self._known.get(oid))
-            self._segment.describe(oid, relation)
+            self._segment.describe(oid, relation, xid)
             self._append_other(payload)
         self._known[oid] = known
 
@@ -316,7 +320,7 @@ class TransactionSpooling:
         known = self._known.get(oid)
         if known is None:
             self._refuse("expected rows of a table that was described before")
-        self._segment.describe(oid, known.relation)
+        self._segment.describe(oid, known.relation, known.xid)
         self._append_other(known.payload)
 
     def _append(self, payload: bytes) -> None:
