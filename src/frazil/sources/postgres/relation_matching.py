@@ -83,9 +83,9 @@ def match_relation(
 
     ``known`` must have been so when the message was sent, or before; ``view`` is of the message's
     time or later, None if the table is no longer there or no longer published. Without ``xid``
-    every answer follows from the numbers; with it, the transaction that the message came in, there are more, and
-    some rest on the age of transactions. Raises UnsupportedSchemaChangeError where more than one
-    answer is possible, or none.
+    every answer follows from the numbers; with it, the transaction that the message came in, there
+    are more, and those rest on the age of transactions. Raises UnsupportedSchemaChangeError where
+    more than one answer is possible, or none.
     """
     name = f"{relation.namespace}.{relation.name}"
     if view is None:

@@ -1,8 +1,8 @@
 """From segments of the spool to a batch: which tables have changes, and what shapes they had.
 
-A relation message that says what is known costs nothing here. One that does not sends us to the
-catalog, which may have moved on since. Relations that only describe rows which their table has
-already are no news, however old they are.
+Every relation message that the server sends makes us look into the catalog, which may have moved
+on since: a column that was dropped and added again looks the same and is another one. Relations
+that only describe rows which their table has already are no news, however old they are.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class StreamPlanner:
         self._wishes = wishes
         self._look = look
         self._views: dict[str, CatalogView] = {}
-        # By table, the shape that it was recognised from, and relation.
-        self._described: dict[tuple[str, str, Relation], TableDescription] = {}
+        # By table, the shape before, the relation, and the transaction that it came in.
+        self._described: dict[tuple[str, str, Relation, int], TableDescription] = {}
 
     def plan(self, taken: Taken, progress: Progress) -> Batch:
         """The batch of these segments; tables that cannot be read are its troubles."""
@@ -117,18 +117,19 @@ class StreamPlanner:
         self, segments: Sequence[Segment], oid: int, after: int
     ) -> Iterator[tuple[Relation, int]]:
         """The descriptions of this table that rows from here on need, in order."""
-        newest: Relation | None = None
+        newest: tuple[Relation, int] | None = None
         for segment in segments:
             if oid not in segment.oids or segment.last_final_lsn < after:
                 continue
             needed = None
             if segment.first_final_lsn < after:
                 needed = self._needed(segment, oid, after)
-            for each, xid in zip(segment.relations, segment.xids, strict=True):
-                if each.oid != oid or (needed is not None and each not in needed):
+            for each in zip(segment.relations, segment.xids, strict=True):
+                relation, _ = each
+                if relation.oid != oid or (needed is not None and relation not in needed):
                     continue
                 if each != newest:
-                    yield each, xid
+                    yield each
                 newest = each
 
     def _needed(self, segment: Segment, oid: int, after: int) -> set[Relation]:
@@ -158,7 +159,8 @@ class StreamPlanner:
         if table.name not in self._views:
             return True
         shape = table.progress.shape
-        return any((table.name, shape, each) not in self._described for each in table.relations)
+        arrivals = zip(table.relations, table.xids, strict=True)
+        return any((table.name, shape, *each) not in self._described for each in arrivals)
 
     def _shapes(self, live: _Live) -> tuple[SourceTable, tuple[ShapeReading, ...]]:
         """The table as its newest rows need it, and how each of its shapes is read."""
@@ -170,32 +172,32 @@ class StreamPlanner:
         newest = _with_defaults(described)
         wanted = {column.number: column.type for column in newest.columns}
         view = self._view(live)
-        shapes = tuple(
-            _shape_reading(relation, description, wanted, view)
-            for relation, description in zip(live.relations, described[1:], strict=True)
-        )
-        return replace(newest, identity=live.progress.identity), shapes
+        shapes: dict[Relation, ShapeReading] = {}
+        for relation, description in zip(live.relations, described[1:], strict=True):
+            shape = _shape_reading(relation, description, wanted, view)
+            if shapes.setdefault(relation, shape).numbers != shape.numbers:
+                raise _came_back(live.name)
+        return replace(newest, identity=live.progress.identity), tuple(shapes.values())
 
     def _describe(
         self, live: _Live, relation: Relation, xid: int, before: TableDescription
     ) -> TableDescription:
-        memory = (live.name, before.table.shape, relation)
+        # Known by the transaction as well: what looks the same may speak of other columns.
+        memory = (live.name, before.table.shape, relation, xid)
         if memory not in self._described:
-            known = decode_shape(before.table.shape, table=live.name)
-            self._described[memory] = (
-                before
-                if _says_what_is_known(relation, known)
-                else self._describe_anew(live, relation, xid, known)
-            )
+            self._described[memory] = self._describe_anew(live, relation, xid, before)
         return self._described[memory]
 
     def _describe_anew(
-        self, live: _Live, relation: Relation, known: KnownShape
+        self, live: _Live, relation: Relation, xid: int, before: TableDescription
     ) -> TableDescription:
         view = self._view(live)
-        matched = match_relation(relation, known, view)
+        known = decode_shape(before.table.shape, table=live.name)
+        matched = match_relation(relation, known, view, xid=xid or None)
+        if matched.numbers == known.numbers and _says_what_is_known(relation, known):
+            return before
         wishes = self._wishes(live.name)
-        return describe_relation(relation, matched, view, wishes, known=known)
+        return describe_relation(relation, matched.numbers, view, wishes, known=known)
 
     def _known(self, live: _Live, known: KnownShape) -> TableDescription:
         return describe_known(known, self._view(live), self._wishes(live.name))
@@ -207,6 +209,12 @@ class StreamPlanner:
                 "the table is not in the catalog any more.", next_step=f"frazil resync {live.name}"
             )
         return view
+
+
+def _came_back(table: str) -> UnsupportedSchemaChangeError:
+    """Rows of both shapes look the same, so that nobody can tell which column they have."""
+    message = "a column was dropped and came back under the same name and type within one batch."
+    return UnsupportedSchemaChangeError(message, next_step=f"frazil resync {table}")
 
 
 def _with_defaults(described: Sequence[TableDescription]) -> SourceTable:
