@@ -1,0 +1,355 @@
+"""The twin keeps the contract of sources, and what tests above it count on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+
+from frazil.errors import (
+    PositionLostError,
+    SourceReplacedError,
+    SourceUnavailableError,
+    UnrepresentableValueError,
+)
+from frazil.model.lsn import format_lsn, parse_lsn
+from frazil.model.schema import Primitive
+from frazil.seams import ManualClock
+from frazil.sources.in_memory import InMemorySource
+from frazil.sources.in_memory_database import Delete, InMemoryDatabase, Insert, Spoil, Update
+from frazil.sources.protocol import ChangeColumn, Limit, Progress
+from tests.support.source_contract import (
+    COLUMNS,
+    ITEMS,
+    ORDERS,
+    KeyContract,
+    LogContract,
+    SourceContract,
+    begun,
+    insert,
+)
+from tests.support.source_contract_copies import WholeReadContract
+from tests.support.source_contract_tables import AlterContract, TroubleContract
+from tests.support.source_histories import histories, play
+from tests.support.source_replay import ROOMY, TIGHT, Capture, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frazil.model.schema import Default
+    from frazil.sources.in_memory_database import Change
+    from tests.support.source_histories import Step
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+class InMemorySubject:
+    """The twin under the contract."""
+
+    has_keys = True
+    has_whole_reads = True
+
+    def __init__(self, *, tables_at_once: int | None = None) -> None:
+        self.clock = ManualClock(NOON)
+        self.database = InMemoryDatabase(self.clock)
+        self._tables_at_once = tables_at_once
+
+    def open(self) -> InMemorySource:
+        return InMemorySource(
+            self.database,
+            wanted=("shop.*",),
+            rows_per_split=2,
+            tables_at_once=self._tables_at_once,
+            clock=self.clock,
+        )
+
+    def add_table(
+        self, name: str, columns: Mapping[str, Primitive], key: Sequence[str] = ()
+    ) -> None:
+        self.database.add_table(name, columns, key)
+
+    def drop_table(self, name: str) -> None:
+        self.database.drop_table(name)
+
+    def transact(self, *changes: Change) -> None:
+        self.database.transact(*changes)
+
+    def contents(self, table: str) -> list[dict[str, object]]:
+        return self.database.contents(table)
+
+    def add_column(
+        self, table: str, name: str, type_: Primitive, default: Default | None = None
+    ) -> None:
+        self.database.add_column(table, name, type_, default)
+
+    def drop_column(self, table: str, name: str) -> None:
+        self.database.drop_column(table, name)
+
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        self.database.rename_column(table, name, new_name)
+
+    def widen(self, table: str, name: str, type_: Primitive) -> None:
+        self.database.widen(table, name, type_)
+
+    def spoil(self, table: str) -> None:
+        self.database.transact(Spoil(table, UnrepresentableValueError("spoilt", table=table)))
+
+
+@pytest.fixture
+def subject() -> InMemorySubject:
+    return InMemorySubject()
+
+
+class TestInMemorySource(
+    SourceContract, LogContract, KeyContract, WholeReadContract, AlterContract, TroubleContract
+):
+    """All of the contract."""
+
+
+class TestInMemorySourceTableByTable(WholeReadContract):
+    """One that reads a single table at a time."""
+
+    @pytest.fixture
+    def subject(self) -> InMemorySubject:
+        return InMemorySubject(tables_at_once=1)
+
+
+@settings(max_examples=400)
+@given(histories)
+def test_whatever_happens_every_change_is_captured_once(history: list[Step]) -> None:
+    play(InMemorySubject(), history)
+
+
+def test_a_batch_has_several_splits_to_share(subject: InMemorySubject) -> None:
+    capture = begun(subject, ORDERS)
+    subject.transact(*(insert(ORDERS, number) for number in range(5)))
+    batch = capture.next_batch()
+    assert batch is not None
+    assert len(batch.splits) == 3
+
+
+def test_a_batch_ends_at_its_limit_but_takes_one_transaction_at_least(
+    subject: InMemorySubject,
+) -> None:
+    capture = begun(subject, ORDERS)
+    for number in range(0, 9, 3):
+        subject.transact(*(insert(ORDERS, number + step) for step in range(3)))
+    for limit, count in (
+        (Limit(rows=2, bytes=1 << 20), 3),
+        (Limit(rows=5, bytes=1 << 20), 3),
+        (Limit(rows=6, bytes=1 << 20), 6),
+        (Limit(rows=100, bytes=1), 3),
+    ):
+        batch = capture.next_batch(limit)
+        assert batch is not None
+        assert len(read(batch).rows[ORDERS]) == count
+        capture.source.close()
+
+
+def test_what_no_table_takes_does_not_count_towards_the_limit(subject: InMemorySubject) -> None:
+    capture = begun(subject, ORDERS)
+    subject.add_table("other.audit", COLUMNS, ("id",))
+    for number in range(9):
+        subject.transact(insert("other.audit", number))
+    subject.transact(insert(ORDERS, 1))
+    batch = capture.next_batch(TIGHT)
+    assert batch is not None
+    assert len(read(batch).rows[ORDERS]) == 1
+
+
+def test_a_batch_that_was_not_committed_is_gone_until_the_source_is_closed(
+    subject: InMemorySubject,
+) -> None:
+    capture = begun(subject, ORDERS)
+    subject.transact(insert(ORDERS, 1))
+    assert capture.next_batch() is not None
+    assert capture.next_batch() is None
+    capture.source.close()
+    assert capture.next_batch() is not None
+
+
+def test_a_dropped_table_with_changes_to_come_is_in_trouble(subject: InMemorySubject) -> None:
+    capture = begun(subject, ORDERS, ITEMS)
+    subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
+    subject.drop_table(ORDERS)
+    (batch,) = capture.catch_up()
+    assert [each.table for each in batch.troubles] == [ORDERS]
+    assert [part.table.name for part in batch.parts] == [ITEMS]
+
+
+def test_changes_that_nobody_asked_for_move_the_acknowledgement_only(
+    subject: InMemorySubject,
+) -> None:
+    capture = begun(subject, ORDERS)
+    subject.add_table("other.audit", COLUMNS, ("id",))
+    end = subject.database.transact(insert("other.audit", 1))
+    batch = capture.next_batch()
+    assert batch is not None
+    assert (batch.parts, batch.splits, batch.troubles) == ((), (), ())
+    assert batch.end == end
+    capture.commit(batch)
+    assert capture.next_batch() is None
+
+
+def test_rows_say_when_and_where_they_were_committed(subject: InMemorySubject) -> None:
+    capture = begun(subject, ORDERS)
+    begins = capture.markers[ORDERS].position
+    subject.transact(insert(ORDERS, 1))
+    capture.catch_up()
+    capture.copy(ORDERS)
+    change, copied = capture.told(ORDERS)
+    assert change[ChangeColumn.COMMITTED_AT] == subject.clock.now()
+    assert change[ChangeColumn.ORIGIN] == begins
+    assert copied[ChangeColumn.COMMITTED_AT] is None
+    assert copied[ChangeColumn.ORIGIN] == capture.markers[ORDERS].position
+
+
+def test_a_copy_stands_right_before_its_position(subject: InMemorySubject) -> None:
+    subject.add_table(ORDERS, COLUMNS, ("id",))
+    subject.transact(insert(ORDERS, 1))
+    batch = subject.open().plan_whole([ORDERS])
+    assert batch is not None
+    (part,) = batch.parts
+    assert part.anew is not None
+    assert isinstance(part.goal, str)
+    assert parse_lsn(part.goal) == part.anew.position + 1
+
+
+def test_a_call_that_was_told_to_fails_once(subject: InMemorySubject) -> None:
+    source = subject.open()
+    cut = SourceUnavailableError("cut")
+    position = format_lsn(subject.database.state.ends)
+    calls = (
+        source.discover,
+        lambda: source.plan(Progress(acknowledged=None), ROOMY),
+        lambda: source.plan_whole([ORDERS]),
+        lambda: source.prepare([ORDERS], None),
+        lambda: source.kept_since(position),
+        lambda: source.acknowledge(position),
+        source.newest,
+    )
+    for call in calls:
+        source.fail_next(cut)
+        # Waiting ends at once when there is something to raise.
+        assert source.wait(1.0, ROOMY)
+        with pytest.raises(SourceUnavailableError):
+            call()
+        call()
+
+
+def test_a_replaced_database_has_another_identity_and_the_same_rows(
+    subject: InMemorySubject,
+) -> None:
+    capture = begun(subject, ORDERS)
+    subject.transact(insert(ORDERS, 1))
+    capture.catch_up()
+    before = capture.ledger
+    subject.database.replace()
+    assert capture.source.identity != before.source
+    assert len(subject.contents(ORDERS)) == 1
+    with pytest.raises(SourceReplacedError):
+        capture.source.prepare([ORDERS], before)
+    capture.source.close()
+    with pytest.raises(SourceReplacedError):
+        capture.next_batch()
+
+
+def test_a_fail_over_raises_the_generation_and_the_log_goes_on(subject: InMemorySubject) -> None:
+    capture = begun(subject, ORDERS)
+    before = capture.ledger
+    subject.database.fail_over()
+    subject.transact(insert(ORDERS, 1))
+    assert capture.source.generation == before.epoch + 1
+    assert capture.source.prepare([ORDERS], before) == before.position
+    with pytest.raises(SourceReplacedError):
+        capture.source.prepare([ORDERS], replace(before, epoch=before.epoch + 2))
+    capture.catch_up()
+    capture.expect_the_truth()
+
+
+def test_a_lost_log_is_told_and_begins_again_where_the_database_is(
+    subject: InMemorySubject,
+) -> None:
+    capture = begun(subject, ORDERS)
+    subject.transact(insert(ORDERS, 1))
+    subject.database.lose_log()
+    with pytest.raises(PositionLostError) as lost:
+        capture.source.prepare([ORDERS], capture.ledger)
+    assert lost.value.next_step is not None
+    with pytest.raises(PositionLostError):
+        capture.next_batch()
+    again = Capture(subject)
+    again.begin(ORDERS)
+    assert again.acknowledged == again.source.newest()
+    again.expect_the_truth()
+
+
+def test_a_column_may_have_been_filled_without_a_word(subject: InMemorySubject) -> None:
+    subject.add_table(ORDERS, COLUMNS, ("id",))
+    subject.database.add_column(ORDERS, "drawn", Primitive.LONG, rewrote=True)
+    (table,) = subject.open().discover()
+    assert [each.name for each in table.columns if each.rewrote] == ["drawn"]
+
+
+def test_a_transaction_that_is_refused_has_not_happened(subject: InMemorySubject) -> None:
+    capture = begun(subject, ORDERS)
+    subject.transact(insert(ORDERS, 1))
+    before = subject.database.state
+    for wrong in (
+        insert(ORDERS, 1),
+        Insert(ORDERS, {"name": "no key"}),
+        Update(ORDERS, (1,), {"note": "sent"}, unsent=("note",)),
+        Insert(ORDERS, {"id": "text"}),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            subject.transact(insert(ORDERS, 2), wrong)
+    with pytest.raises(KeyError):
+        subject.transact(insert(ORDERS, 2), Delete(ORDERS, (3,)))
+    assert subject.database.state == before
+    capture.catch_up()
+    capture.expect_the_truth()
+
+
+def test_alterations_that_make_no_sense_are_refused(subject: InMemorySubject) -> None:
+    database = subject.database
+    database.add_table(ORDERS, COLUMNS, ("id",))
+    with pytest.raises(ValueError, match="already"):
+        database.add_table(ORDERS, COLUMNS)
+    with pytest.raises(ValueError, match="key"):
+        database.drop_column(ORDERS, "id")
+    with pytest.raises(ValueError, match="one name"):
+        database.rename_column(ORDERS, "name", "note")
+    with pytest.raises(KeyError):
+        database.rename_column(ORDERS, "no such column", "x")
+    with pytest.raises(KeyError):
+        database.drop_table(ITEMS)
+
+
+def test_positions_by_partition_are_those_of_another_source(subject: InMemorySubject) -> None:
+    with pytest.raises(TypeError):
+        subject.open().kept_since({"0": 1})
+
+
+def test_other_values_than_numbers_and_texts_are_kept_as_they_are(
+    subject: InMemorySubject,
+) -> None:
+    columns = {
+        "id": Primitive.UUID,
+        "at": Primitive.TIMESTAMPTZ,
+        "day": Primitive.DATE,
+        "share": Primitive.FLOAT,
+        "data": Primitive.BINARY,
+    }
+    subject.add_table(ORDERS, columns, ("id",))
+    capture = Capture(subject)
+    capture.begin(ORDERS)
+    values = {"id": bytes(16), "at": NOON, "day": NOON.date(), "share": 0.1, "data": b"\x00"}
+    subject.transact(Insert(ORDERS, values))
+    subject.database.add_column(ORDERS, "since", Primitive.DATE, default="2020-01-01")
+    subject.database.widen(ORDERS, "share", Primitive.DOUBLE)
+    subject.transact(Insert(ORDERS, {**values, "id": bytes([1] * 16)}))
+    capture.catch_up()
+    capture.expect_the_truth()
