@@ -1,0 +1,105 @@
+"""How each table stands after a look at the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.ingest.decisions import GONE, judge_tables
+from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.model.source_table import SourceTable
+
+NAME = "public.users"
+POSITION = "0/20"
+
+
+def table(identity: str = "same") -> SourceTable:
+    return SourceTable(name=NAME, identity=identity, shape="", columns=())
+
+
+def stands(state: object, identity: str = "same") -> TableStanding:
+    return TableStanding(table=NAME, identity=identity, state=state)  # type: ignore[arg-type]
+
+
+def judged(
+    before: TableStanding | None,
+    found: SourceTable | None,
+    *,
+    is_wanted: bool = True,
+    retries_held: bool = False,
+) -> tuple[TableStanding, ...]:
+    return judge_tables(
+        {} if before is None else {NAME: before},
+        {} if found is None else {NAME: found},
+        wants=lambda _name: is_wanted,
+        position=POSITION,
+        retries_held=retries_held,
+    )
+
+
+@pytest.mark.parametrize("before", [None, stands(Left("0/10"), "other")])
+def test_a_table_that_is_new_or_comes_back_is_copied(before: TableStanding | None) -> None:
+    assert judged(before, table()) == (stands(Copying()),)
+
+
+def test_a_table_nobody_wants_is_not_taken_up() -> None:
+    assert judged(None, table(), is_wanted=False) == ()
+
+
+@pytest.mark.parametrize(
+    "state", [Copying(), Live(), Held("0/10", "why"), ResyncNeeded("0/10")], ids=str
+)
+def test_a_table_removed_from_the_configuration_leaves(state: object) -> None:
+    assert judged(stands(state), table(), is_wanted=False) == (stands(Left(POSITION)),)
+
+
+@pytest.mark.parametrize("state", [Live(), Copying(), Held("0/10", "why")], ids=str)
+def test_what_did_not_change_is_not_told(state: object) -> None:
+    assert judged(stands(state), table()) == ()
+
+
+@pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
+def test_another_table_under_the_same_name_needs_a_resync(state: object) -> None:
+    assert judged(stands(state), table("another")) == (stands(ResyncNeeded(POSITION)),)
+
+
+def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
+    assert judged(stands(Copying()), table("another")) == ()
+
+
+def test_only_a_resync_ends_the_need_for_one() -> None:
+    for found in (table(), table("another"), None):
+        assert judged(stands(ResyncNeeded("0/10")), found, retries_held=True) == ()
+
+
+@pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
+def test_a_table_that_is_gone_stops_by_name(state: object) -> None:
+    assert judged(stands(state), None) == (stands(Held(POSITION, GONE)),)
+
+
+def test_a_table_that_stays_away_is_told_once() -> None:
+    assert judged(stands(Held("0/10", GONE)), None) == ()
+
+
+def test_a_table_that_went_before_it_was_copied_is_new_when_it_comes() -> None:
+    assert judged(stands(Copying()), None) == (stands(Left(POSITION)),)
+
+
+def test_the_same_table_that_comes_back_lost_nothing() -> None:
+    assert judged(stands(Held("0/10", GONE)), table()) == (stands(Live()),)
+
+
+def test_another_table_in_place_of_one_that_went_lost_something() -> None:
+    found = judged(stands(Held("0/10", GONE)), table("another"))
+    assert found == (stands(ResyncNeeded(POSITION)),)
+
+
+def test_only_a_new_process_tries_a_held_table_again() -> None:
+    held = stands(Held("0/10", "a value does not fit"))
+    assert judged(held, table()) == ()
+    assert judged(held, table(), retries_held=True) == (stands(Live()),)
+
+
+def test_only_a_new_process_tries_a_failed_copy_again() -> None:
+    failed = stands(Copying("a value does not fit"))
+    assert judged(failed, table()) == ()
+    assert judged(failed, table(), retries_held=True) == (stands(Copying()),)

@@ -1,0 +1,177 @@
+"""The ingest loop: two lanes, back-off, and the end."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.clients.iceberg.retrying import RetryPolicy
+from frazil.errors import FencedError, PositionLostError, SourceUnavailableError
+from frazil.ingest.report import BatchReport
+from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.pipeline.ingest_loop import IngestLoop
+from frazil.pipeline.loop import Ending
+from frazil.pipeline.next_step import Again, Step
+from frazil.seams import SeededRandomness
+from frazil.sources.protocol import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT = Limit(1000, 1000)
+SOON = RetryPolicy(attempts=3, base_seconds=0.001, longest_seconds=0.002)
+
+
+def report(*, whole: bool = False) -> BatchReport:
+    return BatchReport(batch="b", tables=(), acknowledged="0/1", seconds=0.1, is_whole=whole)
+
+
+class Script:
+    """An ingester and a source that do what they are told, step by step."""
+
+    def __init__(
+        self,
+        *steps: BatchReport | Exception | None,
+        whole: tuple[BatchReport | Exception | None, ...] = (),
+        behind: int = 0,
+    ) -> None:
+        self.steps = list(steps)
+        self.whole = list(whole)
+        self.behind = behind
+        self.done: list[str] = []
+        self.standings: dict[str, TableStanding] = {}
+        self.is_closed = False
+        self.when_empty: Callable[[], None] = lambda: None
+
+    @property
+    def tables_to_read(self) -> set[str]:
+        return {"public.users"} if self.whole else set()
+
+    def step(self) -> BatchReport | None:
+        self.done.append("step")
+        self.behind -= 1
+        return self._next(self.steps)
+
+    def read_whole(self) -> BatchReport | None:
+        self.done.append("whole")
+        return self._next(self.whole)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def newest(self) -> str:
+        return "0/9"
+
+    def has_reached(self, position: str) -> bool:
+        assert position == "0/9"
+        return self.behind <= 0
+
+    def wait(self, seconds: float, limit: Limit) -> bool:
+        assert seconds > 0
+        assert limit == LIMIT
+        return False
+
+    def _next(self, script: list[BatchReport | Exception | None]) -> BatchReport | None:
+        if not script:
+            self.when_empty()
+            return None
+        found = script.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class Stage:
+    """A loop over a script, and what it told."""
+
+    def __init__(self, script: Script, *, is_alive: bool = True) -> None:
+        self.script = script
+        self.stop = threading.Event()
+        self.reports: list[BatchReport] = []
+        self.errors: list[tuple[Exception, Step]] = []
+        self.loop = IngestLoop(
+            script,
+            script,  # type: ignore[arg-type]
+            interval=timedelta(milliseconds=1),
+            limit=LIMIT,
+            stop=self.stop,
+            retry=SOON,
+            randomness=SeededRandomness(1),
+            on_report=self.reports.append,
+            on_error=lambda error, step: self.errors.append((error, step)),
+            is_alive=lambda: is_alive,
+        )
+
+    def once(self) -> Ending:
+        return self.loop.run(once=True)
+
+
+def test_once_reads_whole_tables_before_changes() -> None:
+    stage = Stage(Script(report(), whole=(report(whole=True), None), behind=1))
+    assert stage.once() is Ending.DONE
+    assert stage.script.done == ["whole", "whole", "step"]
+    assert [each.is_whole for each in stage.reports] == [True, False]
+    assert stage.script.is_closed
+
+
+def test_once_goes_on_until_all_that_was_there_is_in() -> None:
+    stage = Stage(Script(report(), None, report(), behind=3))
+    assert stage.once() is Ending.DONE
+    assert stage.script.done.count("step") == 3
+
+
+def test_what_may_pass_is_tried_again() -> None:
+    stage = Stage(Script(SourceUnavailableError("away"), report(), behind=2))
+    assert stage.once() is Ending.DONE
+    assert isinstance(stage.errors[0][1], Again)
+    assert len(stage.reports) == 1
+
+
+def test_once_does_not_try_for_ever() -> None:
+    away = [SourceUnavailableError("away") for _ in range(9)]
+    stage = Stage(Script(*away, behind=9))
+    with pytest.raises(SourceUnavailableError):
+        stage.once()
+    assert stage.script.done.count("step") == SOON.attempts
+
+
+@pytest.mark.parametrize("error", [PositionLostError("lost"), FencedError("another")])
+def test_what_only_a_person_or_another_process_can_end_ends_the_loop(error: Exception) -> None:
+    stage = Stage(Script(error, behind=9))
+    with pytest.raises(type(error)):
+        stage.once()
+    assert stage.script.is_closed
+
+
+@pytest.mark.parametrize(
+    "state", [Held("0/1", "why"), ResyncNeeded("0/1"), Copying("a value does not fit")], ids=str
+)
+def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:
+    stage = Stage(Script(behind=1))
+    stage.script.standings = {
+        "a": TableStanding(table="a", identity="", state=Live()),
+        "b": TableStanding(table="b", identity="", state=state),  # type: ignore[arg-type]
+    }
+    assert stage.once() is Ending.NEEDS_A_PERSON
+
+
+def test_both_lanes_run_until_told_to_stop() -> None:
+    stage = Stage(Script(report(), report(), whole=(report(whole=True), None)))
+    stage.script.when_empty = stage.stop.set
+    assert stage.loop.run() is Ending.TOLD
+    assert {each.is_whole for each in stage.reports} == {True, False}
+
+
+def test_a_lane_that_fails_for_good_ends_the_other_one() -> None:
+    stage = Stage(Script(whole=(PositionLostError("lost"),)))
+    with pytest.raises(PositionLostError):
+        stage.loop.run()
+
+
+def test_an_engine_that_is_gone_ends_the_loop() -> None:
+    stage = Stage(Script(SourceUnavailableError("away"), behind=2), is_alive=False)
+    with pytest.raises(Exception, match="JVM"):
+        stage.once()

@@ -1,0 +1,107 @@
+"""Whether a server can still give what follows a position."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch, parse_history
+from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
+from frazil.model.postgres_facts import SlotFacts, WalStatus
+from frazil.sources.postgres.server_watch import (
+    check_continuity,
+    check_slot,
+    check_timeline,
+    source_identity,
+)
+
+POSITION = 0x200
+
+
+def server(timeline: int = 1) -> SystemIdentity:
+    return SystemIdentity("7301", timeline, 0x1000, "shop")
+
+
+def slot(**changes: object) -> SlotFacts:
+    facts: dict[str, object] = {
+        "name": "s",
+        "plugin": "pgoutput",
+        "database": "shop",
+        "is_temporary": False,
+        "is_active": False,
+        "confirmed_flush": 0x100,
+        "restart": 0x80,
+        "wal_status": WalStatus.RESERVED,
+        "safe_wal_bytes": None,
+        "invalidation_reason": None,
+        "is_two_phase": False,
+        "is_failover": False,
+    }
+    return SlotFacts(**(facts | changes))  # type: ignore[arg-type]
+
+
+def watch(found: SlotFacts | None) -> SlotFacts:
+    return check_slot(found, name="s", database="shop")
+
+
+def test_positions_count_in_a_server_a_database_and_a_slot() -> None:
+    assert source_identity(server(), "s") == "postgres/7301/shop/s"
+
+
+def test_a_slot_that_is_behind_us_or_with_us_is_well() -> None:
+    for confirmed in (POSITION - 1, POSITION):
+        check_continuity(watch(slot(confirmed_flush=confirmed)), POSITION)
+
+
+def test_a_slot_ahead_of_us_has_lost_what_lies_between() -> None:
+    with pytest.raises(PositionLostError, match=r"0/201.*0/200.*lost.*resync"):
+        check_continuity(slot(confirmed_flush=POSITION + 1), POSITION)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        slot(wal_status=WalStatus.LOST),
+        slot(invalidation_reason="idle_timeout"),
+        slot(confirmed_flush=None),
+    ],
+)
+def test_a_slot_that_is_gone_or_invalid_is_lost(found: SlotFacts | None) -> None:
+    with pytest.raises(PositionLostError, match="resync"):
+        watch(found)
+
+
+@pytest.mark.parametrize("found", [slot(plugin="wal2json"), slot(database="other")])
+def test_a_slot_of_somebody_else_is_not_touched(found: SlotFacts) -> None:
+    with pytest.raises(ConfigError, match=r"source\.slot"):
+        watch(found)
+
+
+def test_the_same_timeline_asks_nothing() -> None:
+    check_timeline(server(), (), generation=1, position=POSITION)
+
+
+def test_a_fail_over_after_all_we_have_goes_on() -> None:
+    switches = (TimelineSwitch(1, POSITION),)
+    check_timeline(server(2), switches, generation=1, position=POSITION)
+
+
+def test_a_fail_over_before_what_we_have_is_another_history() -> None:
+    switches = (TimelineSwitch(1, POSITION - 1),)
+    with pytest.raises(SourceReplacedError, match=r"0/1FF.*another history"):
+        check_timeline(server(2), switches, generation=1, position=POSITION)
+
+
+def test_switches_before_our_timeline_are_its_own_past() -> None:
+    switches = (TimelineSwitch(1, 0x10), TimelineSwitch(2, 0x20))
+    check_timeline(server(3), switches, generation=3, position=POSITION)
+
+
+def test_an_older_timeline_is_a_server_that_was_set_back() -> None:
+    with pytest.raises(SourceReplacedError, match="older server"):
+        check_timeline(server(1), (), generation=2, position=POSITION)
+
+
+def test_a_history_file_is_read_with_its_remarks() -> None:
+    content = b"1\t0/3000060\tno recovery target specified\n\n2\t1/A0\tbefore 2026-01-01\n"
+    assert parse_history(content) == (TimelineSwitch(1, 0x3000060), TimelineSwitch(2, 0x1000000A0))
