@@ -87,21 +87,19 @@ class BinaryColumn:
 
 
 def rows_alone(blocks: Iterable[Frames]) -> Iterator[Frames]:
-    """The rows of a copy without its header and its end; MalformedFileError if those are not there.
-
-    What comes after a block is asked for only then.
-    """
+    """The rows of a copy; MalformedFileError when its header or its end is not there."""
     has_begun = has_ended = False
     for block in blocks:
         offsets = block.offsets
         if not has_begun:
             offsets = _after_header(block)
             has_begun = True
-        if len(offsets) > 1 and block.message(len(block) - 1) == _TRAILER:
+        rows = Frames(block.data, offsets)
+        if len(rows) and rows.message(len(rows) - 1) == _TRAILER:
             has_ended = True
-            offsets = offsets[:-1]
-        if len(offsets) > 1:
-            yield Frames(block.data, offsets)
+            rows = Frames(block.data, offsets[:-1])
+        if len(rows):
+            yield rows
     if not has_ended:
         raise MalformedFileError("expected the end of a copy in binary form", offset=0)
 
