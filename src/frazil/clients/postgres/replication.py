@@ -23,6 +23,7 @@ from frazil.clients.postgres.replication_commands import (
 )
 from frazil.clients.postgres.replication_stream import ReplicationStream
 from frazil.clients.postgres.translation import (
+    DUPLICATE_OBJECT,
     LOCK_NOT_AVAILABLE,
     NOT_IN_PREREQUISITE_STATE,
     UNDEFINED_FILE,
@@ -56,6 +57,8 @@ _LOST: Mapping[str, type[FrazilError]] = MappingProxyType(
         UNDEFINED_FILE: errors.PositionLostError,
     }
 )
+
+_TAKEN: Mapping[str, type[FrazilError]] = MappingProxyType({DUPLICATE_OBJECT: errors.SlotBusyError})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +165,16 @@ class ReplicationConnection:
     ) -> CreatedSlot:
         """Create a slot and export its snapshot, once the transactions that are open have ended.
 
-        A temporary one lives as long as this connection. SourceUnavailableError when a transaction
-        stays open for longer than the connection's patience; then there is no slot.
+        A temporary one lives as long as this connection, and a little longer, until the server has
+        seen its end: SlotBusyError while another one has the name. SourceUnavailableError when a
+        transaction stays open for longer than the connection's patience; then there is no slot.
         """
         command = create_slot_command(
             name, temporary=temporary, failover=failover, server_version=self.server_version
         )
         row, waited_in_vain = None, False
         with (
-            translated(f"creating the slot {name}"),
+            translated(f"creating the slot {name}", meanings=_TAKEN if temporary else {}),
             self._connection.cursor(row_factory=args_row(_SlotRow)) as cursor,
         ):
             try:

@@ -22,7 +22,7 @@ from frazil.codec.pgoutput_frames import Frames
 from frazil.model.postgres_names import quote_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from frazil.errors import FrazilError
 
@@ -165,12 +165,12 @@ class Session:
 
     def copy_out_rows(
         self, query: str, *, doing: str, most_rows: int, most_bytes: int
-    ) -> Iterator[Frames]:
+    ) -> Generator[Frames]:
         """The messages of ``copy (…) to stdout``, one for each row, many at a time.
 
         There are never more than so many at once, nor more bytes unless it is one message. The
-        driver's own way costs several times as much for each row. An iterator that is closed
-        early ends the statement at the server.
+        driver's own way costs several times as much for each row. To close this early ends the
+        statement at the server; before it is closed or at its end, the session takes no other.
         """
         with (
             translated(doing),
@@ -178,7 +178,6 @@ class Session:
             cursor.copy(query.encode()),
         ):
             yield from self._messages(most_rows, most_bytes)
-            self._finish()
 
     def _messages(self, most_rows: int, most_bytes: int) -> Iterator[Frames]:
         """Every message of the copy that has begun."""
@@ -198,6 +197,8 @@ class Session:
                 data, sizes, total = BytesIO(), [], 0
             sizes.append(data.write(message))
             total += size
+        # Before the last ones are given: whoever closes this then leaves a session that rests.
+        self._finish()
         if sizes:
             yield Frames.written(data, sizes)
 

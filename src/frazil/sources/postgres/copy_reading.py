@@ -6,6 +6,7 @@ prints. What a value becomes does not depend on the way it came: see ``codec.pgc
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from frazil.sources.postgres.copy_planning import CopySplit, columns_query, copy
 from frazil.sources.protocol import ChangeColumn, TableRows, TableTrouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from frazil.clients.postgres.dsn import Hidden
     from frazil.clients.postgres.session import Session
@@ -66,23 +67,28 @@ class CopyReader:
             message = f"a copy has no splits of the kind {type(piece).__name__}"
             raise TypeError(message)
         table = next(each for each in self.tables if each.name == piece.table)
+        trouble: FrazilError | None = None
         with (
             connect(self.dsn, purpose="copy") as session,
             session.one_view(snapshot=self.snapshot),
         ):
             try:
-                for rows in _read(session, table, piece):
-                    yield TableRows(table.name, rows)
+                with closing(_read(session, table, piece)) as batches:
+                    for rows in batches:
+                        yield TableRows(table.name, rows)
             except errors.SourceUnavailableError:
                 raise
             except errors.UnsupportedSchemaChangeError:
-                yield TableTrouble(table.name, _changed(table))
+                trouble = _changed()
             except errors.FrazilError as error:
-                error.table = table.name
-                yield TableTrouble(table.name, error)
+                trouble = error
+        if trouble is not None:
+            # What its frames hold, rows among it, need not live as long as the error.
+            trouble.with_traceback(None).table = table.name
+            yield TableTrouble(table.name, trouble)
 
 
-def _read(session: Session, table: CopyTable, split: CopySplit) -> Iterator[pa.RecordBatch]:
+def _read(session: Session, table: CopyTable, split: CopySplit) -> Generator[pa.RecordBatch]:
     wires = _load_wires(session, table, split)
     printed = {
         column.number
@@ -90,7 +96,7 @@ def _read(session: Session, table: CopyTable, split: CopySplit) -> Iterator[pa.R
         if wire is Wire.PRINTED
     }
     query = copy_query(table, split, printed=printed)
-    blocks = session.copy_out_rows(
+    messages = session.copy_out_rows(
         f"copy ({query}) to stdout (format binary)",
         doing=f"copying {table.name}",
         most_rows=MOST_ROWS,
@@ -98,8 +104,9 @@ def _read(session: Session, table: CopyTable, split: CopySplit) -> Iterator[pa.R
     )
     strange = None
     try:
-        for frames in rows_alone(blocks):
-            yield _batch(table, wires, frames)
+        with closing(messages):
+            for frames in rows_alone(messages):
+                yield _batch(table, wires, frames)
     except MalformedFileError as error:
         strange = str(error)
     if strange is not None:
@@ -123,12 +130,12 @@ def _load_wires(session: Session, table: CopyTable, split: CopySplit) -> list[Wi
     ]
 
 
-def _changed(table: CopyTable) -> FrazilError:
+def _changed() -> FrazilError:
     message = (
         "the table was changed, emptied or written anew while it was being copied; its copy "
         "starts again."
     )
-    return errors.SourceUnavailableError(message, table=table.name)
+    return errors.SourceUnavailableError(message)
 
 
 def _batch(table: CopyTable, wires: Sequence[Wire], frames: Frames) -> pa.RecordBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from frazil.clients.postgres.replication import SLOT_PATIENCE, connect_replication
+from frazil.errors import SlotBusyError
 from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from frazil.seams import Clock
 
 _CLOCK = SystemClock()
+# A server sees the end of a connection within milliseconds.
+_TAKEN_SECONDS = 0.05
 
 
 class CopySnapshot:
@@ -75,15 +78,29 @@ def open_copy_snapshot(
     """Take a snapshot with a temporary slot of this name, which lives as long as the snapshot.
 
     Waits for the transactions that are open now; SourceUnavailableError when one of them stays
-    open for longer than the patience. No other slot may have the name.
+    open for longer than the patience. Waits as long for another slot of the name, which may be
+    one that was just let go; SlotBusyError when it stays.
     """
     connection = connect_replication(
         dsn, purpose="copy snapshot", slot_patience=slot_patience, clock=clock
     )
     try:
         identity = connection.identify()
-        created = connection.create_slot(slot, temporary=True)
+        created = _create(connection, slot, clock=clock, patience=slot_patience)
     except BaseException:
         connection.close()
         raise
     return CopySnapshot(connection, identity, created)
+
+
+def _create(
+    connection: ReplicationConnection, slot: str, *, clock: Clock, patience: timedelta
+) -> CreatedSlot:
+    deadline = clock.monotonic() + patience.total_seconds()
+    while True:
+        try:
+            return connection.create_slot(slot, temporary=True)
+        except SlotBusyError:
+            if clock.monotonic() >= deadline:
+                raise
+        clock.sleep(_TAKEN_SECONDS)
