@@ -107,7 +107,8 @@ class Ingester:
         try:
             self.start()
             self._notice()
-            batch = self._source.plan(self._progress(), self._settings.limit)
+            progress = self._progress()
+            batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 return None
             began, name = self._clock.monotonic(), self._new_name()
@@ -118,7 +119,7 @@ class Ingester:
                 name=name,
                 clock=self._clock,
             )
-            acknowledged = self._book_changes(walked, end=batch.end)
+            acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
@@ -296,8 +297,14 @@ class Ingester:
 
     # --- booking ---
 
-    def _book_changes(self, walked: Walked, *, end: Position | None) -> Position | None:
-        """Write the batch down; what may be acknowledged after it."""
+    def _book_changes(
+        self, walked: Walked, *, end: Position | None, planned_for: Collection[str]
+    ) -> Position | None:
+        """Write the batch down; what may be acknowledged after it.
+
+        The batch has changes of the tables it was ``planned_for``. A table that has become live
+        since is not among them, and needs what it left out.
+        """
         with self._book.lock:
             self._take_places(walked)
             # Before every acknowledgement: what the source does not announce is found here.
@@ -306,6 +313,7 @@ class Ingester:
             standings |= self._past_bound(standings)
             holds = self._being_read or any(
                 isinstance(each.state, Held)
+                or (isinstance(each.state, Live) and each.table not in planned_for)
                 for each in {**self._book.standings, **standings}.values()
             )
             current = self.acknowledged
