@@ -24,7 +24,7 @@ from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
