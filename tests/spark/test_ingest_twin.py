@@ -1,0 +1,321 @@
+"""An ingest over the in-memory twin: what is committed, and where a process may die."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from frazil.clients.iceberg.lake import Lake
+from frazil.errors import PositionLostError, SourceReplacedError, UnrepresentableValueError
+from frazil.ingest.ingester import Ingester
+from frazil.ingest.settings import CaptureSettings, IngestSettings
+from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table import Ledger
+from frazil.model.lsn import parse_lsn
+from frazil.model.schema import Primitive
+from frazil.model.table_name import TableName
+from frazil.seams import InjectedFault, armed
+from frazil.sources.in_memory import InMemorySource
+from frazil.sources.in_memory_database import (
+    Delete,
+    InMemoryDatabase,
+    Insert,
+    Spoil,
+    Truncate,
+    Update,
+)
+from frazil.sources.protocol import Limit
+from tests.support.lakes import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pyspark.sql import SparkSession
+
+    from frazil.sources.protocol import Batch, Progress
+    from tests.support.lakes import LakeCase
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+USERS, ORDERS = "shop.users", "shop.orders"
+ROOMY = 1 << 30
+
+
+class Hooked(InMemorySource):
+    """A source during whose next plan something else happens."""
+
+    between: Callable[[], object] | None = None
+
+    def plan(self, progress: Progress, limit: Limit) -> Batch | None:
+        batch = super().plan(progress, limit)
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+        return batch
+
+
+@dataclass
+class World:
+    """A database, its lake, and ingesters that come and go as processes do."""
+
+    spark: SparkSession
+    case: LakeCase
+    database: InMemoryDatabase = field(default_factory=InMemoryDatabase)
+    namespace: str = field(default_factory=lambda: f"twin_{uuid4().hex[:10]}")
+    held_bytes: int = ROOMY
+    resyncs_lost: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (USERS, ORDERS):
+            self.database.add_table(
+                name, {"id": Primitive.LONG, "name": Primitive.STRING}, key=["id"]
+            )
+
+    def changelog(self, table: str) -> TableName:
+        return TableName(self.case.catalog, (self.namespace,), table.replace(".", "_"))
+
+    def start(
+        self, wanted: Collection[str] = ("*",), *, tables_at_once: int | None = None
+    ) -> tuple[Ingester, Hooked]:
+        """A new process."""
+        source = Hooked(self.database, wanted=wanted, tables_at_once=tables_at_once)
+        lake = Lake(self.spark, self.case.catalog)
+        name = TableName(self.case.catalog, (self.namespace,), "ledger")
+        ingester = Ingester(
+            self.spark,
+            lake,
+            source,
+            Ledger.ensure(lake, name),
+            settings=IngestSettings(
+                pipeline="twin",
+                limit=Limit(1000, ROOMY),
+                held_bytes=self.held_bytes,
+                resyncs_lost=self.resyncs_lost,
+            ),
+            captures=lambda table: CaptureSettings(changelog=self.changelog(table)),
+        )
+        return ingester, source
+
+    def add(self, table: str, *ids: int) -> None:
+        self.database.transact(*(Insert(table, {"id": each, "name": "new"}) for each in ids))
+
+    def run(self, ingester: Ingester | None = None) -> Ingester:
+        """Read and step until nothing is left."""
+        ingester = ingester or self.start()[0]
+        while ingester.read_whole() is not None:
+            pass
+        while ingester.step() is not None or ingester.tables_to_read:
+            while ingester.read_whole() is not None:
+                pass
+        self.check_acknowledged(ingester)
+        return ingester
+
+    def check_acknowledged(self, ingester: Ingester) -> None:
+        """The source never forgot what the ledger does not have."""
+        assert self.database.state.begins <= parse_lsn(str(ingester.acknowledged))
+
+    def rows(self, table: str) -> list[tuple[str, str, int, str]]:
+        """Sequence, operation and values of every row, in order."""
+        found = self.case.lake.open(self.changelog(table)).read().collect()
+        return sorted(
+            (each.cdc_sequence_number, each.cdc_operation, each.id, each.name) for each in found
+        )
+
+    def fold(self, table: str) -> dict[int, str]:
+        """What the changelog comes to; no row may be there twice."""
+        rows = self.rows(table)
+        changes = [row[0] for row in rows if row[1] != "READ"]
+        assert len(set(changes)) == len(changes), "a change is in the changelog twice"
+        state: dict[int, str] = {}
+        for _, operation, key, name in rows:
+            if operation == "TRUNCATE":
+                state.clear()
+            elif operation == "DELETE":
+                state.pop(key, None)
+            else:
+                state[key] = name
+        return state
+
+    def check(self, *tables: str) -> None:
+        for table in tables:
+            expected = {int(str(row["id"])): row["name"] for row in self.database.contents(table)}
+            assert self.fold(table) == expected
+
+    def states(self, ingester: Ingester) -> dict[str, object]:
+        return {name: each.state for name, each in ingester.standings.items()}
+
+
+@pytest.fixture
+def world(spark: SparkSession, lake_of: Callable[[Kind], LakeCase]) -> World:
+    return World(spark, lake_of(Kind.SQLITE_FILE))
+
+
+def live(world: World) -> World:
+    """Both tables have a row, and are captured."""
+    world.add(USERS, 1)
+    world.add(ORDERS, 1)
+    world.run()
+    return world
+
+
+def test_whole_tables_and_their_changes_meet_without_a_gap(world: World) -> None:
+    world.add(USERS, 1, 2, 3)
+    ingester = world.run()
+    world.database.transact(
+        Update(USERS, (1,), {"id": 1, "name": "other"}),
+        Delete(USERS, (2,)),
+        Update(USERS, (3,), {"id": 30, "name": "moved"}),
+    )
+    world.database.transact(Truncate((ORDERS,)), Insert(ORDERS, {"id": 9, "name": "x"}))
+    world.run(ingester)
+    world.check(USERS, ORDERS)
+    assert world.states(ingester) == {USERS: Live(), ORDERS: Live()}
+    operations = [row[1] for row in world.rows(USERS)]
+    assert operations == ["READ"] * 3 + ["UPDATE", "DELETE", "DELETE", "INSERT"]
+
+
+POINTS = [
+    "ingest.planned", "ingest.written", "commit.planned", "commit.staged", "commit.landed",
+    "ingest.committed", "ingest.booked", "ingest.acknowledged",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_ends_anywhere_is_followed_by_one_that_goes_on(
+    world: World, point: str
+) -> None:
+    live(world)
+    world.add(USERS, 2, 3)
+    world.add(ORDERS, 2)
+    ingester, _ = world.start()
+    with armed(f"{point}=error@1"), pytest.raises(InjectedFault):
+        ingester.step()
+    world.add(USERS, 4)
+    world.run()
+    world.check(USERS, ORDERS)
+
+
+@pytest.mark.parametrize("point", ["ingest.written", "ingest.committed", "commit.landed"])
+def test_a_copy_that_ends_anywhere_begins_again(world: World, point: str) -> None:
+    world.add(USERS, 1, 2)
+    world.add(ORDERS, 1)
+    ingester, _ = world.start()
+    with armed(f"{point}=error@2"), pytest.raises(InjectedFault):
+        world.run(ingester)
+    world.add(USERS, 3)
+    world.run()
+    world.check(USERS, ORDERS)
+
+
+def test_a_table_that_becomes_live_while_a_batch_is_written_loses_nothing(world: World) -> None:
+    live(world)
+    ingester, source = world.start(tables_at_once=1)
+    world.run(ingester)
+    resync(world, USERS)
+    resync(world, ORDERS)
+    ingester.step()
+    # The moment of both tables is now; the second is read only after more has happened.
+    assert ingester.read_whole() is not None
+    (second,) = ingester.tables_to_read
+    for each in (7, 8):
+        world.add(USERS, each)
+        world.add(ORDERS, each)
+    source.between = ingester.read_whole
+    assert ingester.step() is not None
+    assert world.states(ingester)[second] == Live()
+    world.add(second, 9)
+    world.run(ingester)
+    world.check(USERS, ORDERS)
+
+
+def resync(world: World, table: str) -> None:
+    """What ``frazil resync`` writes."""
+    name = TableName(world.case.catalog, (world.namespace,), "ledger")
+    ledger = Ledger.open(Lake(world.spark, world.case.catalog), name)
+    (before,) = [each for each in ledger.standings() if each.table == table]
+    again = TableStanding(table=table, identity=before.identity, state=Copying())
+    ledger.note([], pipeline="twin", batch=uuid4().hex, standings=[again])
+
+
+def test_a_resync_replaces_all_rows_in_one_commit_of_a_new_epoch(world: World) -> None:
+    live(world)
+    ingester = world.run()
+    resync(world, USERS)
+    world.run(ingester)
+    world.check(USERS)
+    rows = world.rows(USERS)
+    assert [row[1] for row in rows] == ["READ", "TRUNCATE", "READ"]
+    assert [row[0][:4] for row in rows] == ["0000", "0001", "0001"]
+    assert len(world.case.lake.open(world.changelog(USERS)).load_ancestry()) == 2
+
+
+def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
+    live(world)
+    ingester = world.run()
+    before = ingester.acknowledged
+    world.database.transact(Spoil(USERS, UnrepresentableValueError("does not fit")))
+    world.add(ORDERS, 2)
+    world.run(ingester)
+    world.check(ORDERS)
+    state = world.states(ingester)[USERS]
+    assert isinstance(state, Held)
+    assert "does not fit" in state.reason
+    assert ingester.acknowledged == before, "the source must keep what the held table needs"
+
+
+def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(world: World) -> None:
+    live(world)
+    world.held_bytes = 1
+    ingester = world.run()
+    before = parse_lsn(str(ingester.acknowledged))
+    world.database.transact(Spoil(USERS, UnrepresentableValueError("does not fit")))
+    world.add(ORDERS, 2)
+    world.run(ingester)
+    assert isinstance(world.states(ingester)[USERS], ResyncNeeded)
+    assert parse_lsn(str(ingester.acknowledged)) > before
+    # A new process does not forget it, whatever else happens.
+    again = world.run()
+    assert isinstance(world.states(again)[USERS], ResyncNeeded)
+    resync(world, USERS)
+    world.run(again)
+    world.check(USERS, ORDERS)
+
+
+def test_a_table_left_out_and_taken_in_again_is_read_whole(world: World) -> None:
+    live(world)
+    without = world.start(wanted=[ORDERS])[0]
+    world.run(without)
+    assert USERS not in world.states(without)
+    world.add(USERS, 2)
+    world.add(ORDERS, 2)
+    world.run(without)
+    again = world.run()
+    world.check(USERS, ORDERS)
+    assert world.states(again)[USERS] == Live()
+
+
+def test_a_source_that_lost_our_position_stops_or_is_read_anew(world: World) -> None:
+    live(world)
+    world.add(USERS, 2)
+    world.database.lose_log()
+    ingester, _ = world.start()
+    with pytest.raises(PositionLostError):
+        ingester.step()
+    world.resyncs_lost = True
+    world.run()
+    world.check(USERS, ORDERS)
+
+
+def test_another_source_stops_until_every_table_is_to_be_read_again(world: World) -> None:
+    live(world)
+    world.database.replace()
+    ingester, _ = world.start()
+    with pytest.raises(SourceReplacedError, match="resync --all"):
+        ingester.step()
+    resync(world, USERS)
+    resync(world, ORDERS)
+    world.run()
+    world.check(USERS, ORDERS)
