@@ -8,6 +8,7 @@ ones are read from text.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -30,6 +31,9 @@ _HEAD_BYTES = 8
 _DIGIT_BYTES = 2
 # Decimal digits in one digit of the server's.
 _WIDTH = 4
+_BASE = 10**_WIDTH
+# No digit is worth less than nothing.
+_NO_PLACE = -1
 _NEGATIVE = 0x4000
 # NaN and the infinities.
 _SPECIAL = 0xC000
@@ -37,28 +41,33 @@ _SPECIAL = 0xC000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Places:
-    """What a digit at each power of ten thousand is worth in a decimal, from ``lowest`` upwards.
+    """What each digit is worth in a decimal at each power of ten thousand, from ``lowest`` upwards.
 
-    A digit must be below ``limits`` and a multiple of ``divisors``, or the number does not fit.
-    At both ends stands a power whose digits must be zero, as must all those beyond.
+    ``worths`` has all digits of one power after those of another, and ``_NO_PLACE`` for a digit
+    with which the number does not fit. At both ends stands a power where only zero has a place, as
+    it is with all powers beyond.
     """
 
     lowest: int
-    limits: NDArray[np.int64]
-    divisors: NDArray[np.int64]
-    factors: NDArray[np.int64]
+    count: int
+    worths: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, type_: Decimal) -> Self:
-        """The places of a decimal."""
-        whole = type_.precision - type_.scale
-        lowest = -_groups(type_.scale) - 1
-        powers = np.arange(lowest, _groups(whole) + 1)
-        limits = 10 ** np.clip(whole - _WIDTH * powers, 0, _WIDTH)
-        limits[0] = 1
-        shifts = _WIDTH * powers + type_.scale
-        divisors = 10 ** np.clip(-shifts, 0, _WIDTH)
-        return cls(lowest, limits, divisors, 10 ** np.clip(shifts, 0, MOST_DIGITS))
+
+@cache
+def _places(type_: Decimal) -> _Places:
+    # Kept, because a copy asks for the same decimal with every batch.
+    whole = type_.precision - type_.scale
+    lowest = -_groups(type_.scale) - 1
+    powers = np.arange(lowest, _groups(whole) + 1)
+    limits = 10 ** np.clip(whole - _WIDTH * powers, 0, _WIDTH)
+    limits[0] = 1
+    shifts = _WIDTH * powers + type_.scale
+    divisors = 10 ** np.clip(-shifts, 0, _WIDTH)
+    factors = 10 ** np.clip(shifts, 0, MOST_DIGITS)
+    digits = np.arange(_BASE)[None, :]
+    worths = digits // divisors[:, None] * factors[:, None]
+    has_place = (digits < limits[:, None]) & (digits % divisors[:, None] == 0)
+    return _Places(lowest, len(powers), np.where(has_place, worths, _NO_PLACE).ravel())
 
 
 def _groups(digits: int) -> int:
@@ -77,7 +86,7 @@ def read_numerics(values: BinaryColumn, type_: Type) -> Read:
         raise TypeError(message)
     heads = _Heads.of(values)
     misfits = values.is_known & (heads.signs >= _SPECIAL)
-    unscaled = _sums(values, heads, _Places.of(type_), misfits)
+    unscaled = _sums(values, heads, _places(type_), misfits)
     unscaled[heads.signs == _NEGATIVE] *= -1
     read = _decimals(unscaled, values.is_known & ~misfits, type_)
     return Read(read, misfits if misfits.any() else None)
@@ -113,10 +122,11 @@ def _sums(
     while len(rows := rows[heads.counts[rows] > number]):
         after = _HEAD_BYTES + _DIGIT_BYTES * number
         digits = values.numbers(">u2", after=after, rows=rows).astype(np.int64)
-        place = np.clip(heads.powers[rows] - number - places.lowest, 0, len(places.limits) - 1)
-        worth, rest = np.divmod(digits, places.divisors[place])
-        misfits[rows] |= (digits >= places.limits[place]) | (rest != 0)
-        unscaled[rows] += worth * places.factors[place]
+        refuse_where(digits >= _BASE, values.starts[rows], "expected digits below ten thousand")
+        place = np.clip(heads.powers[rows] - number - places.lowest, 0, places.count - 1)
+        worths = places.worths[place * _BASE + digits]
+        misfits[rows] |= worths == _NO_PLACE
+        unscaled[rows] += worths
         number += 1
     return unscaled
 

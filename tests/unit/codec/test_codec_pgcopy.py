@@ -300,6 +300,12 @@ def test_a_numeric_is_what_its_text_says(type_: Decimal, texts: list[str | None]
     assert (found.values, found.nulled) == (expected.values, expected.nulled)
 
 
+def test_a_digit_that_is_none_is_refused() -> None:
+    sent = numeric_bytes("1")[:-2] + struct.pack(">H", 10_000)
+    with pytest.raises(MalformedFileError, match="below ten thousand"):
+        read(column(numeric(18, 2)), OIDS["numeric"], numeric_bytes("1"), sent)
+
+
 def test_a_decimal_that_is_wider_than_64_bits_is_read_from_text() -> None:
     plan = column(numeric(19, 2))
     assert wire_of(OIDS["numeric"], plan) is Wire.PRINTED
