@@ -18,6 +18,7 @@ from frazil.clients.spark import attach_session
 from frazil.config import load_config
 from frazil.model.marker import Role
 from tests.support import append_worker
+from tests.support.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,8 @@ def document(folder: Path, catalog: str) -> Path:
     file.write_text(
         f"pipeline: races\ncatalog: {{name: races_{uuid4().hex[:8]}, {catalog}}}\n"
         "tables: [{mirror: a.b, changelog: a.c, key: [id]}]\n"
-        "spark: {master: 'local[1]', conf: {spark.driver.memory: 512m}}\n"
+        "spark:\n  master: 'local[1]'\n  conf:\n    spark.driver.memory: 512m\n"
+        f"    spark.driver.extraJavaOptions: '{QUICK_JAVA}'\n"
     )
     return file
 

@@ -29,6 +29,7 @@ from frazil.mirror.table import MirrorTable
 from frazil.model.marker import Marker, Move, Role
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
+from tests.support.jvms import QUICK_JAVA
 from tests.support.lake_files import SCHEMA, FileWriter
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ catalog:
 tables:
   - {{mirror: public.users, changelog: public.users_changelog, key: [id]}}
   - {{mirror: public.gone, changelog: public.gone_changelog, key: [id]}}
-spark: {{master: 'local[1]', conf: {{spark.driver.memory: 1g}}}}
+spark:
+  master: 'local[1]'
+  conf: {{spark.driver.memory: 1g, spark.driver.extraJavaOptions: '{java}'}}
 """
 
 
@@ -117,7 +120,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     # A name of its own, because a session keeps every catalog it has met.
     catalog = f"c_{tmp_path.name}"
     document = tmp_path / "frazil.yaml"
-    document.write_text(DOCUMENT.format(folder=tmp_path, catalog=catalog))
+    document.write_text(DOCUMENT.format(folder=tmp_path, catalog=catalog, java=QUICK_JAVA))
     config = load_config(document, environ={}).config
     lake = Lake(attach_session(spark, config), catalog)
 

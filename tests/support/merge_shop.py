@@ -15,6 +15,7 @@ from frazil.clients.spark import attach_session
 from frazil.config import load_config
 from frazil.merge.verifying import verify_mirror
 from frazil.pipeline.assemble import build_merger, merge_settings
+from tests.support.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,12 @@ tables:
 merge: {{interval: 1s, max_rows: {max_rows}}}
 retry: {{attempts: 2, base: 100ms, max: 200ms}}
 telemetry: {{listen: '127.0.0.1:0', log: {{format: json}}}}
-spark: {{master: 'local[1]', conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: '1'}}}}
+spark:
+  master: 'local[1]'
+  conf:
+    spark.driver.memory: 1g
+    spark.driver.extraJavaOptions: '{java}'
+    spark.sql.shuffle.partitions: '1'
 """
 
 # What a change is in these tests: id, name, operation.
@@ -61,7 +67,8 @@ class MergeShop:
         # A name of its own, because a session keeps every catalog it has met.
         catalog = f"c_{folder.name}"
         document = folder / "frazil.yaml"
-        document.write_text(DOCUMENT.format(folder=folder, catalog=catalog, max_rows=max_rows))
+        text = DOCUMENT.format(folder=folder, catalog=catalog, max_rows=max_rows, java=QUICK_JAVA)
+        document.write_text(text)
         config = load_config(document, environ={}).config
         shop = cls(spark, folder, document, config, Lake(attach_session(spark, config), catalog))
         spark.sql(f"create namespace if not exists {catalog}.public")

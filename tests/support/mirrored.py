@@ -33,6 +33,7 @@ from frazil.mirror.table import MirrorTable
 from frazil.model.schema import Primitive
 from frazil.model.table_name import TableName
 from frazil.seams import SystemClock, SystemRandomness
+from tests.support.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +48,12 @@ DOCUMENT = """
 pipeline: mirrors
 catalog: {{name: {name}, {catalog}}}
 tables: [{{mirror: a.b, changelog: a.c, key: [id]}}]
-spark: {{master: '{master}', conf: {{spark.driver.memory: 512m}}}}
+spark:
+  master: '{master}'
+  conf:
+    spark.driver.memory: 512m
+    spark.driver.extraJavaOptions: '{java}'
+    spark.executor.extraJavaOptions: '{java}'
 """
 # Never waits for long, and gives up while a test is still being watched.
 QUICKLY = RetryPolicy(attempts=3, base_seconds=0.01, longest_seconds=0.05)
@@ -66,7 +72,8 @@ def write_document(folder: Path, catalog: str, master: str = "local[1]") -> Path
     """A configuration whose catalog has a name of its own, for all share one session here."""
     document = folder / "frazil.yaml"
     name = f"m_{uuid4().hex[:8]}"
-    document.write_text(DOCUMENT.format(name=name, catalog=catalog, master=master))
+    text = DOCUMENT.format(name=name, catalog=catalog, master=master, java=QUICK_JAVA)
+    document.write_text(text)
     return document
 
 

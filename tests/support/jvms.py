@@ -1,0 +1,8 @@
+"""How tests start processes with a JVM of their own."""
+
+from __future__ import annotations
+
+# Such a process lives for seconds: what the second compiler makes of its code comes too late to be
+# used, and takes a third of its time. The session of the tests lives for minutes and has both, and
+# so have the processes that shall start as users start them: canaries, spark-submit, any session.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
