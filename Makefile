@@ -4,9 +4,13 @@ BIN := .venv/bin
 CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
-# Tests without a JVM share the cores; those with one have a session that takes them all.
 FAST := "not deep and not spark and not services"
 FAST_WORKERS ?= 2
+# Tests with a JVM or a service share the cores too: each worker has one session and services of its
+# own, together less than 10 GiB. tests/conftest.py says which files come first.
+FULL := "not deep and (spark or services)"
+FULL_WORKERS ?= 2
+FULL_ORDER := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-deep check fmt bench docs lock build clean
@@ -22,7 +26,7 @@ demo: setup ## Run the tour on embedded services and prove the result
 
 test: check ## Run the checks and all tests (what CI runs)
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
-	@$(BIN)/pytest -m "not deep and (spark or services)"
+	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) -m $(FULL)
 
 test-fast: setup ## Run the tests that need no JVM and no service
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)

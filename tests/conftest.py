@@ -1,11 +1,46 @@
-"""Settings every test shares."""
+"""Settings every test shares, and the order in which workers take the files."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import pytest
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
 settings.register_profile(
     "house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("house")
+
+# The files that take a minute or more, longest first. One that is missing costs nothing but time:
+# taken last, it is run by one worker while the other has nothing to do.
+LONGEST = (
+    "test_merge_verbs",
+    "test_merge_model",
+    "test_other_masters",
+    "test_commit_processes",
+    "test_merge_crashes",
+    "test_lake_contract",
+    "test_verifying",
+    "test_merge_changelogs",
+    "test_merge_foreign",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a session come last, the longest files first.
+
+    A worker that has a session keeps it. As every worker takes files in this order, no test of the
+    services finds the session's JVM among the processes it looks at.
+    """
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, int]:
+    if item.get_closest_marker("spark") is None:
+        return False, 0
+    name = item.path.stem
+    return True, LONGEST.index(name) if name in LONGEST else len(LONGEST)
