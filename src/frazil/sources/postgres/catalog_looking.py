@@ -42,22 +42,24 @@ def load_views(
 
 
 def load_views_of(
-    session: Session, oids: Collection[int], *, publication: str
+    session: Session, oids: Collection[int], *, publication: str, types: Collection[int] = ()
 ) -> Mapping[str, CatalogView]:
-    """The same for tables by their numbers; those that are gone are left out."""
+    """The same for tables by their numbers; those that are gone are left out.
+
+    ``types`` are asked for as well: columns may have had others than they have now.
+    """
     server = load_server(session)
     sends = load_publication(session, publication) or _absent(publication)
     tables = [each for each in load_tables(session, oids) if can_be_published(each)]
-    types = load_types(
-        session, {attribute.type_oid for table in tables for attribute in table.attributes}
-    )
+    named = {attribute.type_oid for table in tables for attribute in table.attributes}
+    known = load_types(session, named.union(types))
     return {
         str(table.name): CatalogView(
             server=server,
             publication=sends,
             published=sends.table(table.oid) or _unpublished(table),
             table=table,
-            types=types,
+            types=known,
         )
         for table in tables
     }

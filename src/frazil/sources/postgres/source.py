@@ -25,7 +25,7 @@ from frazil.sources.postgres.server_watch import (
     source_identity,
 )
 from frazil.sources.postgres.stream_planning import StreamPlanner
-from frazil.sources.postgres.stream_spool import StreamSpool
+from frazil.sources.postgres.stream_spool import StreamSpool, Taken
 from frazil.sources.postgres.table_description import describe_table
 from frazil.sources.postgres.table_identity import identity_of
 from frazil.sources.protocol import Batch
@@ -65,6 +65,8 @@ class _Stream:
         # Those whose changes were never left out of it.
         self.tables: frozenset[str] = frozenset()
         self.taken: tuple[Segment, ...] = ()
+        # Taken from the spool and left for the next batch.
+        self.rest = Taken((), None)
         self.planned_to = 0
 
     def release(self) -> None:
@@ -157,13 +159,15 @@ class PostgresSource:
             return None
         stream = self._streaming(progress)
         stream.release()
-        taken = stream.spool.take(limit)
-        if taken.segments:
-            stream.taken = taken.segments
-            stream.planned_to = max(stream.planned_to, taken.end or 0)
-            self._advanced_at = self._clock.monotonic()
-            return stream.planner.plan(taken, progress)
-        return self._idle(stream, progress)
+        taken = stream.rest if stream.rest.segments else stream.spool.take(limit)
+        if not taken.segments:
+            return self._idle(stream, progress)
+        batch, stream.rest = stream.planner.plan(taken, progress)
+        left = len(stream.rest.segments)
+        stream.taken = taken.segments[: len(taken.segments) - left]
+        stream.planned_to = max(stream.planned_to, parse_lsn(str(batch.end)))
+        self._advanced_at = self._clock.monotonic()
+        return batch
 
     def plan_whole(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables in the snapshot that is held, or in a new one."""
@@ -321,9 +325,10 @@ class PostgresSource:
             exclude=settings.exclude,
         )
 
-    def _look(self, oids: Collection[int]) -> Mapping[str, CatalogView]:
+    def _look(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
+        publication = self._settings.publication
         with self._session("looking at tables") as session, session.one_view():
-            return load_views_of(session, oids, publication=self._settings.publication)
+            return load_views_of(session, oids, publication=publication, types=types)
 
     def _described(self, view: CatalogView) -> SourceTable:
         try:

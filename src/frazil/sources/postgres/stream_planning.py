@@ -7,8 +7,9 @@ that only describe rows which their table has already are no news, however old t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from frazil.codec.pgoutput_bulk import decode_frames
 from frazil.codec.pgoutput_messages import ReplicaIdentity
@@ -20,6 +21,7 @@ from frazil.sources.postgres.relation_matching import match_relation
 from frazil.sources.postgres.segment_part import SegmentPart
 from frazil.sources.postgres.segment_transactions import segment_transactions
 from frazil.sources.postgres.stream_reading import StreamReader
+from frazil.sources.postgres.stream_spool import Taken
 from frazil.sources.postgres.table_description import describe_known, describe_relation
 from frazil.sources.postgres.table_identity import relation_oid
 from frazil.sources.postgres.table_reading import ShapeReading, TableReading
@@ -36,26 +38,61 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.segment import Segment
     from frazil.sources.postgres.settings import Wishes
     from frazil.sources.postgres.spool_files import SpoolFiles
-    from frazil.sources.postgres.stream_spool import Taken
     from frazil.sources.postgres.table_description import TableDescription
     from frazil.sources.postgres.table_shape import KnownShape
     from frazil.sources.protocol import Progress, TableProgress
 
-    # From the numbers of relations to the tables as the catalog shows them now.
-    Look = Callable[[Collection[int]], Mapping[str, CatalogView]]
+    # From the numbers of relations, and of types that they had, to what the catalog shows now.
+    Look = Callable[[Collection[int], Collection[int]], Mapping[str, CatalogView]]
+
+
+class _Arrival(NamedTuple):
+    """A description of a table: in which segment, and the transaction that it first came in."""
+
+    segment: int
+    relation: Relation
+    xid: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A table that is captured: where it stands, and the relations that its new rows need."""
+    """A table that is captured: where it stands, and the descriptions that its new rows need.
+
+    ``segments`` are those with changes of it.
+    """
 
     name: str
     oid: int
     progress: TableProgress
     after: int
-    relations: tuple[Relation, ...]
-    # The transactions that they first came in.
-    xids: tuple[int, ...]
+    segments: tuple[int, ...]
+    arrivals: tuple[_Arrival, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A table that is captured, with what each of its arrivals says; before all, what is known."""
+
+    live: _Live
+    known: TableDescription
+    arrivals: tuple[TableDescription, ...]
+
+    def until(self, cut: int) -> _Described:
+        """The same for the segments before a cut."""
+        kept = [each for each in self.live.arrivals if each.segment < cut]
+        segments = tuple(each for each in self.live.segments if each < cut)
+        live = replace(self.live, segments=segments, arrivals=tuple(kept))
+        return replace(self, live=live, arrivals=self.arrivals[: len(kept)])
+
+    def first_change(self) -> int | None:
+        """The first segment before which the table had changes and looked otherwise."""
+        shape = self.known.table.shape
+        for arrival, description in zip(self.live.arrivals, self.arrivals, strict=True):
+            has_changes_before = self.live.segments[0] < arrival.segment
+            if description.table.shape != shape and has_changes_before:
+                return arrival.segment
+            shape = description.table.shape
+        return None
 
 
 class StreamPlanner:
@@ -69,32 +106,54 @@ class StreamPlanner:
         # By table, the shape before, the relation, and the transaction that it came in.
         self._described: dict[tuple[str, str, Relation, int], TableDescription] = {}
 
-    def plan(self, taken: Taken, progress: Progress) -> Batch:
-        """The batch of these segments; tables that cannot be read are its troubles."""
-        end = taken.end or 0
-        live = [each for each in self._live(taken, progress) if each.after < end]
+    def plan(self, taken: Taken, progress: Progress) -> tuple[Batch, Taken]:
+        """The batch of the first of these segments, and those that are left for the next one.
+
+        A batch ends where a table that it has changes of begins to look otherwise: what was sent
+        before is then written as it was. Tables that cannot be read are its troubles.
+        """
+        live = [each for each in self._live(taken, progress) if each.after < (taken.end or 0)]
         self._load_views(live)
-        readings: list[TableReading] = []
-        parts: list[TablePart] = []
+        described: list[_Described] = []
         troubles: list[TableTrouble] = []
         for each in live:
             try:
-                table, shapes = self._shapes(each)
+                described.append(self._describe_all(each))
             except FrazilError as error:
                 error.table = each.name
                 troubles.append(TableTrouble(each.name, error))
+        cut = _cut(taken.segments, described)
+        batch_of, rest = _parted(taken, cut)
+        kept = [each.until(cut) for each in described]
+        return self._batch(batch_of, [each for each in kept if each.live.segments], troubles), rest
+
+    def _batch(
+        self, taken: Taken, tables: Sequence[_Described], troubles: list[TableTrouble]
+    ) -> Batch:
+        end = taken.end or 0
+        readings: list[TableReading] = []
+        parts: list[TablePart] = []
+        for each in tables:
+            live = each.live
+            if live.after >= end:
+                continue
+            try:
+                table, shapes = self._shapes(each)
+            except FrazilError as error:
+                error.table = live.name
+                troubles.append(TableTrouble(live.name, error))
                 continue
             readings.append(
                 TableReading(
-                    name=each.name,
-                    oid=each.oid,
+                    name=live.name,
+                    oid=live.oid,
                     columns=table.columns,
                     key=table.key,
                     shapes=shapes,
-                    after=each.after,
+                    after=live.after,
                 )
             )
-            parts.append(TablePart(table=table, start=each.progress.position, goal=format_lsn(end)))
+            parts.append(TablePart(table=table, start=live.progress.position, goal=format_lsn(end)))
         return Batch(
             reader=StreamReader(self._files, tuple(readings)),
             splits=tuple(_splits(taken.segments)) if parts else (),
@@ -107,30 +166,34 @@ class StreamPlanner:
         touched = frozenset[int]().union(*(each.oids for each in taken.segments))
         for name, table in progress.tables.items():
             oid = relation_oid(table.identity)
-            if oid is not None and oid in touched:
-                after = parse_lsn(str(table.position))
-                found = tuple(self._relations(taken.segments, oid, after))
-                relations, xids = zip(*found, strict=True) if found else ((), ())
-                yield _Live(name, oid, table, after, relations, xids)
+            if oid is None or oid not in touched:
+                continue
+            after = parse_lsn(str(table.position))
+            segments = tuple(
+                number
+                for number, segment in enumerate(taken.segments)
+                if oid in segment.oids and segment.last_final_lsn >= after
+            )
+            if segments:
+                arrivals = tuple(self._arrivals(taken.segments, segments, oid, after))
+                yield _Live(name, oid, table, after, segments, arrivals)
 
-    def _relations(
-        self, segments: Sequence[Segment], oid: int, after: int
-    ) -> Iterator[tuple[Relation, int]]:
+    def _arrivals(
+        self, segments: Sequence[Segment], numbers: Sequence[int], oid: int, after: int
+    ) -> Iterator[_Arrival]:
         """The descriptions of this table that rows from here on need, in order."""
         newest: tuple[Relation, int] | None = None
-        for segment in segments:
-            if oid not in segment.oids or segment.last_final_lsn < after:
-                continue
+        for number in numbers:
+            segment = segments[number]
             needed = None
             if segment.first_final_lsn < after:
                 needed = self._needed(segment, oid, after)
-            for each in zip(segment.relations, segment.xids, strict=True):
-                relation, _ = each
+            for relation, xid in zip(segment.relations, segment.xids, strict=True):
                 if relation.oid != oid or (needed is not None and relation not in needed):
                     continue
-                if each != newest:
-                    yield each
-                newest = each
+                if (relation, xid) != newest:
+                    yield _Arrival(number, relation, xid)
+                newest = relation, xid
 
     def _needed(self, segment: Segment, oid: int, after: int) -> set[Relation]:
         """Of a segment that the table has a part of: what describes the rows it has not."""
@@ -148,7 +211,8 @@ class StreamPlanner:
     def _load_views(self, live: Sequence[_Live]) -> None:
         unknown = [each for each in live if self._must_look(each)]
         if unknown:
-            found = self._look([each.oid for each in unknown])
+            types = {oid for each in unknown for oid in _types_of(each)}
+            found = self._look([each.oid for each in unknown], types)
             by_oid = {view.table.oid: view for view in found.values()}
             for each in unknown:
                 view = by_oid.get(each.oid)
@@ -159,23 +223,32 @@ class StreamPlanner:
         if table.name not in self._views:
             return True
         shape = table.progress.shape
-        arrivals = zip(table.relations, table.xids, strict=True)
-        return any((table.name, shape, *each) not in self._described for each in arrivals)
+        return any(
+            (table.name, shape, each.relation, each.xid) not in self._described
+            for each in table.arrivals
+        )
 
-    def _shapes(self, live: _Live) -> tuple[SourceTable, tuple[ShapeReading, ...]]:
-        """The table as its newest rows need it, and how each of its shapes is read."""
-        known = decode_shape(live.progress.shape, table=live.name)
-        # Without a relation there are truncations only, and the table is what it was.
-        described = [self._known(live, known)]
-        for relation, xid in zip(live.relations, live.xids, strict=True):
-            described.append(self._describe(live, relation, xid, described[-1]))
-        newest = _with_defaults(described)
+    def _describe_all(self, live: _Live) -> _Described:
+        known = self._known(live, decode_shape(live.progress.shape, table=live.name))
+        described: list[TableDescription] = []
+        for each in live.arrivals:
+            before = described[-1] if described else known
+            described.append(self._describe(live, each.relation, each.xid, before))
+        return _Described(live, known, tuple(described))
+
+    def _shapes(self, described: _Described) -> tuple[SourceTable, tuple[ShapeReading, ...]]:
+        """The table as its newest rows need it, and how each of its shapes is read.
+
+        Without a description there are truncations only, and the table is what it was.
+        """
+        live = described.live
+        newest = _with_defaults([described.known, *described.arrivals])
         wanted = {column.number: column.type for column in newest.columns}
         view = self._view(live)
         shapes: dict[Relation, ShapeReading] = {}
-        for relation, description in zip(live.relations, described[1:], strict=True):
-            shape = _shape_reading(relation, description, wanted, view)
-            if shapes.setdefault(relation, shape).numbers != shape.numbers:
+        for arrival, description in zip(live.arrivals, described.arrivals, strict=True):
+            shape = _shape_reading(arrival.relation, description, wanted, view)
+            if shapes.setdefault(arrival.relation, shape).numbers != shape.numbers:
                 raise _came_back(live.name)
         return replace(newest, identity=live.progress.identity), tuple(shapes.values())
 
@@ -213,7 +286,9 @@ class StreamPlanner:
 
 def _came_back(table: str) -> UnsupportedSchemaChangeError:
     """Rows of both shapes look the same, so that nobody can tell which column they have."""
-    message = "a column was dropped and came back under the same name and type within one batch."
+    message = (
+        "a column was dropped and came back under the same name and type within one transaction."
+    )
     return UnsupportedSchemaChangeError(message, next_step=f"frazil resync {table}")
 
 
@@ -233,6 +308,16 @@ def _with_defaults(described: Sequence[TableDescription]) -> SourceTable:
         for each in newest.columns
     )
     return replace(newest, columns=columns)
+
+
+def _types_of(live: _Live) -> Iterator[int]:
+    """The types of its columns, as they were known and as they came."""
+    # What cannot be read is told when the table is described.
+    with suppress(FrazilError):
+        known = decode_shape(live.progress.shape, table=live.name)
+        yield from (each.type_oid for each in known.columns)
+    for arrival in live.arrivals:
+        yield from (each.type_oid for each in arrival.relation.columns)
 
 
 def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:
@@ -270,6 +355,23 @@ def _shape_reading(
         plans.append(plan)
     numbers = tuple(column.number for column in description.table.columns)
     return ShapeReading(relation=relation, numbers=numbers, plans=tuple(plans))
+
+
+def _cut(segments: Sequence[Segment], tables: Sequence[_Described]) -> int:
+    """How many segments a batch takes; at least those of one transaction."""
+    changes = [each.first_change() for each in tables]
+    cut = min((each for each in changes if each is not None), default=len(segments))
+    while 0 < cut < len(segments) and segments[cut].opens is not None:
+        # All segments of a large transaction are taken together.
+        cut -= 1
+    return cut or len(segments)
+
+
+def _parted(taken: Taken, cut: int) -> tuple[Taken, Taken]:
+    first, rest = taken.segments[:cut], taken.segments[cut:]
+    if not rest:
+        return taken, Taken((), None)
+    return Taken(first, first[-1].end_lsn), Taken(rest, taken.end)
 
 
 def _splits(segments: Sequence[Segment]) -> Iterator[Split]:

@@ -297,8 +297,13 @@ class TransactionSpooling:
         relation = self._decode(payload)
         if not isinstance(relation, Relation):
             self._refuse("expected the description of a table")
+        oid = payload[_OID]
+        if self._segment.describes(oid) and self._segment.has_transactions and not self._is_large:
+            # Rows before and after it may be of other columns, though it looks the same; in
+            # segments of their own they can be told apart.
+            self._part_from_settled()
         xid = _NO_TRANSACTION if self._transaction is None else self._xid
-        oid, known = payload[_OID], _Known(payload, relation, xid)
+        known = _Known(payload, relation, xid)
         if self._transaction is None:
             self._segment.forget(oid)
         else:
