@@ -98,7 +98,11 @@ class PostgresSubject:
         self, table: str, name: str, type_: Primitive, default: Default | None = None
     ) -> None:
         given = "" if default is None else f" default {_literal(default)}"
-        self.database.run(f'alter table {table} add column "{name}" {TYPES[type_]}{given}')
+        self.database.run(
+            f'alter table {table} add column "{name}" {TYPES[type_]}{given}',
+            # Only rows that are there show it: a row that does not name the column has null in it.
+            f'alter table {table} alter column "{name}" drop default',
+        )
 
     def drop_column(self, table: str, name: str) -> None:
         self.database.run(f'alter table {table} drop column "{name}"')

@@ -50,6 +50,9 @@ _log = get_logger(__name__)
 # What the slot of a copy is called: Postgres cuts names at 63 bytes.
 _LONGEST_NAME = 63
 _TOKEN_BYTES = 4
+# The server notices that a connection is gone when it next writes to it, or reads from it.
+_SLOT_PATIENCE_SECONDS = 5.0
+_SLOT_POLL_SECONDS = 0.1
 _HEARTBEAT = "select pg_logical_emit_message(false, 'frazil', 'heartbeat')"
 
 
@@ -240,6 +243,17 @@ class PostgresSource:
         return self._stream
 
     def _open_stream(self, after: int) -> _Stream:
+        """A stream from here on; a slot that was let go of a moment ago is waited for."""
+        patience = self._clock.monotonic() + _SLOT_PATIENCE_SECONDS
+        while True:
+            try:
+                return self._try_stream(after)
+            except errors.SlotBusyError:
+                if self._clock.monotonic() > patience:
+                    raise
+                self._clock.sleep(_SLOT_POLL_SECONDS)
+
+    def _try_stream(self, after: int) -> _Stream:
         settings = self._settings
         server = self._identified()
         connection = connect_replication(settings.dsn, purpose="stream", clock=self._clock)
