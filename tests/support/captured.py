@@ -25,6 +25,7 @@ from frazil.config import load_config
 from frazil.errors import FrazilError
 from frazil.ledger.table import Ledger
 from frazil.merge.merger import Merger
+from frazil.model.change import parse_sequence
 from frazil.model.lsn import parse_lsn
 from frazil.model.postgres_names import quote_identifier, quote_literal
 from frazil.pipeline.assemble import load_merges
@@ -55,6 +56,32 @@ Row = dict[str, Any]
 
 # Types that mirrors hold as text; psycopg would make something else of them.
 _AS_TEXT = ("json", "jsonb", "interval", "time", "timetz", "inet", "cidr", "money")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of a changelog; ``row`` are the source's columns, ``unchanged`` their names."""
+
+    operation: str
+    row: Row
+    unchanged: tuple[str, ...]
+    previous: Row | None
+    lsn: str
+    sequence: str
+    at: datetime | None
+
+    @property
+    def ordinal(self) -> int:
+        """Its place among the rows of this table in its transaction."""
+        return parse_sequence(self.sequence).ordinal
+
+    @property
+    def short(self) -> tuple[Any, ...]:
+        """The operation and the values; what was not sent is ``...``."""
+        return (
+            self.operation,
+            *(... if name in self.unchanged else each for name, each in self.row.items()),
+        )
 
 
 @dataclass
@@ -250,15 +277,20 @@ class CapturedDatabase:
         rows = self._rows(self.names(table).changelog)
         return sorted(rows, key=lambda row: row["cdc_sequence_number"])
 
-    def history(self, table: str, *, since: str = "") -> list[tuple[Any, ...]]:
-        """A changelog in short: the operation and the source's columns, in the source's order.
-
-        Only rows after the sequence number ``since``.
-        """
+    def changes(self, table: str, *, since: str = "") -> list[Change]:
+        """What a changelog tells after the sequence number ``since``, in the source's order."""
+        names = {
+            number: name for name, number in self.field_ids(self.names(table).changelog).items()
+        }
         return [
-            (
-                row["cdc_operation"],
-                *(value for name, value in row.items() if not name.startswith("cdc_")),
+            Change(
+                operation=row["cdc_operation"],
+                row={name: value for name, value in row.items() if not name.startswith("cdc_")},
+                unchanged=tuple(names[each] for each in row["cdc_unchanged"] or ()),
+                previous=row.get("cdc_previous_key"),
+                lsn=row["cdc_lsn"],
+                sequence=row["cdc_sequence_number"],
+                at=row["cdc_timestamp"],
             )
             for row in self.changelog_rows(table)
             if row["cdc_sequence_number"] > since

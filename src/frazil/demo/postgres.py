@@ -42,6 +42,8 @@ SETTINGS: Mapping[str, str] = {
     # A test creates a slot per pipeline and leaves some behind on purpose.
     "max_replication_slots": "16",
     "max_wal_senders": "16",
+    # None unless asked for: without them nobody can try what two-phase commits become.
+    "max_prepared_transactions": "16",
     # Survives kill -9 of the server, not a power cut of the machine.
     "fsync": "off",
     # In the data directory instead of /dev/shm, so that a killed server leaves nothing there.
