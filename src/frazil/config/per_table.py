@@ -25,6 +25,8 @@ _MIRROR_KEYS = (
     "format_version", "partition_by", "sort_by", "deletes", "on_drop", "evolution",
     "on_unrepresentable",
 )  # fmt: skip
+# A source has names that no document could list.
+_NOT_LISTED = Table(mirror="not.listed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class TableSettings:
 def table_settings(config: Config, mirror: str) -> TableSettings:
     """The settings of the mirror with this name, whether the document lists it or not."""
     table = next((t for t in config.tables if t.mirror == mirror), None)
-    own = table if table is not None else Table(mirror=mirror)
+    own = table if table is not None else _NOT_LISTED
     prefix = own.column_prefix or config.column_prefix
     order = config.order_of(table)
     tombstones = (own.tombstones or TOMBSTONES_KEPT) if order is Order.PER_KEY else None
