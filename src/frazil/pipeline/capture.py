@@ -10,14 +10,14 @@ from frazil.clients.iceberg.catalog_settings import catalog_properties
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import is_alive
 from frazil.config import OnSlotLost, PostgresSource, table_settings
-from frazil.errors import ConfigError, FrazilError
+from frazil.errors import ConfigError
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
 from frazil.model.schema import parse_scalar
 from frazil.pipeline.assemble import retry_policy
 from frazil.pipeline.captured_mirrors import ledger_name
-from frazil.pipeline.captured_names import captured_names
+from frazil.pipeline.captured_names import LakeNames
 from frazil.pipeline.ingest_loop import IngestLoop
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource as PostgresReader
@@ -49,7 +49,8 @@ class Capture:
 
 def build_capture(session: SparkSession, config: Config, *, clock: Clock | None = None) -> Capture:
     """The source and its ingester; nothing is asked of the source yet."""
-    source = build_source(config, clock=clock)
+    names = LakeNames(config)
+    source = PostgresReader(postgres_settings(config, names), clock=clock)
     lake = Lake(session, config.catalog.name)
     limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
     given = _postgres(config)
@@ -64,9 +65,10 @@ def build_capture(session: SparkSession, config: Config, *, clock: Clock | None 
             held_bytes=given.on_stopped_table.hold,
             resyncs_lost=given.on_slot_lost is OnSlotLost.RESYNC,
         ),
-        captures=lambda table: capture_settings(config, table),
+        captures=lambda table: capture_settings(config, names.of(table)),
         clock=clock,
     )
+    names.follow(lambda: ingester.standings)
     return Capture(source, ingester, limit)
 
 
@@ -93,14 +95,10 @@ def build_ingest_loop(
     )
 
 
-def build_source(config: Config, *, clock: Clock | None = None) -> PostgresReader:
-    """The Postgres database that the document names; ConfigError if it names none."""
-    return PostgresReader(postgres_settings(config), clock=clock)
-
-
-def postgres_settings(config: Config) -> PostgresSettings:
-    """What the document says about the source."""
+def postgres_settings(config: Config, names: LakeNames | None = None) -> PostgresSettings:
+    """What the document says about the source; ConfigError if it names none."""
     given = _postgres(config)
+    known = names or LakeNames(config)
     return PostgresSettings(
         dsn=given.dsn,
         slot=given.slot,
@@ -118,13 +116,12 @@ def postgres_settings(config: Config) -> PostgresSettings:
         spool_bytes=given.spool.max_bytes,
         heartbeat_seconds=given.heartbeat.total_seconds(),
         copy_connections=given.initial_copy.connections,
-        wishes=lambda table: table_wishes(config, table),
+        wishes=lambda table: table_wishes(config, known.of(table)),
     )
 
 
-def capture_settings(config: Config, table: str) -> CaptureSettings:
+def capture_settings(config: Config, names: CapturedNames) -> CaptureSettings:
     """What the document says about the changelog of a source table."""
-    names = names_of(config, table)
     settings = _settings_of(config, names)
     own = settings.mirror
     return CaptureSettings(
@@ -138,9 +135,9 @@ def capture_settings(config: Config, table: str) -> CaptureSettings:
     )
 
 
-def table_wishes(config: Config, table: str) -> TableWishes:
+def table_wishes(config: Config, names: CapturedNames) -> TableWishes:
     """What the document says about the columns of a source table."""
-    settings = _settings_of(config, names_of(config, table))
+    settings = _settings_of(config, names)
     columns = settings.columns
     return TableWishes(
         key=settings.key,
@@ -154,14 +151,6 @@ def table_wishes(config: Config, table: str) -> TableWishes:
             if each.on_unrepresentable is not None
         },
     )
-
-
-def names_of(config: Config, table: str) -> CapturedNames:
-    """The tables of the lake for one table of the source; raises ConfigError."""
-    found = captured_names(config, [table])[table]
-    if isinstance(found, FrazilError):
-        raise found
-    return found
 
 
 def _settings_of(config: Config, names: CapturedNames) -> TableSettings:

@@ -11,7 +11,7 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.model.table_name import TableName, parse_table_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from frazil.config import Config
 
@@ -55,6 +55,35 @@ def captured_names(config: Config, source_names: Iterable[str]) -> Mapping[str, 
                 next_step="leave it out by source.exclude, or change the templates of names",
             )
     return named | dict(_collisions(config, named))
+
+
+class LakeNames:
+    """The tables of the lake for one table of the source at a time, judged beside all others.
+
+    ``follow`` says who the others are.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._others: Callable[[], Iterable[str]] = tuple
+        self._judged: tuple[frozenset[str], Mapping[str, Named]] = frozenset(), {}
+
+    def follow(self, others: Callable[[], Iterable[str]]) -> None:
+        """Ask for the names of all tables here from now on."""
+        self._others = others
+
+    def of(self, source: str) -> CapturedNames:
+        """What this one becomes; raises ConfigError if it is in the way of another one."""
+        tables = frozenset((source, *self._others()))
+        judged, named = self._judged
+        if tables != judged:
+            named = captured_names(self._config, sorted(tables))
+            # In one go, because two threads may ask.
+            self._judged = tables, named
+        found = named[source]
+        if isinstance(found, FrazilError):
+            raise found
+        return found
 
 
 def _names_of(config: Config, source: str) -> CapturedNames:

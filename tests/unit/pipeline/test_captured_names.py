@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.config import load_config
+from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
 from frazil.model.table_name import TableName
-from frazil.pipeline.captured_names import CapturedNames, captured_names
+from frazil.pipeline.captured_names import CapturedNames, LakeNames, captured_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,3 +134,20 @@ def test_a_table_whose_two_tables_are_one_is_refused(tmp_path: Path) -> None:
 
 def test_a_table_that_is_named_twice_is_one_table(tmp_path: Path) -> None:
     assert len(captured_names(load(tmp_path), ["public.users", "public.users"])) == 1
+
+
+def test_one_table_at_a_time_is_judged_beside_those_that_came_meanwhile(tmp_path: Path) -> None:
+    tables = ["public.users", "public.orders"]
+    names = LakeNames(load(tmp_path))
+    names.follow(lambda: tables)
+    assert texts(names.of("public.users")) == ("public.users_changelog", "public.users")
+    tables.append("public.Users")
+    for table in ("public.users", "public.Users"):
+        with pytest.raises(ConfigError, match="would be the changelog of"):
+            names.of(table)
+    assert texts(names.of("public.orders")) == ("public.orders_changelog", "public.orders")
+
+
+def test_a_table_whose_name_no_document_could_list_has_settings_too(tmp_path: Path) -> None:
+    settings = table_settings(load(tmp_path), 'public.we"ird')
+    assert settings.column_prefix == "cdc_"
