@@ -175,8 +175,12 @@ def _plan(column: ShapeColumn, view: CatalogView, wishes: TableWishes) -> Column
             declared=wishes.declared.get(column.name),
             on_unrepresentable=wishes.per_column.get(column.name, wishes.on_unrepresentable),
         )
-    except (ConfigError, UnsupportedSchemaChangeError) as error:
+    except ConfigError as error:
         error.table = view.name
+        raise
+    except UnsupportedSchemaChangeError as error:
+        error.table = view.name
+        error.next_step = error.next_step or f"frazil resync {view.name}"
         raise
 
 
