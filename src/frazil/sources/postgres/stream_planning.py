@@ -17,6 +17,7 @@ from frazil.codec.spool_segment import read_segment
 from frazil.errors import FrazilError, UnsupportedSchemaChangeError
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.model.postgres_type import plan_column, resolve_type
+from frazil.sources.postgres.mirror_key import NoKey, mirror_key
 from frazil.sources.postgres.relation_matching import match_relation
 from frazil.sources.postgres.segment_part import SegmentPart
 from frazil.sources.postgres.segment_transactions import segment_transactions
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.segment import Segment
     from frazil.sources.postgres.settings import Wishes
     from frazil.sources.postgres.spool_files import SpoolFiles
-    from frazil.sources.postgres.table_description import TableDescription
+    from frazil.sources.postgres.table_description import TableDescription, TableWishes
     from frazil.sources.postgres.table_shape import KnownShape
     from frazil.sources.protocol import Progress, TableProgress
 
@@ -267,9 +268,10 @@ class StreamPlanner:
         view = self._view(live)
         known = decode_shape(before.table.shape, table=live.name)
         matched = match_relation(relation, known, view, xid=xid or None)
-        if matched.numbers == known.numbers and _says_what_is_known(relation, known):
-            return before
         wishes = self._wishes(live.name)
+        is_known = matched.numbers == known.numbers and _says_what_is_known(relation, known)
+        if is_known and not _lost_key(known, view, wishes):
+            return before
         return describe_relation(relation, matched.numbers, view, wishes, known=known)
 
     def _known(self, live: _Live, known: KnownShape) -> TableDescription:
@@ -332,6 +334,18 @@ def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:
     if relation.replica_identity is ReplicaIdentity.DEFAULT:
         return not key or marked == key
     return key <= marked
+
+
+def _lost_key(known: KnownShape, view: CatalogView, wishes: TableWishes) -> bool:
+    """Whether rows were found by a key that the table has not any more.
+
+    A message does not tell where the replica identity is the whole row. The catalog may be ahead
+    of it, and then the table stops a little early.
+    """
+    found = mirror_key(view.table, view.published, wishes.key)
+    numbers = {each.name: each.number for each in view.table.attributes}
+    key = set() if isinstance(found, NoKey) else {numbers[name] for name in found}
+    return bool(known.key) and key != set(known.key)
 
 
 def _shape_reading(
