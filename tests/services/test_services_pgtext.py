@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from contextlib import contextmanager
-from datetime import date, datetime
-from decimal import Decimal as Number
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +10,10 @@ import pytest
 from frazil.codec.pgtext import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_type import ArrayForm, ColumnPlan, Form, PostgresType, plan_column
+from frazil.model.postgres_type import plan_column
 from frazil.model.schema import Primitive
 from tests.support.postgres_catalog import column_type, copied_text, pinned
-from tests.support.postgres_printing import array_text, float_text, timestamp_text
-from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP
+from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP, printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.demo.services import Postgres
+    from frazil.model.postgres_type import PostgresType
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -35,7 +32,7 @@ pytestmark = pytest.mark.services
 @pytest.fixture(scope="module", params=["postgres", "postgres_16"])
 def session(request: pytest.FixtureRequest) -> Iterator[Connection]:
     server: Postgres = request.getfixturevalue(request.param)
-    with pinned(server) as connection:
+    with pinned(server.dsn) as connection:
         connection.execute("create schema values_of_types")
         connection.execute("set search_path = values_of_types, public")
         connection.execute(SETUP)
@@ -61,7 +58,7 @@ def text_of(session: Connection) -> pa.StringArray:
 
 @pytest.mark.parametrize("type_", EXTENSIONS)
 def test_the_types_of_extensions_are_kept_as_printed(postgres: Postgres, type_: str) -> None:
-    with pinned(postgres) as session:
+    with pinned(postgres.dsn) as session:
         session.execute("set search_path = public")
         session.execute(f"create extension if not exists {type_.removesuffix('[]')}")
         assert_round_trip(session, type_, EXTENSIONS[type_])
@@ -102,32 +99,6 @@ def assert_policies(session: Connection, type_: str, misfits: list[str]) -> None
             string = plan_column("v", found, on_unrepresentable=OnUnrepresentable.STRING)
             assert string.type is Primitive.STRING
             assert convert(text, string).values == text
-
-
-def printed(value: object, plan: ColumnPlan) -> str:
-    if isinstance(plan.form, ArrayForm):
-        assert isinstance(value, list)
-        elements = [None if each is None else scalar(each, plan.form.element) for each in value]
-        return array_text(elements, plan.form.delimiter)
-    return scalar(value, plan.form)
-
-
-def scalar(value: object, form: Form) -> str:
-    match value:
-        case bool():
-            return "t" if value else "f"
-        case float():
-            return float_text(value, width=32 if form is Form.REAL else 64)
-        case bytes() if form is Form.UUID:
-            return str(uuid.UUID(bytes=value))
-        case bytes():
-            return f"\\x{value.hex()}"
-        case datetime():
-            return timestamp_text(value) + ("+00" if form is Form.TIMESTAMPTZ else "")
-        case date() | Number() | int() | str():
-            return str(value)
-        case _:
-            raise AssertionError(type(value))
 
 
 @pytest.mark.parametrize("type_", RANDOM)

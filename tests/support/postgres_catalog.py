@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -11,9 +11,6 @@ import pyarrow.csv
 
 from frazil.codec.pgtext import SESSION_SETTINGS
 from frazil.model.postgres_type import Kind, PostgresType, TypeRow, resolve_type
-
-if TYPE_CHECKING:
-    from frazil.demo.services import Postgres
 
 _TYPES = """
 select oid::int8,
@@ -32,9 +29,9 @@ where attrelid = %s::regclass and attname = %s
 """
 
 
-def pinned(server: Postgres) -> psycopg.Connection[tuple[Any, ...]]:
+def pinned(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:
     """A session whose text has one meaning; it prepares nothing, for tables come and go."""
-    connection = psycopg.connect(server.dsn, autocommit=True, prepare_threshold=None)
+    connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
     for name, value in SESSION_SETTINGS.items():
         connection.execute("select set_config(%s, %s, false)", (name, value))
     return connection

@@ -1,6 +1,17 @@
-"""Values of every type, with the extremes of each, as a person would write them."""
+"""Values of every type with the extremes of each, and values as Postgres reads them."""
 
 from __future__ import annotations
+
+import uuid
+from datetime import date, datetime
+from decimal import Decimal as Number
+from typing import TYPE_CHECKING
+
+from frazil.model.postgres_type import ArrayForm, Form
+from tests.support.postgres_printing import array_text, float_text, timestamp_text
+
+if TYPE_CHECKING:
+    from frazil.model.postgres_type import ColumnPlan
 
 SETUP = """
 create type mood as enum ('sad', 'it''s "ok"');
@@ -76,6 +87,13 @@ MATRIX: list[tuple[str, list[str], list[str]]] = [
     ("int4range", ["empty", "[1,5)", "(,)"], []),
     ("tstzrange", ["[2020-01-01,infinity]"], []),
     ("int4multirange", ["{}", "{[1,3),[5,7)}"], []),
+    ("tsrange", ["[-infinity,0044-03-15 BC]", "(,)"], []),
+    ("daterange", ["[2020-01-01,2020-01-02]"], []),
+    ("nummultirange", ["{[1.50,NaN]}"], []),
+    ("tsquery", ["'fat' & !('rat' | 'a b':*)"], []),
+    ("jsonpath", ['$."a"[*]?(@ > 1)'], []),
+    ("macaddr8", ["08:00:2b:01:02:03:04:05"], []),
+    ("circle", ["<(1,2),3>"], []),
     ("int2vector", ["1 2 3"], []),
     ("regclass", ["pg_class", "information_schema.tables"], []),
     ("int4[]", [*LISTS, "{1,NULL,-3}"], ["[2:4]={1,2,3}", "{{1,2},{3,4}}", "[0:0]={NULL}"]),
@@ -117,3 +135,30 @@ RANDOM = {
     "timestamptz": "timestamptz '0001-01-01 00:00:00+00' + random() * interval '9998 years'",
     "bytea": "decode(substr(md5(random()::text), 1, 2 * (random() * 16)::int), 'hex')",
 }
+
+
+def printed(value: object, plan: ColumnPlan) -> str:
+    """As text that Postgres takes for the value."""
+    if isinstance(plan.form, ArrayForm):
+        assert isinstance(value, list)
+        elements = [None if each is None else scalar(each, plan.form.element) for each in value]
+        return array_text(elements, plan.form.delimiter)
+    return scalar(value, plan.form)
+
+
+def scalar(value: object, form: Form) -> str:
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case float():
+            return float_text(value, width=32 if form is Form.REAL else 64)
+        case bytes() if form is Form.UUID:
+            return str(uuid.UUID(bytes=value))
+        case bytes():
+            return f"\\x{value.hex()}"
+        case datetime():
+            return timestamp_text(value) + ("+00" if form is Form.TIMESTAMPTZ else "")
+        case date() | Number() | int() | str():
+            return str(value)
+        case _:
+            raise AssertionError(type(value))
