@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import (
+    change_stream,
     commits,
     key_index,
     merge_bulk,
@@ -22,6 +23,7 @@ from benchmarks import (
     mirror_read,
     overhead,
     startup,
+    table_copy,
     writer,
 )
 from benchmarks.bench_lake import open_bench_lake
@@ -43,6 +45,8 @@ BENCHMARKS: dict[str, Callable[[Setting], Report]] = {
     "index": key_index.measure,
     "read": mirror_read.measure,
     "overhead": overhead.measure,
+    "copy": table_copy.measure,
+    "stream": change_stream.measure,
 }
 # Those that start sessions of their own, which another one would hinder.
 _ALONE = ("startup", "commits", "writer")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from frazil.clients.iceberg.lake import Lake, TableDefinition
+from frazil.clients.jars import POSTGRES_DRIVER, ensure_jars
 from frazil.clients.spark import open_session
 from frazil.config import load_config
 from frazil.merge.merger import Merger
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
 
 DOCUMENT = """
 pipeline: bench
-catalog: {{kind: sql, name: lake, uri: 'sqlite:///{folder}/catalog.db', warehouse: 'file://{folder}/lake'}}
+{catalog}
 tables: [{{mirror: a.b, changelog: a.c, key: [id]}}]
-spark: {{master: 'local[2]', conf: {{spark.driver.memory: 4g, spark.local.dir: '{folder}/spark'}}}}
+spark:
+  master: 'local[2]'
+  conf: {{spark.driver.memory: 4g, spark.local.dir: '{folder}/spark', spark.jars: '{jars}'}}
 """
+_CATALOG = (
+    "catalog: {{kind: sql, name: lake, uri: 'sqlite:///{folder}/catalog.db', "
+    "warehouse: 'file://{folder}/lake'}}"
+)
 OPERATION, SEQUENCE = "cdc_operation", "cdc_sequence_number"
 
 
@@ -123,13 +130,21 @@ def tell(text: str) -> None:
     print(f"  … {text}", file=sys.stderr, flush=True)
 
 
+def catalog_document(folder: Path) -> str:
+    """The line of a configuration that names the lake in this folder."""
+    return _CATALOG.format(folder=folder)
+
+
 @contextmanager
 def open_bench_lake(folder: Path) -> Iterator[BenchLake]:
     """A lake in the folder, with what an earlier benchmark has left there."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     document = folder / "frazil.yaml"
-    document.write_text(DOCUMENT.format(folder=folder))
+    # Not ours: with it Spark reads Postgres as it does without us.
+    jars = ",".join(map(str, ensure_jars(POSTGRES_DRIVER)))
+    text = DOCUMENT.format(folder=folder, catalog=catalog_document(folder), jars=jars)
+    document.write_text(text)
     with open_session(load_config(document, environ={}).config) as session:
         session.sql("create namespace if not exists lake.bench")
         yield BenchLake(session, folder)

@@ -1,6 +1,7 @@
-"""What a call costs the machine: seconds, processor time and memory of this process and all below.
+"""What a call costs the machine: seconds, processor time and memory of this process and the JVM.
 
-The JVM is a child of ours and runs Spark's Python workers as children of its own.
+The JVM is a child of ours and runs Spark's Python workers as children of its own. Servers that we
+start beside it, for sources, are other children and not part of what is measured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -28,7 +29,8 @@ class Usage:
 
     Pages that several processes map count for each of them. A JVM seldom gives memory back, so
     its part is what the hungriest call so far has left it with. ``driver_bytes`` is the most that
-    this process had, ``worker_bytes`` the most that Spark's Python processes had together.
+    this process had, ``worker_bytes`` the most that Spark's Python processes had together, and
+    ``python_bytes`` the most that both of them had at one moment.
     """
 
     seconds: float
@@ -36,26 +38,38 @@ class Usage:
     peak_bytes: int
     driver_bytes: int
     worker_bytes: int
+    python_bytes: int
 
 
 def measure_call(call: Callable[[], T]) -> tuple[T, Usage]:
     """Run it once and say what it cost."""
     with _Sampler() as sampler:
-        cpu = _cpu_seconds()
+        cpu = _cpu_seconds(_tree())
         started = time.perf_counter()
         result = call()
         seconds = time.perf_counter() - started
-        cpu = _cpu_seconds() - cpu
+        cpu = _cpu_seconds(_tree()) - cpu
     return result, Usage(
-        seconds, cpu, sampler.peak_bytes, sampler.driver_bytes, sampler.worker_bytes
+        seconds=seconds,
+        cpu_seconds=cpu,
+        peak_bytes=sampler.peak_bytes,
+        driver_bytes=sampler.driver_bytes,
+        worker_bytes=sampler.worker_bytes,
+        python_bytes=sampler.python_bytes,
     )
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """What a process and all below it have used so far."""
+    process = psutil.Process(pid)
+    return _cpu_seconds([process, *process.children(recursive=True)])
 
 
 class _Sampler:
     """Looks at the tree's memory from the side until it is left."""
 
     def __init__(self) -> None:
-        self.peak_bytes = self.driver_bytes = self.worker_bytes = 0
+        self.peak_bytes = self.driver_bytes = self.worker_bytes = self.python_bytes = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
 
@@ -80,11 +94,28 @@ class _Sampler:
         self.peak_bytes = max(self.peak_bytes, everybody)
         self.driver_bytes = max(self.driver_bytes, driver[1])
         self.worker_bytes = max(self.worker_bytes, workers)
+        self.python_bytes = max(self.python_bytes, driver[1] + workers)
 
 
 def _tree() -> list[psutil.Process]:
     this = psutil.Process()
-    return [this, *this.children(recursive=True)]
+    engines = [child for child in this.children() if _name(child) == _JVM]
+    below = [process for engine in engines for process in _below(engine)]
+    return [this, *engines, *below]
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _resident_bytes() -> Iterator[tuple[str, int]]:
@@ -96,10 +127,10 @@ def _resident_bytes() -> Iterator[tuple[str, int]]:
             continue
 
 
-def _cpu_seconds() -> float:
+def _cpu_seconds(processes: Sequence[psutil.Process]) -> float:
     """Of everybody who lives, with what their dead children used: nobody is counted twice."""
     total = 0.0
-    for process in _tree():
+    for process in processes:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:

@@ -118,10 +118,13 @@ class Figure:
     goal: str = ""
     at_most: float | None = None
     must: float | None = None
+    at_least: float | None = None
 
     @property
     def verdict(self) -> str:
         """Whether it is what it shall be."""
+        if self.at_least is not None:
+            return "goal met" if self.value >= self.at_least else "missed"
         return _Bounded.verdict(self.value, self.at_most, self.must)
 
 
