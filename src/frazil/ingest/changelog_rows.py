@@ -90,11 +90,21 @@ def sequence_texts(
 ) -> pa.StringArray:
     """What ``str(SequenceNumber(epoch, position, ordinal))`` is for each row."""
     count = len(positions)
-    text = np.empty((count, _WIDTH), np.uint8)
+    # Rows of one transaction follow each other, so that few positions are spelt for many rows.
+    starts = np.flatnonzero(np.append(True, positions[1:] != positions[:-1])[:count])
+    text = np.empty((len(starts), _WIDTH), np.uint8)
     text[:] = np.frombuffer(str(SequenceNumber(epoch, 0, 0)).encode(), np.uint8)
-    for at, numbers in ((_POSITION_AT, positions), (_ORDINAL_AT, ordinals)):
-        octets = numbers.astype(">u8").view(np.uint8).reshape(count, 8)
-        digits = _DIGITS[octets].view(np.uint8).reshape(count, _DIGITS_OF_NUMBER)
-        text[:, at : at + _DIGITS_OF_NUMBER] = digits
+    _spell(positions[starts], text[:, _POSITION_AT : _POSITION_AT + _DIGITS_OF_NUMBER])
+    rows = np.repeat(text.view(f"V{_WIDTH}").ravel(), np.diff(starts, append=count))
+    text = rows.view(np.uint8).reshape(count, _WIDTH)
+    _spell(ordinals, text[:, _ORDINAL_AT : _ORDINAL_AT + _DIGITS_OF_NUMBER])
     offsets = np.arange(0, (count + 1) * _WIDTH, _WIDTH, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def _spell(numbers: NDArray[np.uint64], zeros: NDArray[np.uint8]) -> None:
+    """Write digits where they are needed: the highest number says how many are not zero."""
+    used = (int(numbers.max(initial=0)).bit_length() + 7) // 8
+    if used:
+        octets = numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, -used:]
+        zeros[:, -2 * used :] = _DIGITS[octets].view(np.uint8)
