@@ -14,9 +14,13 @@ _LOG_DATA = ord("w")
 _KEEPALIVE = ord("k")
 _STATUS = ord("r")
 
-_LOG_DATA_HEAD = struct.Struct(">BQQq")
+# Without the kind, which was looked at before.
+_LOG_DATA_HEAD = struct.Struct(">xQQq")
 _KEEPALIVE_FRAME = struct.Struct(">BQqB")
 _STATUS_FRAME = struct.Struct(">BQQQqB")
+_HEAD_BYTES = _LOG_DATA_HEAD.size
+_read_head = _LOG_DATA_HEAD.unpack_from
+_new_tuple = tuple.__new__
 
 
 # Tuples, because one is made for every change, and a frozen dataclass takes three times as long.
@@ -49,11 +53,11 @@ def decode_replication_frame(data: bytes) -> LogData | Keepalive:
     """The frame that these bytes are; MalformedFileError for any other."""
     kind = data[0] if data else -1
     if kind == _LOG_DATA:
-        if len(data) < _LOG_DATA_HEAD.size:
-            what = f"expected {_LOG_DATA_HEAD.size} bytes before a message, found {len(data)}"
+        if len(data) < _HEAD_BYTES:
+            what = f"expected {_HEAD_BYTES} bytes before a message, found {len(data)}"
             raise MalformedFileError(what, offset=len(data))
-        _, start, end, sent_at = _LOG_DATA_HEAD.unpack_from(data)
-        return LogData(start, end, sent_at, data[_LOG_DATA_HEAD.size :])
+        # As LogData(…) does it, in half the time.
+        return _new_tuple(LogData, (*_read_head(data), data[_HEAD_BYTES:]))
     if kind == _KEEPALIVE:
         return _keepalive(data)
     found = f"the kind 0x{kind:02x}" if data else "no bytes"

@@ -13,6 +13,7 @@ import select
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import psycopg
@@ -30,7 +31,7 @@ from frazil.codec.replication_frames import (
 from frazil.model.lsn import format_lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from frazil.errors import FrazilError
     from frazil.seams import Clock
@@ -45,9 +46,9 @@ MOST_FRAMES = 1024
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NOTHING_NEW = 0
-# What libpq says in place of a size.
-_NOTHING_YET = 0
+# What libpq says in place of a size; zero is nothing yet.
 _ENDED = -1
+_position = itemgetter(0)
 
 
 class ReplicationStream:
@@ -73,6 +74,7 @@ class ReplicationStream:
         self._has_ended = False
         self._received = 0
         self._confirmed = 0
+        self._is_asked = False
         self._status_due = clock.monotonic() + STATUS_SECONDS
         connection.pgconn.nonblocking = 1
         # Tells the thread that waits that another one wants to close.
@@ -148,8 +150,7 @@ class ReplicationStream:
                     frames = self._buffered(most)
             if self._has_ended:
                 return frames, False
-            is_due = self._clock.monotonic() >= self._status_due
-            if is_due or any(isinstance(each, Keepalive) and each.wants_reply for each in frames):
+            if self._is_asked or self._clock.monotonic() >= self._status_due:
                 self._send_status()
             with translated(self._doing):
                 return frames, self._connection.pgconn.flush() != 0
@@ -157,28 +158,31 @@ class ReplicationStream:
     def _buffered(self, most: int) -> list[Frame]:
         frames: list[Frame] = []
         take = self._connection.pgconn.get_copy_data
-        while len(frames) < most and not self._has_ended:
-            size, data = take(1)
-            if size == _NOTHING_YET:
-                break
-            if size == _ENDED:
-                # libpq says so once only.
-                self._has_ended = True
-            else:
-                frames.append(self._decode(bytes(data)))
-        if self._has_ended and not frames:
-            raise self._ending()
-        return frames
-
-    def _decode(self, data: bytes) -> Frame:
         try:
-            frame = decode_replication_frame(data)
+            # All that a frame costs us is in these lines.
+            while len(frames) < most and not self._has_ended:
+                size, data = take(1)
+                if size > 0:
+                    frames.append(decode_replication_frame(bytes(data)))
+                elif size == _ENDED:
+                    # libpq says so once only.
+                    self._has_ended = True
+                else:
+                    break
         except MalformedFileError as error:
+            self._note(frames)
             position = format_lsn(self._received)
             raise errors.MalformedChangeError(str(error), position=position) from error
-        reached = frame.start_lsn if isinstance(frame, LogData) else frame.end_lsn
-        self._received = max(self._received, reached)
-        return frame
+        if self._has_ended and not frames:
+            raise self._ending()
+        self._note(frames)
+        return frames
+
+    def _note(self, frames: Sequence[Frame]) -> None:
+        """How far these have come, and whether one of them wants a reply."""
+        # Both kinds begin with a position: where the message stands, or the end of the log.
+        self._received = max(self._received, max(map(_position, frames), default=0))
+        self._is_asked |= any(each.wants_reply for each in frames if isinstance(each, Keepalive))
 
     def _ending(self) -> FrazilError:
         """Why the server ended the stream."""
@@ -200,6 +204,7 @@ class ReplicationStream:
         with translated(self._doing):
             self._connection.pgconn.put_copy_data(status)
             self._connection.pgconn.flush()
+        self._is_asked = False
         self._status_due = self._clock.monotonic() + STATUS_SECONDS
 
     def _require_open(self) -> None:
@@ -213,4 +218,6 @@ class ReplicationStream:
         ours = select.POLLIN | (select.POLLOUT if wants_writing else 0)
         poll.register(self._connection.pgconn.socket, ours)
         poll.register(self._closing, select.POLLIN)
+        # Waiting on for some more messages was tried: it saves us a tenth, and costs the server as
+        # much, whose socket fills.
         poll.poll(max(0.0, seconds) * 1000)
