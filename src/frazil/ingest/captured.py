@@ -134,7 +134,7 @@ class CapturedTable:
             changelog=changelog,
             target=TableTarget(
                 layout=self._layout(part.table, plan, epoch),
-                target=changelog.table.load_write_target(plan.schema),
+                target=version.write_target(plan.schema),
             ),
             epoch=epoch,
             seen=state.properties.get(Role.INGEST.property_name),

@@ -110,7 +110,8 @@ class DeadLetterTable:
             return Receipt(Outcome.ALREADY_DONE, verdict.marker)
         # What will not land leaves no file behind; the commit then says why.
         rows = [_row(letter, goal.batch) for letter in letters if isinstance(verdict, Allowed)]
-        changes = write_rows(self.table, rows, clock=self._clock, randomness=self._randomness)
+        target = self.table.load_write_target()
+        changes = write_rows(target, rows, clock=self._clock, randomness=self._randomness)
         return self.table.append(StrictCommit(move=move, changes=changes), retry)
 
     def count(self) -> int:

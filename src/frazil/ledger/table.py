@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every reader of 
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.strict_commit import Outcome, Receipt, StrictCommit
-from frazil.errors import CommitConflictError
 from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, Kind, plan_rows, standing_from
 from frazil.ledger.standing import Left
 from frazil.ledger.writing import write_rows
@@ -158,10 +157,8 @@ class Ledger:
         *,
         batch: str,
     ) -> Receipt:
-        state = self.table.load_state()
-        found = self.table.load_marker(Role.INGEST)
-        if found != state.marker(Role.INGEST, table=str(self.table.name)):
-            raise CommitConflictError("the ledger moved meanwhile.", table=str(self.table.name))
+        version = self.table.load_version()
+        state, found = version.state, version.marker(Role.INGEST)
         move = decide(state, found)
         # Judged before anything is written: what will not land leaves no file behind.
         verdict = judge_move(found, move) if isinstance(move, Move) else Allowed(move.goal)
@@ -173,7 +170,9 @@ class Ledger:
             number = 1 if state.head is None else state.head.sequence + 1
             now = self._clock.now()
             rows = plan_rows(entries, standings, commit_number=number, batch=batch, now=now)
-            changes = write_rows(self.table, rows, clock=self._clock, randomness=self._randomness)
+            changes = write_rows(
+                version.write_target(), rows, clock=self._clock, randomness=self._randomness
+            )
             planned_on = None if state.head is None else state.head.id
             commit = replace(commit, changes=changes, planned_on=planned_on)
         return self.table.commit(commit)

@@ -13,12 +13,12 @@ from frazil.clients.iceberg.task_writer import TaskWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frazil.clients.iceberg.table import LakeTable
+    from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.seams import Clock, Randomness
 
 
 def write_rows(
-    table: LakeTable,
+    target: WriteTarget,
     rows: Sequence[Mapping[str, object]],
     *,
     clock: Clock,
@@ -30,7 +30,6 @@ def write_rows(
     """
     if not rows:
         return FileChanges()
-    target = table.load_write_target()
     writer = TaskWriter(target, clock=clock, randomness=randomness)
     try:
         writer.write(pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(target.schema)))

@@ -123,13 +123,13 @@ def load_ground(
     randomness: Randomness,
 ) -> MergeGround:
     """The mirror as it is now; ``schema`` is the one it gets with this merge, if another."""
-    state = mirror.table.load_state()
-    target = mirror.table.load_write_target(schema)
+    version = mirror.table.load_version()
+    target = version.write_target(schema)
     by_id = {each.id: each for each in target.schema.fields}
     per_key = settings.order is Order.PER_KEY and sequence_id is not None
     return MergeGround(
         mirror=mirror,
-        state=state,
+        state=version.state,
         target=replace(target, row_group_rows=settings.write.row_group_rows),
         key=tuple(by_id[each] for each in key_ids),
         sequence=by_id[sequence_id] if per_key and sequence_id is not None else None,

@@ -11,7 +11,6 @@ from frazil.clients.iceberg.strict_commit import Committer, Receipt, StrictCommi
 from frazil.clients.iceberg.table_state import TableReader
 from frazil.clients.iceberg.table_version import TableVersion
 from frazil.clients.iceberg.translation import translated
-from frazil.clients.iceberg.write_target import plan_write_target
 from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
@@ -99,20 +98,7 @@ class LakeTable:
 
         ``schema`` is the one that lands together with the files, if it is another.
         """
-        metadata = self._refreshed()
-        state = self._reader.state(metadata)
-        with translated(str(self.name), "asking how the table's files are reached"):
-            io_properties = self._gateway.to_json(self._table.io().properties())
-        return plan_write_target(
-            table=str(self.name),
-            location=state.location,
-            schema=schema or self._reader.schema(metadata),
-            spec=self._reader.spec(metadata),
-            sort_order=self._reader.sort_order(metadata),
-            properties=state.properties,
-            io_properties=io_properties,
-            format_version=state.format_version,
-        )
+        return self.load_version().write_target(schema)
 
     def load_ancestry(self) -> tuple[SnapshotFacts, ...]:
         """The snapshots that lead to the current one, newest first."""

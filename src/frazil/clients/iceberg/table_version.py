@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.removed_files import load_removed_sequence
 from frazil.clients.iceberg.translation import translated
+from frazil.clients.iceberg.write_target import plan_write_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.clients.iceberg.strict_commit import Committer
     from frazil.clients.iceberg.table_state import SnapshotFacts, TableReader, TableState
+    from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.model.marker import Marker, Role
     from frazil.model.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema import Schema
@@ -68,6 +70,25 @@ class TableVersion:
     def marker(self, role: Role) -> Marker | None:
         """The valid marker; raises like ``LakeTable.load_marker``."""
         return self._committer.marker(self._metadata, role)
+
+    def write_target(self, schema: Schema | None = None) -> WriteTarget:
+        """What a task needs to write files of this table, credentials included; made to travel.
+
+        ``schema`` is the one that lands together with the files, if it is another.
+        """
+        state = self.state
+        with translated(self._name, "asking how the table's files are reached"):
+            io_properties = self._gateway.to_json(self._table.io().properties())
+        return plan_write_target(
+            table=self._name,
+            location=state.location,
+            schema=schema or self.schema,
+            spec=self.spec,
+            sort_order=self.sort_order,
+            properties=state.properties,
+            io_properties=io_properties,
+            format_version=state.format_version,
+        )
 
     def history(self, *, until: int | None = None) -> tuple[SnapshotFacts, ...]:
         """The head and what it grew from, newest first, down to ``until`` or as far as kept."""
