@@ -108,7 +108,7 @@ class SourceChanges:
             source.run(
                 f"create table {table.name} ({table.columns})",
                 f"insert into {table.name} select {table.values} "  # noqa: S608 - our own words
-                f"from generate_series(1::bigint, {rows}) as n, (values (0::bigint)) as versions (v)",
+                f"from generate_series(1::bigint, {rows}) as n, (values (0::bigint)) as start (v)",
                 f"vacuum (freeze, analyze) {table.name}",
             )
         source.run(*(_change(number) for number in range(len(_TABLES))), _churn())
