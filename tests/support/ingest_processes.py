@@ -1,0 +1,216 @@
+"""Processes that run ``frazil ingest`` and are killed, and somebody who watches the slot."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+import psycopg
+
+from frazil.model.lsn import parse_lsn
+from frazil.model.marker import Role
+from frazil.seams import FAILPOINTS_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support.captured import CapturedDatabase
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "import sys; from frazil.cli.main import main; sys.exit(main())"
+# Far above what a busy machine needs to start a JVM, or to come to any point of a batch.
+PATIENCE_SECONDS = 120.0
+
+# Where a copy has read nothing yet, has written all of it, and has committed a part of it.
+COPY_POINTS = ("ingest.planned@1", "ingest.written@1", "ingest.committed@2", "commit.landed@3")
+# Files written, before the commit; landed, with nobody told; between two tables; booked but not
+# acknowledged; acknowledged.
+STREAM_POINTS = (
+    "ingest.written",
+    "commit.staged",
+    "commit.landed",
+    "ingest.committed",
+    "ingest.booked",
+    "ingest.acknowledged",
+)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a process dies: at a point of its work, or so many seconds after it began."""
+
+    seconds: float
+    point: str | None = None
+
+    @property
+    def failpoints(self) -> str:
+        if self.point is None:
+            return ""
+        name, _, at = self.point.partition("@")
+        return f"{name}=kill@{at or 1}"
+
+
+def plan_kills(count: int, *, seed: int) -> list[Kill]:
+    """The first one in the copy, the others anywhere; half of them by the clock."""
+    chance = random.Random(seed)
+    kills = [Kill(PATIENCE_SECONDS, chance.choice(COPY_POINTS))]
+    for _ in range(count - 1):
+        point = f"{chance.choice(STREAM_POINTS)}@{chance.randint(1, 6)}"
+        by_the_clock = chance.random() < 0.5
+        seconds = chance.uniform(0.1, 4.0) if by_the_clock else PATIENCE_SECONDS
+        kills.append(Kill(seconds, None if by_the_clock else point))
+    return kills
+
+
+class IngestProcess:
+    """``frazil ingest`` with its JVM up, waiting for the word to begin."""
+
+    def __init__(self, document: Path, kill: Kill, *, number: int) -> None:
+        self.kill = kill
+        self._gate = document.with_name(f"gate-{document.stem}-{number}")
+        self._gate.touch()
+        self.log = document.with_name(f"ingest-{document.stem}-{number}.log")
+        hold = f"session.started=hold({self._gate})@1"
+        rules = ";".join(filter(None, (hold, kill.failpoints)))
+        source = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, "ingest", "-c", str(document)],
+                env={**os.environ, FAILPOINTS_VARIABLE: rules, "PYTHONPATH": source},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Its JVM and its workers die with it, and no other process does.
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self) -> None:
+        """Spark is there."""
+        reached = self._gate.with_name(f"{self._gate.name}.reached")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not reached.exists():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def run_to_its_death(self) -> str:
+        """Let it work until it dies; how it did."""
+        self._gate.unlink()
+        try:
+            self.process.wait(self.kill.seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return f"killed after {self.kill.seconds:.1f} s"
+        assert self.process.returncode == -signal.SIGKILL, self.log.read_text()
+        return f"killed at {self.kill.point}"
+
+    def close(self) -> None:
+        """Nothing of it stays."""
+        self._gate.unlink(missing_ok=True)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class SlotWatch:
+    """Looks at slot and ledger all the time: the slot is never ahead.
+
+    The ledger is read as its catalog has it, without a session of Spark's.
+    """
+
+    world: CapturedDatabase
+    looks: int = 0
+    moves: set[int] = field(default_factory=set)
+    problem: str | None = None
+
+    def __post_init__(self) -> None:
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="slot watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(30)
+        assert self.problem is None, self.problem
+
+    def _watch(self) -> None:
+        slot = f"{self.world.document['pipeline']}_frazil"
+        query = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s"
+        has_begun = False
+        try:
+            with psycopg.connect(self.world.database.dsn.value, autocommit=True) as connection:
+                while not self._end.wait(0.03):
+                    # The slot first: the ledger may only have gone on since.
+                    row = connection.execute(query.encode(), (slot,)).fetchone()
+                    booked = booked_position(self.world)
+                    has_begun = has_begun or booked is not None
+                    if row is not None and row[0] is not None and has_begun:
+                        self._judge(parse_lsn(row[0]), booked)
+        except Exception as error:  # noqa: BLE001 - told to the test
+            self.problem = repr(error)
+
+    def _judge(self, confirmed: int, booked: int | None) -> None:
+        self.looks += 1
+        self.moves.add(confirmed)
+        if booked is None or confirmed > booked:
+            self.problem = f"the slot is at {confirmed:X}, and the ledger at {booked or 0:X}"
+
+
+def booked_position(world: CapturedDatabase) -> int | None:
+    """What the newest metadata of the ledger says, straight from the files."""
+    catalog = str(world.document["catalog"]["uri"]).removeprefix("sqlite:///")
+    name = f"{world.document['pipeline']}_ledger"
+    if not Path(catalog).exists():
+        return None
+    with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True, timeout=30)) as connection:
+        try:
+            row = connection.execute(
+                "select metadata_location from iceberg_tables where table_name = ?", (name,)
+            ).fetchone()
+        except sqlite3.OperationalError:
+            return None
+    if row is None:
+        return None
+    metadata = json.loads(Path(urlsplit(row[0]).path).read_text())
+    marker = metadata["properties"].get(Role.INGEST.property_name)
+    if marker is None:
+        return None
+    position = json.loads(marker)["position"]
+    return parse_lsn(position) if position else None
+
+
+def kill_all(document: Path, kills: Sequence[Kill]) -> list[str]:
+    """One process after the other, each with its end; the next one's JVM starts meanwhile."""
+    ends: list[str] = []
+    waiting: list[IngestProcess] = []
+    try:
+        for number, kill in enumerate(kills):
+            if not waiting:
+                waiting.append(IngestProcess(document, kill, number=number))
+            current = waiting[0]
+            current.wait_until_ready()
+            if number + 1 < len(kills):
+                waiting.append(IngestProcess(document, kills[number + 1], number=number + 1))
+            ends.append(current.run_to_its_death())
+            waiting.pop(0)
+    finally:
+        for each in waiting:
+            each.close()
+    return ends
