@@ -93,7 +93,8 @@ class TimelineSwitch:
 
 class _HistoryRow(NamedTuple):
     filename: str
-    content: bytes
+    # Bytes, which most versions declare to be text.
+    content: bytes | str
 
 
 class _IdentityRow(NamedTuple):
@@ -158,7 +159,10 @@ class ReplicationConnection:
             self._connection.cursor(row_factory=args_row(_HistoryRow)) as cursor,
         ):
             row = cursor.execute(timeline_history_command(timeline).encode()).fetchone()
-        return () if row is None else parse_history(bytes(row.content))
+        if row is None:
+            return ()
+        content = row.content
+        return parse_history(content.encode() if isinstance(content, str) else bytes(content))
 
     def create_slot(
         self, name: str, *, temporary: bool = False, failover: bool = False
