@@ -138,8 +138,13 @@ class Ingester:
             self._end_reading()
             return None
         with self._book.lock:
+            joins = bool(wanted - self._being_read)
             self._being_read |= wanted
+            kept_since = self.acknowledged
         try:
+            if joins:
+                # A moment before now may lie before what the source was allowed to forget.
+                self._source.plan_whole(())
             batch = self._source.plan_whole(wanted)
             if batch is None:
                 self._end_reading()
@@ -153,9 +158,11 @@ class Ingester:
                 clock=self._clock,
                 watch=self._watch,
             )
-            self._book_whole(walked)
+            self._book_whole(walked, kept_since=kept_since)
             _require_headway(walked)
         except BaseException:
+            # The source may be another one by now: it is looked at again.
+            self._is_started = False
             self._end_reading()
             raise
         return self._report(walked, began=began, is_whole=True)
@@ -327,8 +334,13 @@ class Ingester:
             )
             return goal
 
-    def _book_whole(self, walked: Walked) -> None:
+    def _book_whole(self, walked: Walked, *, kept_since: Position | None) -> None:
         with self._book.lock:
+            self._notice()
+            if self.acknowledged != kept_since:
+                # The position stays where it is for as long as tables are read: it began anew.
+                message = "the source began to keep changes elsewhere while tables were read."
+                raise errors.SourceUnavailableError(message)
             self._take_places(walked)
             standings = [
                 TableStanding(
