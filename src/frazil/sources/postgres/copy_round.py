@@ -19,6 +19,7 @@ from frazil.sources.protocol import Anew, Batch, Split, TablePart, TableTrouble
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from frazil.clients.postgres.replication import SystemIdentity
     from frazil.model.postgres_facts import Leaf
     from frazil.seams import Clock
     from frazil.sources.postgres.catalog_view import CatalogView
@@ -59,6 +60,11 @@ class CopyRound:
         except BaseException:
             self._snapshot.close()
             raise
+
+    @property
+    def server(self) -> SystemIdentity:
+        """Where the snapshot was taken."""
+        return self._snapshot.identity
 
     def covers(self, tables: Collection[str]) -> bool:
         """Whether the snapshot holds, and all of these were looked at in it."""

@@ -16,14 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch
-    from frazil.model.postgres_facts import SlotFacts
+    from frazil.model.postgres_facts import PublicationFacts, SlotFacts
 
 _RESYNC = "frazil resync --all, or set source.on_slot_lost: resync"
+_RIGHT_SERVER = "point source.dsn at the right server, or frazil resync --all"
 
 
 def source_identity(server: SystemIdentity, slot: str) -> str:
     """What positions count in."""
     return f"postgres/{server.system_identifier}/{server.database}/{slot}"
+
+
+def check_source(server: SystemIdentity, slot: str, counted_in: str) -> None:
+    """Refuse another server, database or slot than the one that positions were counted in."""
+    found = source_identity(server, slot)
+    if found != counted_in:
+        message = f"positions were counted in {counted_in}, and this is {found}."
+        raise SourceReplacedError(message, next_step=_RIGHT_SERVER)
 
 
 def check_timeline(
@@ -52,14 +61,26 @@ def check_timeline(
             raise SourceReplacedError(message, position=format_lsn(position))
 
 
+def check_publication(publication: PublicationFacts | None, *, name: str) -> None:
+    """Refuse to go on without it: what it would have sent since it went is lost."""
+    if publication is None:
+        message = f"the publication {name} does not exist any more, so that nothing is sent."
+        raise PositionLostError(message, next_step=_RESYNC)
+
+
+def check_kind(slot: SlotFacts, *, database: str) -> None:
+    """Refuse a slot that cannot be ours: ConfigError."""
+    if slot.plugin != PLUGIN or slot.database != database:
+        message = f"the slot {slot.name} is not a slot of {PLUGIN} in the database {database}."
+        raise ConfigError(message, next_step="choose another source.slot")
+
+
 def check_slot(slot: SlotFacts | None, *, name: str, database: str) -> SlotFacts:
     """The slot if it can be read from; PositionLostError if there is none, or none any more."""
     if slot is None:
         message = f"the slot {name} does not exist any more, and with it what it kept."
         raise PositionLostError(message, next_step=_RESYNC)
-    if slot.plugin != PLUGIN or slot.database != database:
-        message = f"the slot {name} is not a slot of {PLUGIN} in the database {database}."
-        raise ConfigError(message, next_step="choose another source.slot")
+    check_kind(slot, database=database)
     if slot.is_lost or slot.confirmed_flush is None:
         why = slot.invalidation_reason or "its log was removed"
         message = f"the server has invalidated the slot {name}: {why}."

@@ -20,7 +20,10 @@ from frazil.sources.postgres.publishing import plan_publication, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
     check_continuity,
+    check_kind,
+    check_publication,
     check_slot,
+    check_source,
     check_timeline,
     source_identity,
 )
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.replication_stream import ReplicationStream
     from frazil.clients.postgres.session import Session
     from frazil.model.marker import Marker, Position
-    from frazil.model.postgres_facts import SlotFacts
+    from frazil.model.postgres_facts import PublicationFacts, SlotFacts
     from frazil.seams import Clock, Randomness
     from frazil.sources.postgres.catalog_view import CatalogView
     from frazil.sources.postgres.segment import Segment
@@ -130,26 +133,31 @@ class PostgresSource:
         settings = self._settings
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
+            publication, slot = self._load_traces()
             if since is not None:
+                position = parse_lsn(str(since.position))
+                check_source(server, settings.slot, since.source)
                 check_timeline(
                     server,
                     connection.load_history(server.timeline),
                     generation=since.epoch,
-                    position=parse_lsn(str(since.position)),
+                    position=position,
                 )
-            self._publish(tables)
-            slot = self._load_slot()
-            if since is not None:
+                check_publication(publication, name=settings.publication)
                 found = check_slot(slot, name=settings.slot, database=server.database)
-                check_continuity(found, parse_lsn(str(since.position)))
+                check_continuity(found, position)
+                self._publish(tables)
                 return since.position
-            if slot is not None and slot.is_lost:
-                _log.warning("dropping a slot that the server has invalidated", slot=slot.name)
-                connection.drop_slot(settings.slot)
-                slot = None
             if slot is not None:
-                found = check_slot(slot, name=settings.slot, database=server.database)
-                return format_lsn(found.confirmed_flush or 0)
+                check_kind(slot, database=server.database)
+                if slot.is_lost or publication is None:
+                    # What it keeps was written before there was a publication, if it keeps any.
+                    connection.drop_slot(settings.slot)
+                    _log.warning("slot dropped, to begin anew", slot=settings.slot)
+                    slot = None
+            self._publish(tables)
+            if slot is not None:
+                return format_lsn(slot.confirmed_flush or 0)
             # Where servers have such slots, it is kept when another one takes over.
             created = connection.create_slot(settings.slot, failover=True)
             _log.info("slot created", slot=settings.slot)
@@ -181,7 +189,7 @@ class PostgresSource:
             if self._round is None or not self._round.covers(tables):
                 self._close_round()
                 self._publish(tables, only_adds=True)
-                self._round = CopyRound(self._settings, slot=self._copy_slot(), clock=self._clock)
+                self._round = self._open_round()
             return self._round.next_batch(tables)
 
     def wait(self, seconds: float, limit: Limit) -> bool:
@@ -228,6 +236,8 @@ class PostgresSource:
     def close(self) -> None:
         """End the stream; a snapshot that tables are being read in stays."""
         self._close_stream()
+        # Whoever answers there next may be another one.
+        self._server = None
 
     # --- the stream ---
 
@@ -301,6 +311,16 @@ class PostgresSource:
         if stream is not None:
             stream.spool.close()
 
+    def _open_round(self) -> CopyRound:
+        opened = CopyRound(self._settings, slot=self._copy_slot(), clock=self._clock)
+        try:
+            # What follows the snapshot comes from the stream, and must be of the same server.
+            _require_same(opened.server, self._identified())
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
     def _close_round(self) -> None:
         ended, self._round = self._round, None
         if ended is not None:
@@ -325,6 +345,12 @@ class PostgresSource:
             with self._replication("identity") as connection:
                 self._server = connection.identify()
         return self._server
+
+    def _load_traces(self) -> tuple[PublicationFacts | None, SlotFacts | None]:
+        settings = self._settings
+        with self._session("slot") as session:
+            publication = load_publication(session, settings.publication)
+            return publication, load_slot(session, settings.slot)
 
     def _load_slot(self) -> SlotFacts | None:
         with self._session("slot") as session:
