@@ -7,6 +7,7 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,14 +18,14 @@ from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, Role
 from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -92,9 +93,9 @@ class Ingester:
                 return
             self._book.refresh()
             self._places.clear()
+            self._tables.clear()
             # Only a new process tries again: that is when somebody may have acted.
-            self._settle(retries_held=not self._was_started)
-            self._prepare_source()
+            self._prepare_source(self._look(retries_held=not self._was_started))
             self._is_started = self._was_started = True
 
     def stop(self) -> None:
@@ -249,12 +250,6 @@ class Ingester:
 
     # --- the source ---
 
-    def _settle(self, *, retries_held: bool) -> None:
-        """Write down what a look at the source changes."""
-        changed = self._look(retries_held=retries_held)
-        if changed:
-            self._book.note(changed, batch=self._new_name())
-
     def _look(self, *, retries_held: bool = False) -> tuple[TableStanding, ...]:
         found = {each.name: each for each in self._source.discover()}
         changed = judge_tables(
@@ -268,30 +263,45 @@ class Ingester:
             _log.info("table stands", table=each.table, state=str(each.state))
         return changed
 
-    def _prepare_source(self) -> None:
+    def _prepare_source(self, changed: Sequence[TableStanding]) -> None:
+        """Let the source keep what these tables need; then write down how they stand.
+
+        In this order: what was seen at a source that is refused is not written down.
+        """
+        standings = {**self._book.standings, **{each.table: each for each in changed}}
+        names = [name for name, each in standings.items() if not isinstance(each.state, Left)]
         since = self._book.acknowledged
-        names = tuple(self._book.standings)
-        if since is not None and since.source != self._source.identity:
-            self._require_all_new(since)
+        if self._counts_nothing([standings[name] for name in names]):
+            # The source may begin wherever it is.
             since = None
+        elif since is not None and since.source != self._source.identity:
+            raise _of_another_source(since)
         try:
             position = self._source.prepare(names, since)
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
             # Written down before the source begins elsewhere: a gap is never silent.
-            again = [self._standing(name, Copying()) for name in names]
-            self._book.note(again, batch=self._new_name())
-            since, position = None, self._source.prepare(names, None)
+            changed = [
+                replace(each, state=Copying()) if name in names else each
+                for name, each in standings.items()
+            ]
+            self._book.note(changed, batch=self._new_name())
+            since, position, changed = None, self._source.prepare(names, None), ()
+        if changed:
+            self._book.note(changed, batch=self._new_name())
         if since is None:
-            self._book.begin_anew(self._marker(position, batch=self._new_name()))
+            self._begin_at(position)
 
-    def _require_all_new(self, since: Marker) -> None:
-        if any(not isinstance(each.state, Copying) for each in self._book.standings.values()):
-            message = f"positions were counted in {since.source}, and this is another source."
-            raise errors.SourceReplacedError(
-                message, next_step="point source.dsn at the right server, or frazil resync --all"
-            )
+    def _counts_nothing(self, standings: Sequence[TableStanding]) -> bool:
+        """Whether every table is to be read from its first row, and none is being read yet."""
+        states = [each.state for each in standings]
+        return not self._being_read and all(isinstance(each, Copying) for each in states)
+
+    def _begin_at(self, position: Position) -> None:
+        goal, known = self._marker(position, batch=self._new_name()), self._book.acknowledged
+        if known is None or (known.source, known.position) != (goal.source, goal.position):
+            self._book.begin_anew(goal)
 
     def _marker(self, position: Position, *, batch: str) -> Marker:
         return Marker(
@@ -437,6 +447,12 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
+
+
+def _of_another_source(since: Marker) -> errors.FrazilError:
+    message = f"positions were counted in {since.source}, and this is another source."
+    step = "point source.dsn at the right server, or frazil resync --all"
+    return errors.SourceReplacedError(message, next_step=step)
 
 
 def _require_headway(walked: Walked) -> None:
