@@ -74,7 +74,7 @@ class Writer(threading.Thread):
         super().__init__(name=f"writer {seed}", daemon=True)
         self._dsn = dsn
         self._tables = list(tables)
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._pause = pause
         self._end = threading.Event()
         self.error: BaseException | None = None
