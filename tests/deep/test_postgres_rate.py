@@ -1,0 +1,145 @@
+"""A stream at the rate of the server itself, for as long as the budget lasts: nothing grows."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.seams import SystemClock
+from tests.spark.conftest import lake_config, spark
+from tests.support.captured import captured_database
+from tests.support.services import object_store, postgres, s3_catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from frazil.demo.services import Postgres
+    from frazil.ingest.report import BatchReport
+    from frazil.pipeline.capture import Capture
+    from tests.support.captured import CapturedDatabase
+
+__all__ = ["lake_config", "object_store", "postgres", "s3_catalog", "spark"]
+
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.spark,
+    pytest.mark.services,
+    # PySpark leaves the sockets of ``collect()`` to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+# Five minutes, or a third of the budget if that is less.
+SECONDS = min(300.0, float(os.environ.get("FRAZIL_DEEP_SECONDS", "60")) / 3)
+SAMPLE_SECONDS = 2.0
+ROWS_A_TRANSACTION = 100
+# A batch more or less is no growth.
+LAG_ROOM_BYTES = 64 * 2**20
+# What allocators and caches take until they have what they want.
+MEMORY_ROOM_BYTES = 200 * 2**20
+
+
+@dataclass(frozen=True)
+class Sample:
+    lag: int
+    memory: int
+
+
+class Writer(threading.Thread):
+    """Writes as fast as one connection can, and waits for the reader as a full disk would."""
+
+    def __init__(self, world: CapturedDatabase, capture: Capture) -> None:
+        super().__init__(daemon=True)
+        self._dsn = world.database.dsn.value
+        self._capture = capture
+        self.stopped = threading.Event()
+        self.rows = 0
+
+    def run(self) -> None:
+        statement = (
+            "insert into events select i, 'name ' || i, i * 1.25, now() "
+            "from generate_series(%s::int8, %s::int8) i on conflict (id) do update "
+            "set name = excluded.name, seen = excluded.seen"
+        )
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            while not self.stopped.is_set():
+                # The reader is the walsender's pace: more than this would only fill the disk.
+                if (self._capture.source.lag_bytes() or 0) > LAG_ROOM_BYTES:
+                    self.stopped.wait(0.05)
+                    continue
+                first = (self.rows * 7) % 500_000
+                connection.execute(statement, (first, first + ROWS_A_TRANSACTION - 1))
+                self.rows += ROWS_A_TRANSACTION
+
+
+def test_lag_and_memory_stay_flat_at_the_servers_own_rate(
+    spark: SparkSession, postgres: Postgres, tmp_path: Path
+) -> None:
+    with captured_database(spark, postgres, tmp_path, ingest={"interval": "1s"}) as world:
+        world.run(
+            "create table events (id int8 primary key, name text, price numeric(12,2), "
+            "seen timestamptz)"
+        )
+        world.ingest()
+        capture = build_capture(spark, world.config)
+        stop = threading.Event()
+        ingested: list[int] = []
+
+        def record(report: BatchReport) -> None:
+            ingested.append(report.rows)
+
+        loop = build_ingest_loop(
+            spark, world.config, capture, stop=stop, on_report=record, on_error=_fail
+        )
+        running = threading.Thread(target=loop.run, daemon=True)
+        writer = Writer(world, capture)
+        running.start()
+        writer.start()
+        samples = _sample(capture)
+        writer.stopped.set()
+        writer.join()
+        stop.set()
+        running.join()
+        rate = sum(ingested) / SECONDS
+        print(f"{rate:,.0f} rows a second for {SECONDS:.0f} s")  # noqa: T201
+        world.catch_up()
+        world.assert_mirrored("events")
+    _assert_flat(samples)
+
+
+def _sample(capture: Capture) -> list[Sample]:
+    clock = SystemClock()
+    began = clock.monotonic()
+    samples = []
+    while clock.monotonic() - began < SECONDS:
+        clock.sleep(SAMPLE_SECONDS)
+        samples.append(Sample(capture.source.lag_bytes() or 0, _resident()))
+    return samples
+
+
+def _resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError
+
+
+def _assert_flat(samples: list[Sample]) -> None:
+    third = len(samples) // 3
+    middle, last = samples[third : 2 * third], samples[2 * third :]
+    for name, room in (("lag", LAG_ROOM_BYTES), ("memory", MEMORY_ROOM_BYTES)):
+        before = statistics.median(getattr(each, name) for each in middle)
+        after = statistics.median(getattr(each, name) for each in last)
+        print(f"{name}: {before / 2**20:.0f} MiB, then {after / 2**20:.0f} MiB")  # noqa: T201
+        assert after <= before + room, f"{name} grows"
+
+
+def _fail(error: Exception, _step: object) -> None:
+    raise AssertionError(error)
