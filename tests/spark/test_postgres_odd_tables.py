@@ -48,6 +48,9 @@ _RELATED = (
     "create table parent (id int primary key, b text)",
     "create table child (extra int, primary key (id)) inherits (parent)",
     "create table empty (id int primary key, b text)",
+    "create table computed (id int primary key, a int,"
+    " twice int generated always as (a * 2) stored,"
+    " thrice int generated always as (a * 3) virtual)",
 )
 _KEYS = (
     "create table composite (a int, b text, c uuid, d date, e bigint, v text,"
@@ -81,6 +84,7 @@ _FIRST_ROWS = (
     "insert into filtered values (1, true, 'in'), (2, false, 'out'), (3, null, 'unknown')",
     "insert into listed values (1, 'x', 'hidden'), (2, 'y', 'hidden')",
     "insert into parent values (1, 'own')",
+    "insert into computed values (1, 1), (2, 2)",
     "insert into child values (1, 'of the child', 5), (2, 'of the child', 6)",
     "insert into composite select 1, b, c::uuid, d::date, e, 'old' from"
     " unnest('{x,y}'::text[]) b, unnest('{00000000-0000-0000-0000-000000000001,"
@@ -113,6 +117,7 @@ _CHANGES = (
     "update listed set secret = 'still hidden', b = 'changed' where id = 1",
     "update listed set id = 3 where id = 2",
     "update parent set b = b || '!'",
+    "update computed set a = 5 where id = 1",
     "insert into child values (3, 'of the child', 7)",
     "delete from only parent where id = 1",
     "insert into parent values (9, 'own')",
@@ -203,6 +208,11 @@ def test_only_columns_of_the_list_are_mirrored(db: CapturedDatabase) -> None:
     db.assert_rows("listed", db.query("select id, b from listed"))
     assert "secret" not in db.mirror_rows("listed")[0]
     assert "secret" not in db.changelog_rows("listed")[0]
+
+
+def test_computed_columns_are_not_sent_and_not_mirrored(db: CapturedDatabase) -> None:
+    db.assert_rows("computed", db.query("select id, a from computed"))
+    assert list(db.field_ids(db.names("computed").mirror)) == ["id", "a"]
 
 
 def test_an_empty_table_has_a_changelog_and_a_mirror(db: CapturedDatabase) -> None:

@@ -18,6 +18,7 @@ from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -305,3 +306,49 @@ def test_a_widened_table_is_read_again_by_itself(evolved: Evolved) -> None:
     assert operations == ["READ", "READ", "TRUNCATE", "READ", "READ", "READ"]
     # Text of any length was text before.
     assert [each.operation for each in evolved.db.changes("longer")] == ["READ", "INSERT"]
+
+
+def test_a_running_pipeline_follows_one_change_after_the_other(
+    spark: SparkSession, postgres: Postgres, tmp_path: Path
+) -> None:
+    source = {"on_widen": "accept"}
+    with captured_database(spark, postgres, tmp_path, source=source) as db:
+        db.run(
+            "create table t (id int primary key, a text, b int, c text)",
+            "alter table t alter c set storage external",
+            f"insert into t select i, 'x', i, repeat('c', {_LARGE}) || i from"
+            " generate_series(1, 9) i",
+        )
+        db.catch_up()
+        with db.running() as take:
+            for change in (
+                "alter table t drop a; update t set b = 10 where id = 1",
+                "alter table t add a text; update t set a = 'again' where id = 2",
+                "alter table t rename c to d; update t set id = 13 where id = 3",
+                "alter table t add c int default 4; update t set c = 5 where id = 4",
+                "update t set b = 11 where id = 4",
+                "alter table t alter b type bigint; insert into t values (20, 1099511627776)",
+                "alter table t rename id to code; delete from t where code = 5",
+                "alter table t replica identity full; update t set a = 'y' where code = 6",
+                "truncate t; insert into t values (30, 1, 'd', 'a', 2)",
+                "alter table t drop c; insert into t values (31, 1, 'd', 'a')",
+                "alter table t add c int; insert into t values (32, 1, 'd', 'a', 3)",
+                "alter table t rename d to e; update t set e = 'changed' where code = 30",
+            ):
+                db.run(change)
+                take()
+        assert db.states() == {"t": Live()}
+        before_truncate = [each for each in db.changes("t") if each.operation != "READ"][:9]
+        assert [(each.operation, each.row["code"]) for each in before_truncate] == [
+            ("UPDATE", 1),
+            ("UPDATE", 2),
+            ("DELETE", 3),
+            ("INSERT", 13),
+            ("UPDATE", 4),
+            ("UPDATE", 4),
+            ("INSERT", 20),
+            ("DELETE", 5),
+            ("UPDATE", 6),
+        ]
+        db.merge()
+        db.assert_mirrored("t")

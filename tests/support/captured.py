@@ -16,7 +16,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+import numpy as np
 import psycopg
+from psycopg.adapt import Loader
 from psycopg.types.string import TextLoader
 
 from frazil.clients.iceberg.lake import Lake
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from psycopg.abc import Buffer
     from pyspark.sql import SparkSession
 
     from frazil.config import Config
@@ -56,6 +59,14 @@ Row = dict[str, Any]
 
 # Types that mirrors hold as text; psycopg would make something else of them.
 _AS_TEXT = ("json", "jsonb", "interval", "time", "timetz", "inet", "cidr", "money")
+
+
+class _SingleLoader(Loader):
+    """A number of single precision as the number of double precision that it is."""
+
+    def load(self, data: Buffer) -> float:
+        """The shortest text of a single is not the text of that double."""
+        return float(np.float32(bytes(data).decode()))
 
 
 @dataclass(frozen=True)
@@ -133,6 +144,7 @@ class CapturedDatabase:
             for each in _AS_TEXT:
                 if connection.adapters.types.get(each) is not None:
                     connection.adapters.register_loader(each, TextLoader)
+            connection.adapters.register_loader("float4", _SingleLoader)
             connection.execute("set timezone to 'UTC'")
             cursor = connection.execute(query.encode())
             names = [each.name for each in cursor.description or ()]
@@ -170,6 +182,24 @@ class CapturedDatabase:
         self.ending = loop.run(once=True)
         self.check_confirmed()
         return self.reports
+
+    @contextmanager
+    def running(self) -> Iterator[Callable[[], None]]:
+        """One process that goes on; each call of what is given takes what is there by then."""
+        capture = self.capture()
+
+        def take() -> None:
+            goal = capture.source.newest()
+            capture.ingester.step()
+            while not capture.source.has_reached(goal):
+                capture.source.wait(0.1, capture.limit)
+                capture.ingester.step()
+            self.check_confirmed()
+
+        try:
+            yield take
+        finally:
+            capture.ingester.close()
 
     def capture(self) -> Capture:
         """Everything an ingest is made of, as a new process would have it."""
