@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import Access
 from frazil.clients.postgres.replication import connect_replication
 from frazil.pipeline.recovery import Action, recovery_for
+from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.postgres_doors import Database, Secret, database_on
 
@@ -74,6 +76,29 @@ def test_a_role_cannot_change_how_values_are_printed(database: Database) -> None
         "default_transaction_read_only": "on",
         "application_name": "frazil copy",
     }
+
+
+def test_a_role_cannot_bound_the_time_that_a_copy_takes(database: Database) -> None:
+    bounds = ["idle_in_transaction_session_timeout", "idle_session_timeout"]
+    if database.server.version >= 17:
+        bounds.append("transaction_timeout")
+    role = "hasty"
+    database.run(
+        f"create role {role} login replication password '{CANARY}'",
+        *(f"alter role {role} set {each} = '100ms'" for each in bounds),
+    )
+    dsn = database.dsn_of(role, CANARY)
+    try:
+        with (
+            open_copy_snapshot(dsn, slot="hasty") as snapshot,
+            connect(dsn, purpose="copy") as session,
+            session.one_view(snapshot=snapshot.snapshot),
+        ):
+            time.sleep(0.4)
+            assert session.load(Setting, "select 'a' as name, 'b' as value", doing="asking")
+            assert snapshot.is_alive()
+    finally:
+        database.run(f"drop role {role}")
 
 
 def test_a_reader_cannot_write(database: Database) -> None:

@@ -12,7 +12,7 @@ from frazil import errors
 from frazil.clients.postgres.dsn import Access, replication_parameters, session_parameters
 from frazil.clients.postgres.refusals import Refusal, load_refusal
 from frazil.clients.postgres.session import Session
-from frazil.clients.postgres.translation import translate_state
+from frazil.clients.postgres.translation import translate_state, translated
 from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Longer than most changes of a table take; whoever holds a lock longer is waited for with back-off.
 LOCK_PATIENCE = timedelta(seconds=30)
 
+# The version from which on a role or a database can bound the time of a transaction.
+_TIMED_TRANSACTIONS = 170000
 _CLOCK = SystemClock()
 
 
@@ -68,7 +70,19 @@ def open_connection(parameters: Mapping[str, str], *, clock: Clock) -> psycopg.C
     # Outside the block, because that error holds the password.
     if connection is None:
         raise _refusal(parameters, timed_out=timed_out, clock=clock)
+    if connection.info.server_version >= _TIMED_TRANSACTIONS:
+        _lift_timeout(connection)
     return connection
+
+
+def _lift_timeout(connection: psycopg.Connection) -> None:
+    """Let a copy take its time; older servers would refuse the setting among the parameters."""
+    try:
+        with translated("connecting to Postgres"):
+            connection.execute("set transaction_timeout to 0")
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _refusal(parameters: Mapping[str, str], *, timed_out: bool, clock: Clock) -> FrazilError:
