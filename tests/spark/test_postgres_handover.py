@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.captured import captured_database
 from tests.support.ingest_processes import SlotWatch, kill_all, plan_kills
-from tests.support.living_tables import KEYS, LivingDatabase, check_changelog
+from tests.support.living_tables import LivingDatabase, check_changelog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,30 +23,65 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 KILLS = 5
+# Of each database; every other one is read whole under fire again.
+KILLS_OF_MANY = 10
+MOST_KILLS = 50
 
 
-def test_every_change_is_captured_once_whenever_the_process_dies(
-    spark: SparkSession, postgres: Postgres, tmp_path: Path
-) -> None:
+def a_seed() -> int:
     seed = int(os.environ.get("FRAZIL_SEED", time.time_ns() % 2**32))
     print(f"FRAZIL_SEED={seed}")  # noqa: T201
+    return seed
+
+
+def hand_over(
+    spark: SparkSession, server: Postgres, folder: Path, *, seed: int, kills: int
+) -> None:
+    """Write, copy, stream and kill; then let all of it come in, and compare."""
     with captured_database(
         spark,
-        postgres,
-        tmp_path,
+        server,
+        folder,
         source={"heartbeat": "1s"},
         ingest={"interval": "200ms"},
         telemetry={"listen": "127.0.0.1:0"},
     ) as world:
         world.reconfigure(spark={"master": "local[2]", "conf": {"spark.driver.memory": "512m"}})
         living = LivingDatabase.create(world.database, seed=seed, rows=300, pause=0.01)
-        document = tmp_path / f"{world.document['pipeline']}.yaml"
+        document = folder / f"{world.document['pipeline']}.yaml"
+        planned = plan_kills(kills, seed=seed)
         with SlotWatch(world) as watch:
             with living:
-                ends = kill_all(document, plan_kills(KILLS, seed=seed))
+                ends = kill_all(document, planned[: kills // 2])
+                # Somebody wants a table anew, between two processes.
+                world.resync("item")
+                ends += kill_all(document, planned[kills // 2 :], first=kills // 2)
             print("; ".join(ends))  # noqa: T201
             world.catch_up()
-        assert watch.looks > KILLS
+        assert watch.looks > kills
         for name, table in living.tables.items():
             check_changelog(world.changelog_rows(name), table)
-        world.assert_mirrored(*(name for name in KEYS if KEYS[name]))
+        world.assert_mirrored(*(name for name, table in living.tables.items() if table.key))
+
+
+def test_every_change_is_captured_once_whenever_the_process_dies(
+    spark: SparkSession, postgres: Postgres, tmp_path: Path
+) -> None:
+    hand_over(spark, postgres, tmp_path, seed=a_seed(), kills=KILLS)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_every_change_is_captured_once_however_often_the_process_dies(
+    spark: SparkSession, postgres: Postgres, postgres_16: Postgres, tmp_path: Path
+) -> None:
+    seed = a_seed()
+    end = time.monotonic() + float(os.environ.get("FRAZIL_DEEP_SECONDS", "600"))
+    for done in range(0, MOST_KILLS, KILLS_OF_MANY):
+        server = postgres_16 if done // KILLS_OF_MANY % 2 else postgres
+        folder = tmp_path / str(done)
+        folder.mkdir()
+        hand_over(spark, server, folder, seed=seed + done, kills=KILLS_OF_MANY)
+        if time.monotonic() > end:
+            print(f"{done + KILLS_OF_MANY} kills in the time given")  # noqa: T201
+            return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -24,7 +26,7 @@ from frazil.model.marker import Role
 from frazil.seams import FAILPOINTS_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.support.captured import CapturedDatabase
 
@@ -47,12 +49,19 @@ STREAM_POINTS = (
 )
 
 
+_BOOKED = re.compile(r"batch ingested|whole tables read")
+
+
 @dataclass(frozen=True)
 class Kill:
-    """When a process dies: at a point of its work, or so many seconds after it began."""
+    """When a process dies: at a point of its work, or so many seconds after it began.
+
+    If it ``works``, the seconds are counted from the first thing that it did.
+    """
 
     seconds: float
     point: str | None = None
+    works: bool = False
 
     @property
     def failpoints(self) -> str:
@@ -67,10 +76,11 @@ def plan_kills(count: int, *, seed: int) -> list[Kill]:
     chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
     kills = [Kill(PATIENCE_SECONDS, chance.choice(COPY_POINTS))]
     for _ in range(count - 1):
-        point = f"{chance.choice(STREAM_POINTS)}@{chance.randint(1, 6)}"
-        by_the_clock = chance.random() < 0.5
-        seconds = chance.uniform(0.1, 4.0) if by_the_clock else PATIENCE_SECONDS
-        kills.append(Kill(seconds, None if by_the_clock else point))
+        if chance.random() < 0.5:
+            kills.append(Kill(chance.uniform(0.0, 2.0), works=chance.random() < 0.75))
+        else:
+            point = f"{chance.choice(STREAM_POINTS)}@{chance.randint(1, 6)}"
+            kills.append(Kill(PATIENCE_SECONDS, point))
     return kills
 
 
@@ -99,23 +109,30 @@ class IngestProcess:
     def wait_until_ready(self) -> None:
         """Spark is there."""
         reached = self._gate.with_name(f"{self._gate.name}.reached")
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not reached.exists():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        self._wait_until(reached.exists)
 
     def run_to_its_death(self) -> str:
         """Let it work until it dies; how it did."""
         self._gate.unlink()
+        if self.kill.works:
+            self._wait_until(lambda: _BOOKED.search(self.log.read_text()) is not None)
         try:
             self.process.wait(self.kill.seconds)
         except subprocess.TimeoutExpired:
+            assert self.kill.point is None, self.log.read_text()
             self.process.kill()
             self.process.wait()
-            return f"killed after {self.kill.seconds:.1f} s"
+            since = "its first batch" if self.kill.works else "its beginning"
+            return f"killed {self.kill.seconds:.1f} s after {since}"
         assert self.process.returncode == -signal.SIGKILL, self.log.read_text()
         return f"killed at {self.kill.point}"
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not is_so():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
 
     def close(self) -> None:
         """Nothing of it stays."""
@@ -196,20 +213,25 @@ def booked_position(world: CapturedDatabase) -> int | None:
     return parse_lsn(position) if position else None
 
 
-def kill_all(document: Path, kills: Sequence[Kill]) -> list[str]:
+def kill_all(document: Path, kills: Sequence[Kill], *, first: int = 0) -> list[str]:
     """One process after the other, each with its end; the next one's JVM starts meanwhile."""
     ends: list[str] = []
     waiting: list[IngestProcess] = []
+    numbered = iter(enumerate(kills, start=first))
+
+    def prepare_next() -> None:
+        waiting.extend(
+            IngestProcess(document, kill, number=number) for number, kill in islice(numbered, 1)
+        )
+
     try:
-        for number, kill in enumerate(kills):
-            if not waiting:
-                waiting.append(IngestProcess(document, kill, number=number))
+        prepare_next()
+        while waiting:
             current = waiting[0]
             current.wait_until_ready()
-            if number + 1 < len(kills):
-                waiting.append(IngestProcess(document, kills[number + 1], number=number + 1))
+            prepare_next()
             ends.append(current.run_to_its_death())
-            waiting.pop(0)
+            waiting.remove(current)
     finally:
         for each in waiting:
             each.close()

@@ -43,6 +43,7 @@ class LivingTable:
     """One table: what was committed to it, in order, and what it holds after that."""
 
     name: str
+    key: tuple[str, ...]
     done: list[Done] = field(default_factory=list)
     state: State = field(default_factory=dict)
     version: int = 0
@@ -142,7 +143,7 @@ class Writer(threading.Thread):
         self, connection: psycopg.Connection, table: LivingTable, key: Key, chance: float
     ) -> list[Done]:
         """An update, one of the key perhaps, or a delete."""
-        where = " and ".join(f"{name} = %s" for name in KEYS[table.name])
+        where = " and ".join(f"{name} = %s" for name in table.key)
         if chance > 0.85:
             connection.execute(f"delete from {table.name} where {where}".encode(), key)
             return [("DELETE", key, None)]
@@ -151,7 +152,7 @@ class Writer(threading.Thread):
         if chance > 0.7:
             # A new key; what lies outside of the row goes with it unsent.
             new = self._new_key(table)
-            sets = ", ".join(f"{name} = %s" for name in KEYS[table.name])
+            sets = ", ".join(f"{name} = %s" for name in table.key)
             statement = f"update {table.name} set {sets}, version = %s where {where}"
             connection.execute(statement.encode(), (*new, version, *key))
             return [("DELETE", key, None), ("INSERT", new, version)]
@@ -202,7 +203,7 @@ class LivingDatabase:
     def create(cls, database: Database, *, seed: int, rows: int, pause: float) -> Self:
         """The tables with rows in them; nobody writes yet."""
         database.run(*SCHEMA)
-        tables = {name: LivingTable(name) for name in KEYS}
+        tables = {name: LivingTable(name, key) for name, key in KEYS.items()}
         dsn = database.dsn.value
         # Two of them: their transactions overlap, and commit in another order than they began.
         writers = (
@@ -227,7 +228,6 @@ class LivingDatabase:
 
 def check_changelog(rows: Sequence[dict[str, Any]], table: LivingTable) -> None:
     """A changelog has everything that was committed, from its copy on, once and in order."""
-    key_names = KEYS[table.name]
     epochs: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         epochs.setdefault(parse_sequence(row["cdc_sequence_number"]).epoch, []).append(row)
@@ -238,22 +238,16 @@ def check_changelog(rows: Sequence[dict[str, Any]], table: LivingTable) -> None:
     assert numbers == sorted(numbers)
     newest = max(epochs)
     for epoch, found in epochs.items():
-        _check_epoch(found, table, key_names, is_newest=epoch == newest)
+        _check_epoch(found, table, is_newest=epoch == newest)
 
 
-def _check_epoch(
-    rows: Sequence[dict[str, Any]],
-    table: LivingTable,
-    key_names: tuple[str, ...],
-    *,
-    is_newest: bool,
-) -> None:
+def _check_epoch(rows: Sequence[dict[str, Any]], table: LivingTable, *, is_newest: bool) -> None:
     copied: State = {}
     changes: list[Done] = []
     opens = parse_sequence(rows[0]["cdc_sequence_number"])
     for row in rows:
         operation, version = row["cdc_operation"], row["version"]
-        key = tuple(row[name] for name in key_names)
+        key = tuple(row[name] for name in table.key)
         is_opening = parse_sequence(row["cdc_sequence_number"]).position == opens.position
         if operation == "READ":
             assert (key or (version,)) not in copied, f"{table.name}: a row was copied twice"

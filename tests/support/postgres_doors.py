@@ -111,9 +111,11 @@ def database_on(server: Postgres, name: str) -> Iterator[Database]:
     """Make a database; afterwards it goes with its slots and whoever is connected."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         connection.execute(f'create database "{name}"'.encode())
-        try:
-            yield Database(server, name)
-        finally:
+    try:
+        yield Database(server, name)
+    finally:
+        # Another connection: the server may have started again.
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
             connection.execute(
                 b"""
                 do $$

@@ -9,7 +9,9 @@ from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
 from frazil.model.postgres_facts import SlotFacts, WalStatus
 from frazil.sources.postgres.server_watch import (
     check_continuity,
+    check_publication,
     check_slot,
+    check_source,
     check_timeline,
     source_identity,
 )
@@ -45,6 +47,20 @@ def watch(found: SlotFacts | None) -> SlotFacts:
 
 def test_positions_count_in_a_server_a_database_and_a_slot() -> None:
     assert source_identity(server(), "s") == "postgres/7301/shop/s"
+
+
+@pytest.mark.parametrize(
+    "counted_in", ["postgres/7302/shop/s", "postgres/7301/other/s", "postgres/7301/shop/t"]
+)
+def test_positions_that_were_counted_elsewhere_are_refused(counted_in: str) -> None:
+    check_source(server(), "s", "postgres/7301/shop/s")
+    with pytest.raises(SourceReplacedError, match=r"right server.*resync --all"):
+        check_source(server(), "s", counted_in)
+
+
+def test_a_publication_that_is_gone_sent_nothing_since() -> None:
+    with pytest.raises(PositionLostError, match=r"publication p .*resync"):
+        check_publication(None, name="p")
 
 
 def test_a_slot_that_is_behind_us_or_with_us_is_well() -> None:
