@@ -118,6 +118,12 @@ def test_an_older_timeline_is_a_server_that_was_set_back() -> None:
         check_timeline(server(1), (), generation=2, position=POSITION)
 
 
+def test_a_server_that_ends_before_what_we_have_was_set_back() -> None:
+    check_timeline(server(), (), generation=1, position=server().log_end)
+    with pytest.raises(SourceReplacedError, match=r"ends at 0/1000.*restored"):
+        check_timeline(server(), (), generation=1, position=server().log_end + 1)
+
+
 def test_a_history_file_is_read_with_its_remarks() -> None:
     content = b"1\t0/3000060\tno recovery target specified\n\n2\t1/A0\tbefore 2026-01-01\n"
     assert parse_history(content) == (TimelineSwitch(1, 0x3000060), TimelineSwitch(2, 0x1000000A0))

@@ -52,6 +52,13 @@ def check_timeline(
             f"{generation}: it is an older server, or was restored."
         )
         raise SourceReplacedError(message, position=format_lsn(position))
+    if server.log_end < position:
+        # Restored servers may count their timelines as others did.
+        message = (
+            f"the server's log ends at {format_lsn(server.log_end)}, before changes that were "
+            "captured: it was restored."
+        )
+        raise SourceReplacedError(message, position=format_lsn(position))
     for switch in switches:
         if switch.timeline >= generation and switch.position < position:
             message = (
