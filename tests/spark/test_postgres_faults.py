@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import resource
-import shutil
-import subprocess
-import threading
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from frazil.clients.postgres.replication import connect_replication
-from frazil.demo.services import embedded_postgres
 from frazil.errors import (
     PositionLostError,
     SlotBusyError,
-    SourceReplacedError,
-    SourceUnavailableError,
-    StorageError,
 )
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded
 from frazil.model.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture
 from frazil.seams import InjectedFault, SystemClock, armed
 from tests.support.captured_shop import TABLES, Running, Shop, open_shop
-from tests.support.faulty_proxy import HttpProxy, LoseReply, TcpProxy, is_commit
-from tests.support.postgres_doors import database_on
+from tests.support.faulty_proxy import HttpProxy, LoseReply, is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -52,6 +42,7 @@ def shop(
     with open_shop(spark, postgres, tmp_path_factory.mktemp("shop")) as opened:
         opened.check()
         yield opened
+        opened.check_mirrors()
 
 
 def drop_slot(shop: Shop, *, and_create_it: bool = False) -> None:
@@ -105,6 +96,7 @@ def test_a_copy_that_is_cut_at_every_step_begins_again_and_doubles_nothing(shop:
         world.run(f"update late set version = {version} where id <= 10")
         shop.change()
     shop.check()
+    world.merge("late")
     world.assert_mirrored("late")
     world.run("drop table late")
     world.ingest()
@@ -144,8 +136,6 @@ def test_a_snapshot_that_is_older_than_the_position_is_not_read_from(shop: Shop)
         assert ingester.read_whole() is None
     finally:
         ingester.close()
-    world.merge()
-    world.assert_mirrored(*TABLES)
     shop.check()
 
 
@@ -202,7 +192,7 @@ def test_a_slot_that_is_dropped_while_it_is_read_ends_the_loop(shop: Shop) -> No
     with shop.running() as run:
         shop.change()
         run.wait_until_booked()
-        end_backends(shop)
+        shop.end_sessions()
         drop = f"select pg_drop_replication_slot('{shop.slot}')"
         run.wait_for(lambda: has_run(shop, drop) or run.ended_with is not None)
         assert isinstance(run.wait_for_the_end(), PositionLostError)
@@ -214,16 +204,9 @@ def has_run(shop: Shop, statement: str) -> bool:
     try:
         shop.world.run(statement)
     except psycopg.errors.ObjectInUse:
-        end_backends(shop)
+        shop.end_sessions()
         return False
     return True
-
-
-def end_backends(shop: Shop) -> None:
-    shop.world.run(
-        "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where application_name like 'frazil %' and datname = current_database()"
-    )
 
 
 class HurriedClock(SystemClock):
@@ -282,8 +265,6 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     world.ingest()
     assert isinstance(world.states()["dated"], Held)
     assert "UnrepresentableValue" in type(world.troubles()["dated"]).__name__
-    world.merge()
-    world.assert_mirrored(*TABLES)
     shop.change()
     world.ingest()
     # The slot stays where the held table needs it.
@@ -291,10 +272,9 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     world.run("delete from dated where id = 2")
     mirror = str(world.names("dated").mirror)
     world.reconfigure(tables=[{"mirror": mirror, "on_unrepresentable": "null"}])
-    world.catch_up()
+    world.ingest()
     assert world.states()["dated"] == Live()
-    assert len(world.history("dated")) == 4
-    world.assert_mirrored("dated")
+    assert len(world.changelog_rows("dated")) == 4
     assert (world.confirmed() or 0) > (confirmed or 0)
     shop.check()
     world.reconfigure(tables=[], source={"exclude": ["public.dated"]})
@@ -303,9 +283,10 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     # Out of the configuration and in again: what happened meanwhile is read, not guessed.
     world.run("update dated set day = '2020-02-02'", "insert into dated values (9, now())")
     world.reconfigure(source={"exclude": []})
-    world.catch_up()
+    world.ingest()
+    world.merge("dated")
     world.assert_mirrored("dated")
-    assert [row[0] for row in world.history("dated")][4] == "TRUNCATE"
+    assert world.changelog_rows("dated")[4]["cdc_operation"] == "TRUNCATE"
     world.run("drop table dated")
     world.reconfigure(source={"exclude": ["public.dated"]})
     shop.check()
@@ -336,9 +317,10 @@ def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: 
     assert (world.confirmed() or 0) > confirmed
     world.resync("dated")
     assert world.states()["dated"] == Copying()
-    world.catch_up()
+    world.ingest()
+    world.merge("dated")
     assert world.states()["dated"] == Live()
-    world.assert_mirrored("dated", RIGHT)
+    world.assert_mirrored("dated")
     world.run("drop table dated")
     world.reconfigure(source={"exclude": ["public.dated"], "on_stopped_table": {"hold": "10GiB"}})
     shop.check()
@@ -375,261 +357,3 @@ def test_a_publication_that_is_dropped_is_found_before_the_slot_moves(
 def is_resync_needed(run: Running) -> bool:
     states = [each.state for each in run.capture.ingester.standings.values()]
     return any(isinstance(each, ResyncNeeded) for each in states)
-
-
-# --- large transactions, and no room for them (E7, N22, O2) ---
-
-
-def test_a_transaction_larger_than_the_spool_passes_with_bounded_memory(
-    spark: SparkSession, postgres: Postgres, tmp_path: Path
-) -> None:
-    source = {"spool": {"dir": str(tmp_path / "spool"), "max_bytes": "1MiB"}}
-    with open_shop(spark, postgres, tmp_path, source=source) as shop:
-        world = shop.world
-        # A server that hangs up on whoever is silent for so long.
-        world.run(f"alter database {world.database.name} set wal_sender_timeout to '2s'")
-        world.run("create table bulk (id int primary key, body text)")
-        shop.check()
-        world.in_transaction(
-            "insert into bulk select i, repeat('a', 60) from generate_series(1, 100000) i",
-            "savepoint part",
-            "insert into bulk select i, repeat('b', 60) from generate_series(200001, 250000) i",
-            "update bulk set body = 'gone' where id <= 10",
-            "rollback to savepoint part",
-            "insert into bulk select i, repeat('c', 60) from generate_series(100001, 200000) i",
-        )
-        with memory_watch() as grown:
-            world.ingest()
-        assert not world.failures
-        assert counted(shop, "bulk") == {"INSERT": (200_000, 200_000)}
-        assert grown[-1] < 200 * MEGABYTE
-        shop.change()
-        shop.check()
-
-
-@contextmanager
-def memory_watch() -> Iterator[list[int]]:
-    """How much more memory than at the beginning was in use at most; told at the end."""
-    Path("/proc/self/clear_refs").write_text("5")
-    before, grown = peak_memory(), list[int]()
-    yield grown
-    grown.append(peak_memory() - before)
-
-
-def peak_memory() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    found = next(line for line in lines if line.startswith("VmHWM:"))
-    return int(found.split()[1]) << 10
-
-
-def counted(shop: Shop, table: str) -> dict[str, tuple[int, int]]:
-    """By operation, the rows of a changelog and the different keys among them."""
-    name = shop.world.names(table).changelog
-    rows = shop.world.spark.sql(
-        f"select cdc_operation, count(*), count(distinct id) from {name.quoted} group by 1"
-    ).collect()
-    return {row[0]: (row[1], row[2]) for row in rows}
-
-
-def test_a_disk_without_room_confirms_nothing_and_is_gone_on_with_later(shop: Shop) -> None:
-    world = shop.world
-    shop.check()
-    world.run("create table wide (id int primary key, body text)")
-    world.ingest()
-    world.run("insert into wide select i, repeat('w', 1000) from generate_series(1, 8000) i")
-    shop.change()
-    confirmed = world.confirmed()
-    with no_file_beyond(MEGABYTE):
-        with pytest.raises(StorageError, match=r"spool"):
-            world.ingest()
-        assert world.confirmed() == confirmed
-    shop.check()
-    world.assert_mirrored("wide")
-    world.run("drop table wide")
-    world.reconfigure(source={"exclude": ["public.wide"]})
-    shop.check()
-
-
-@contextmanager
-def no_file_beyond(size: int) -> Iterator[None]:
-    """The system refuses to write more into any one file of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-# --- connections and servers (O5, N21, N22) ---
-
-
-def test_a_cut_network_a_crowd_and_ended_sessions_are_outlived(
-    spark: SparkSession, postgres: Postgres, tmp_path: Path
-) -> None:
-    with (
-        TcpProxy("127.0.0.1", postgres.port) as proxy,
-        open_shop(spark, postgres, tmp_path, ingest={"interval": "100ms"}) as shop,
-    ):
-        world = shop.world
-        dsn = world.database.dsn_of(postgres.user, postgres.password, port=proxy.port)
-        world.reconfigure(source={"dsn": dsn.value})
-        with shop.running() as run:
-            run.wait_until_booked()
-            end_backends(shop)
-            shop.change()
-            run.wait_until_booked()
-            failed = len(run.failures)
-            proxy.refuse_all()
-            shop.change()
-            run.wait_for(lambda: len(run.failures) > failed)
-            proxy.allow_all()
-            run.wait_until_booked()
-            world.run(f"alter database {world.database.name} connection limit 0")
-            shop.change()
-        assert all(isinstance(each, SourceUnavailableError) for each in run.failures), run.failures
-        shop.check()
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[Postgres]:
-    """A server that may be stopped, set back and told to keep little."""
-    with embedded_postgres(version=18) as server:
-        yield server
-
-
-def test_a_server_that_starts_again_is_gone_on_with(
-    spark: SparkSession, own_server: Postgres, tmp_path: Path
-) -> None:
-    with open_shop(spark, own_server, tmp_path, ingest={"interval": "100ms"}) as shop:
-        with shop.running() as run:
-            shop.change()
-            run.wait_until_booked()
-            own_server.kill()
-            run.wait_for(lambda: bool(run.failures))
-            own_server.restart()
-            shop.change()
-            run.wait_until_booked()
-            own_server.stop()
-            own_server.restart()
-            shop.change()
-            run.wait_until_booked()
-        assert all(isinstance(each, SourceUnavailableError) for each in run.failures), run.failures
-        shop.check()
-
-
-def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
-    spark: SparkSession, own_server: Postgres, tmp_path: Path
-) -> None:
-    with open_shop(spark, own_server, tmp_path) as shop:
-        world = shop.world
-        shop.check()
-        world.run("alter system set max_slot_wal_keep_size to '1MB'", "select pg_reload_conf()")
-        try:
-            shop.change()
-            give_up_slots(shop)
-            with pytest.raises(PositionLostError, match=r"invalidated the slot.*resync --all"):
-                world.ingest()
-            world.reconfigure(source={"on_slot_lost": "resync"})
-            shop.check()
-            # While a table is being read: what it was read from is not enough any more.
-            world.resync(LEFT)
-            world.on_report = lambda _report: None
-            ingester = world.capture().ingester
-            with armed("ingest.written=hold({})".format(tmp_path / "gate")):
-                read_while_the_slot_is_lost(shop, ingester, tmp_path / "gate")
-            shop.check()
-        finally:
-            world.run("alter system reset max_slot_wal_keep_size", "select pg_reload_conf()")
-
-
-def read_while_the_slot_is_lost(shop: Shop, ingester: Ingester, gate: Path) -> None:
-    """A copy has read its rows; before they are committed, the slot is lost and made anew."""
-    gate.touch()
-    failed: list[Exception] = []
-
-    def read() -> None:
-        try:
-            ingester.read_whole()
-        except SourceUnavailableError as error:
-            failed.append(error)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        while not gate.with_name(f"{gate.name}.reached").exists():
-            SystemClock().sleep(0.05)
-        shop.change()
-        give_up_slots(shop)
-        ingester.stop()
-        with suppress(SourceUnavailableError):
-            ingester.step()
-    finally:
-        gate.unlink()
-        reader.join(60)
-        ingester.close()
-    assert len(failed) == 1
-    assert {type(each) for each in shop.world.states().values()} == {Copying}
-
-
-def give_up_slots(shop: Shop) -> None:
-    """More log than the server keeps, and a checkpoint that notices."""
-    for _ in range(3):
-        shop.world.run(
-            "select pg_logical_emit_message(false, 'noise', repeat('x', 100000))",
-            "select pg_switch_wal()",
-        )
-    shop.world.run("checkpoint")
-
-
-def test_another_server_and_another_history_are_refused(
-    spark: SparkSession, postgres: Postgres, own_server: Postgres, tmp_path: Path
-) -> None:
-    with open_shop(spark, own_server, tmp_path) as shop:
-        world = shop.world
-        shop.check()
-        with database_on(postgres, world.database.name) as other:
-            other.run(
-                *(
-                    f"create table {name} (id int primary key, version int, body text)"
-                    for name in TABLES
-                )
-            )
-            world.reconfigure(source={"dsn": other.dsn.value})
-            with pytest.raises(SourceReplacedError, match=r"resync --all"):
-                world.ingest()
-            assert other.ask("select count(*) from pg_publication") == 0
-        world.reconfigure(source={"dsn": world.database.dsn.value})
-        shop.change()
-        shop.check()
-        # A fail-over that lost nothing goes on.
-        world.run("alter system set restore_command to 'false'")
-        backup = tmp_path / "backup"
-        own_server.stop()
-        subprocess.run(["cp", "-a", own_server.data, backup], check=True)
-        begin_timeline(own_server)
-        shop.change()
-        shop.check()
-        # One that lost what was captured does not.
-        shop.change()
-        shop.check()
-        own_server.stop()
-        shutil.rmtree(own_server.data)
-        subprocess.run(["cp", "-a", backup, own_server.data], check=True)
-        begin_timeline(own_server)
-        with pytest.raises(SourceReplacedError, match="another history"):
-            world.ingest()
-        world.resync()
-        world.catch_up()
-        world.assert_mirrored(*TABLES)
-
-
-def begin_timeline(server: Postgres) -> None:
-    """Start as a server that took over, or was restored."""
-    (server.data / "recovery.signal").touch()
-    server.restart()
-    with psycopg.connect(server.dsn, autocommit=True) as connection:
-        # It answers questions before it is done.
-        connection.execute(
-            "do $$ begin while pg_is_in_recovery() loop perform pg_sleep(0.02); end loop; end $$"
-        )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.captured import captured_database
 from tests.support.ingest_processes import SlotWatch, kill_all, plan_kills
+from tests.support.jvms import QUICK_JAVA
 from tests.support.living_tables import LivingDatabase, check_changelog
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # A JVM for each process, on a machine that may be busy.
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
+CONF = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JAVA}
 KILLS = 5
 # Of each database; every other one is read whole under fire again.
 KILLS_OF_MANY = 10
@@ -46,8 +48,8 @@ def hand_over(
         ingest={"interval": "200ms"},
         telemetry={"listen": "127.0.0.1:0"},
     ) as world:
-        world.reconfigure(spark={"master": "local[2]", "conf": {"spark.driver.memory": "512m"}})
-        living = LivingDatabase.create(world.database, seed=seed, rows=300, pause=0.01)
+        world.reconfigure(spark={"master": "local[2]", "conf": CONF})
+        living = LivingDatabase.create(world.database, seed=seed, rows=300, pause=0.02)
         document = folder / f"{world.document['pipeline']}.yaml"
         planned = plan_kills(kills, seed=seed)
         with SlotWatch(world) as watch:

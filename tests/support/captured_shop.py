@@ -67,17 +67,28 @@ class Shop:
         self.world.in_transaction(*statements)
 
     def check(self) -> None:
-        """Everything since the copy is in the changelogs once and in order; mirrors are right."""
-        self.world.catch_up()
+        """Everything since the copy is in the changelogs, once and in order."""
+        self.world.ingest()
         for name, table in self.tables.items():
             check_changelog(self.world.changelog_rows(name), table)
+
+    def check_mirrors(self) -> None:
+        """So it is, and the mirrors are what the source is."""
+        self.check()
+        self.world.merge(*TABLES)
         self.world.assert_mirrored(*TABLES)
-        self.world.check_confirmed()
 
     @property
     def slot(self) -> str:
         """The slot, which is called as the publication is."""
         return f"{self.world.document['pipeline']}_frazil"
+
+    def end_sessions(self) -> None:
+        """As an administrator would; those of the pipeline only."""
+        self.world.run(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where application_name like 'frazil %' and datname = current_database()"
+        )
 
     @contextmanager
     def running(self) -> Iterator[Running]:
