@@ -12,17 +12,22 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from frazil.merge.expected_rows import HI, LO
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
 
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, Row
+
+    # By range: how many rows, and the sum of their checksums.
+    Totals: TypeAlias = Mapping[int, tuple[int, int]]
 
 RANGES = 256
 # Enough to find out what they have in common, few enough to read.
 SAMPLES = 20
 
 _RANGE_BITS = 8
-_CHECKSUM, _COUNT, _KIND, _KEY = "checksum", "count", "kind", "key"
+KIND, KEY = "kind", "key"
+_CHECKSUM, _COUNT, _RANGES = "checksum", "count", "ranges"
 # Every digit that the type can hold: JSON would cut a time to milliseconds.
 _JSON = {
     "ignoreNullFields": "false",
@@ -62,38 +67,52 @@ class RangeTotals:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """How many keys differ, and some of them."""
+    """How many keys differ, in which ranges, and some of them."""
 
     missing: int = 0
     surplus: int = 0
     different: int = 0
+    ranges: frozenset[int] = frozenset()
     samples: tuple[KeyDifference, ...] = ()
 
 
 def with_checksums(
     rows: DataFrame, names: Sequence[str], *, key_names: Sequence[str] = ()
 ) -> DataFrame:
-    """Hash, checksum over the named columns, and the key as text when its columns are named."""
+    """Hash, checksum over the named columns, and the key as texts when its columns are named."""
     schema = rows.schema
     parts: list[Column] = []
     for name in names:
         # Spark's hash passes over nulls, so that a null and its place are said beside it.
         parts += [_comparable(sf.col(name), schema[name].dataType), sf.col(name).isNull()]
-    key = sf.concat_ws(", ", *(sf.col(name).cast("string") for name in key_names))
-    return rows.select(HI, LO, sf.xxhash64(*parts).alias(_CHECKSUM), key.alias(_KEY))
+    key = sf.array(*(sf.col(name).cast("string") for name in key_names))
+    return rows.select(HI, LO, sf.xxhash64(*parts).alias(_CHECKSUM), key.alias(KEY))
 
 
 def load_range_totals(expected: DataFrame, found: DataFrame) -> RangeTotals:
     """Compare the sums of the checksums range by range; one look at every row."""
-    ours, theirs = _load_totals(expected), _load_totals(found)
+    return compare_totals(load_totals(expected), load_totals(found))
+
+
+def load_totals(rows: DataFrame) -> Totals:
+    """Count and sum of checksums by range."""
+    # Wide enough for the sum of any number of rows.
+    total = sf.sum(sf.col(_CHECKSUM).cast("decimal(38,0)"))
+    by_range = rows.groupBy(key_range().alias("range"))
+    found = by_range.agg(sf.count("*").alias(_COUNT), total.alias(_CHECKSUM)).collect()
+    return {row["range"]: (row[_COUNT], int(row[_CHECKSUM])) for row in found}
+
+
+def compare_totals(expected: Totals, found: Totals) -> RangeTotals:
+    """Where the two sides are not alike."""
     nothing = (0, 0)
     return RangeTotals(
-        expected=sum(count for count, _ in ours.values()),
-        found=sum(count for count, _ in theirs.values()),
+        expected=sum(count for count, _ in expected.values()),
+        found=sum(count for count, _ in found.values()),
         differing=tuple(
             number
             for number in range(RANGES)
-            if ours.get(number, nothing) != theirs.get(number, nothing)
+            if expected.get(number, nothing) != found.get(number, nothing)
         ),
     )
 
@@ -104,27 +123,43 @@ def load_differences(
     """The keys of these ranges that differ."""
     if not ranges:
         return Differences()
-    in_ranges = _range().isin(*ranges)
-    ours = _by_key(expected.where(in_ranges), "ours")
-    theirs = _by_key(found.where(in_ranges), "theirs")
+    in_ranges = key_range().isin(*ranges)
+    differing = differing_keys(expected.where(in_ranges), found.where(in_ranges))
+    return summarize(differing, show_keys=show_keys)
+
+
+def differing_keys(expected: DataFrame, found: DataFrame) -> DataFrame:
+    """Hash, kind of difference and key of all that differ."""
+    ours, theirs = _by_key(expected, "ours"), _by_key(found, "theirs")
     ours_count, theirs_count = sf.col(f"ours_{_COUNT}"), sf.col(f"theirs_{_COUNT}")
     kind = (
         sf.when(theirs_count.isNull(), DifferenceKind.MISSING.value)
         .when(ours_count.isNull() | (theirs_count > ours_count), DifferenceKind.SURPLUS.value)
         .when(sf.col("ours") != sf.col("theirs"), DifferenceKind.DIFFERENT.value)
     )
-    key = sf.coalesce(sf.col(f"ours_{_KEY}"), sf.col(f"theirs_{_KEY}"))
-    differing = (
+    key = sf.coalesce(sf.col(f"ours_{KEY}"), sf.col(f"theirs_{KEY}"))
+    return (
         ours.join(theirs, [HI, LO], "full_outer")
-        .select(HI, LO, kind.alias(_KIND), key.alias(_KEY))
-        .where(sf.col(_KIND).isNotNull())
+        .select(HI, LO, kind.alias(KIND), key.alias(KEY))
+        .where(sf.col(KIND).isNotNull())
     )
-    counts = {row[_KIND]: row[_COUNT] for row in differing.groupBy(_KIND).count().collect()}
-    samples = differing.orderBy(_KIND, HI, LO).limit(SAMPLES).collect()
+
+
+def summarize(differing: DataFrame, *, show_keys: bool) -> Differences:
+    """How many of these there are, and some of them."""
+    totals = differing.groupBy(KIND).agg(
+        sf.count("*").alias(_COUNT), sf.collect_set(key_range()).alias(_RANGES)
+    )
+    found = {row[KIND]: row for row in totals.collect()}
+    if not found:
+        return Differences()
+    counts = {kind: row[_COUNT] for kind, row in found.items()}
+    samples = differing.orderBy(KIND, HI, LO).limit(SAMPLES).collect()
     return Differences(
         missing=counts.get(DifferenceKind.MISSING.value, 0),
         surplus=counts.get(DifferenceKind.SURPLUS.value, 0),
         different=counts.get(DifferenceKind.DIFFERENT.value, 0),
+        ranges=frozenset(number for row in found.values() for number in row[_RANGES]),
         samples=tuple(_sample(row, show_keys=show_keys) for row in samples),
     )
 
@@ -132,27 +167,20 @@ def load_differences(
 def _sample(row: Row, *, show_keys: bool) -> KeyDifference:
     # Both halves as the unsigned numbers they are, the way the index writes them.
     digits = f"{row[HI] % 2**64:016x}{row[LO] % 2**64:016x}"
-    return KeyDifference(DifferenceKind(row[_KIND]), digits, row[_KEY] if show_keys else None)
-
-
-def _load_totals(rows: DataFrame) -> dict[int, tuple[int, int]]:
-    """Count and sum of checksums by range."""
-    # Wide enough for the sum of any number of rows.
-    total = sf.sum(sf.col(_CHECKSUM).cast("decimal(38,0)"))
-    by_range = rows.groupBy(_range().alias("range"))
-    found = by_range.agg(sf.count("*").alias(_COUNT), total.alias(_CHECKSUM)).collect()
-    return {row["range"]: (row[_COUNT], int(row[_CHECKSUM])) for row in found}
+    key = ", ".join(row[KEY]) if show_keys else None
+    return KeyDifference(DifferenceKind(row[KIND]), digits, key)
 
 
 def _by_key(rows: DataFrame, name: str) -> DataFrame:
     return rows.groupBy(HI, LO).agg(
         sf.sum(sf.col(_CHECKSUM).cast("decimal(38,0)")).alias(name),
         sf.count("*").alias(f"{name}_{_COUNT}"),
-        sf.max(_KEY).alias(f"{name}_{_KEY}"),
+        sf.max(KEY).alias(f"{name}_{KEY}"),
     )
 
 
-def _range() -> Column:
+def key_range() -> Column:
+    """Which range a row belongs to."""
     return sf.shiftrightunsigned(HI, 64 - _RANGE_BITS).cast("int")
 
 

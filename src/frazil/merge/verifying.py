@@ -19,6 +19,7 @@ from frazil.merge.changelog_columns import settings_at
 from frazil.merge.column_map import decode_column_map
 from frazil.merge.compared_columns import plan_comparison
 from frazil.merge.expected_rows import DELETED, HI, LO, expected_rows, read_history
+from frazil.merge.mirror_side import mirror_rows
 from frazil.merge.moved_rows import load_moved_rows
 from frazil.merge.row_comparing import (
     RANGES,
@@ -26,16 +27,14 @@ from frazil.merge.row_comparing import (
     load_range_totals,
     with_checksums,
 )
-from frazil.mirror.key_expressions import key_hash_columns
 from frazil.model.marker import Role
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation
-from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table_state import SnapshotFacts
@@ -55,14 +54,19 @@ NOTHING_MERGED = "nothing is merged yet"
 class Verification:
     """How a mirror compares with the fold of its changelog up to the mirror's marker.
 
-    ``through`` is the changelog's snapshot, ``snapshot_id`` the mirror's. ``left_out`` are columns
-    of the mirror that the changelog does not have; ``unjudged`` counts keys that rows moved to
-    whose history does not tell what they must hold. ``samples`` has up to twenty differing keys,
-    ``note`` what a reader of the verdict should know.
+    Or with its source: then ``source`` names the table there, and ``position`` is where it was
+    read. ``through`` is the changelog's snapshot, ``snapshot_id`` the mirror's. ``left_out`` are
+    columns of the mirror that the other side does not have; ``unjudged`` counts keys of which
+    nobody can tell what they must hold: rows moved there and their history does not say, or the
+    source kept changing them. A mirror that ``is_behind`` has not reached the position: what it
+    lacks may still come. ``samples`` has up to twenty differing keys, ``note`` what a reader of the
+    verdict should know.
     """
 
     changelog: TableName
     mirror: TableName
+    source: str | None = None
+    position: str | None = None
     snapshot_id: int | None = None
     through: int | None = None
     rows_expected: int = 0
@@ -76,12 +80,18 @@ class Verification:
     different: int = 0
     unjudged: int = 0
     samples: tuple[KeyDifference, ...] = ()
+    is_behind: bool = False
     note: str = ""
 
     @property
     def agrees(self) -> bool:
         """Whether every key that was judged is as it must be."""
-        return not self.differing_ranges
+        return not self.differing_ranges and not self.is_behind
+
+    @property
+    def differs(self) -> bool:
+        """Whether some key is not as it must be, for good."""
+        return bool(self.differing_ranges) and not self.is_behind
 
 
 def verify_mirror(
@@ -217,19 +227,9 @@ class _Sides:
         return self._compared(rows)
 
     def _found(self, moved: MovedRows | None) -> DataFrame:
-        layout, comparison = self.comparison.layout, self.comparison
-        key = [(_column(name), type_) for name, type_ in comparison.mirror_key]
-        hi, lo = key_hash_columns(key)
-        named = zip(layout.names, layout.columns, strict=True)
-        is_deleted = sf.expr("false")
-        if comparison.deleted is not None:
-            is_deleted = sf.coalesce(_column(comparison.deleted), is_deleted)
-        rows = self.rows.select(
-            hi.alias(HI),
-            lo.alias(LO),
-            *(_column(each.mirror).alias(name) for name, each in named),
-            is_deleted.alias(DELETED),
-        )
+        layout = self.comparison.layout
+        named = zip(layout.columns, layout.names, strict=True)
+        rows = mirror_rows(self.rows, self.comparison, {each.mirror: name for each, name in named})
         if moved is not None and moved.unjudged is not None:
             rows = rows.join(moved.unjudged, [HI, LO], "left_anti")
         return self._compared(rows)
@@ -245,7 +245,3 @@ class _Sides:
         layout = self.comparison.layout
         named = zip(layout.names, layout.columns, strict=True)
         return tuple(name for name, each in named if each.mirror in in_key)
-
-
-def _column(name: str) -> Column:
-    return sf.col(quote(name))

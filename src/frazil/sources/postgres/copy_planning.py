@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.model.postgres_names import quote_identifier
+from frazil.model.postgres_names import quote_identifier, quote_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from frazil.model.postgres_names import QualifiedName
     from frazil.model.postgres_type import ColumnPlan
@@ -73,6 +73,14 @@ def plan_ranges(pages: int, *, target_pages: int) -> tuple[PageRange, ...]:
     return tuple(
         PageRange(first, past) for first, past in zip([None, *edges], [*edges, None], strict=True)
     )
+
+
+def key_condition(names: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
+    """That a row has one of these keys, given as the server prints or reads them."""
+    columns = ", ".join(map(quote_identifier, names))
+    # Constants without a type take that of the column they are compared with.
+    rows = ", ".join(f"({', '.join(map(quote_literal, key))})" for key in keys)
+    return f"({columns}) in ({rows})"
 
 
 def columns_query(table: CopyTable, split: CopySplit) -> str:

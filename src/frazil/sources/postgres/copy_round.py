@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from frazil.clients.postgres.catalog_facts import load_leaves
 from frazil.clients.postgres.connecting import connect
 from frazil.errors import FrazilError, SourceUnavailableError
 from frazil.model.lsn import format_lsn
 from frazil.sources.postgres.catalog_looking import is_published, load_views
-from frazil.sources.postgres.copy_planning import CopyColumn, CopySplit, CopyTable, plan_ranges
+from frazil.sources.postgres.copy_planning import (
+    CopyColumn,
+    CopySplit,
+    CopyTable,
+    key_condition,
+    plan_ranges,
+)
 from frazil.sources.postgres.copy_reading import CopyReader
 from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
 from frazil.sources.postgres.table_description import describe_table
 from frazil.sources.protocol import Anew, Batch, Split, TablePart, TableTrouble
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from frazil.clients.postgres.replication import SystemIdentity
     from frazil.model.postgres_facts import Leaf
@@ -61,10 +67,25 @@ class CopyRound:
             self._snapshot.close()
             raise
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def position(self) -> int:
+        """Transactions whose commit stands before this are in the snapshot, and no others."""
+        return self._snapshot.consistent_point
+
     @property
     def server(self) -> SystemIdentity:
-        """Where the snapshot was taken."""
+        """The server that is read."""
         return self._snapshot.identity
+
+    def table_oid(self, name: str) -> int:
+        """The number under which the stream speaks of a table that ``batch_of`` reads."""
+        return self._tables[name].view.table.oid
 
     def covers(self, tables: Collection[str]) -> bool:
         """Whether the snapshot holds, and all of these were looked at in it."""
@@ -86,6 +107,33 @@ class CopyRound:
             parts=tuple(self._part(self._tables[name]) for name in chosen),
             end=None,
             troubles=troubles,
+            most_tasks=self._settings.copy_connections,
+            check=self._check,
+        )
+
+    def batch_of(self, name: str, keys: Sequence[Sequence[str]] = ()) -> Batch:
+        """One table, or its rows with these keys only; raises what keeps it from being read."""
+        if name in self._troubles:
+            raise self._troubles[name]
+        if name not in self._tables:
+            message = "the table is not at the source, or source.tables does not choose it."
+            raise SourceUnavailableError(message, table=name, next_step="frazil check")
+        table = self._tables[name]
+        part, rows = self._part(table), self._copy_table(name, table)
+        splits = tuple(_splits(table))
+        if keys:
+            names = {each.number: each.name for each in rows.columns}
+            wanted = key_condition([names[number] for number in rows.key], keys)
+            only = wanted if rows.row_filter is None else f"({rows.row_filter}) and {wanted}"
+            rows = replace(rows, row_filter=only)
+            splits = tuple(
+                Split(CopySplit(name, leaf.name, None, None), 1) for leaf in table.leaves
+            )
+        return Batch(
+            reader=CopyReader(self._settings.dsn, self._snapshot.snapshot, (rows,)),
+            splits=splits,
+            parts=(part,),
+            end=None,
             most_tasks=self._settings.copy_connections,
             check=self._check,
         )

@@ -17,11 +17,20 @@ if TYPE_CHECKING:
         ReplicationConnection,
         SystemIdentity,
     )
-    from frazil.seams import Clock
+    from frazil.seams import Clock, Randomness
 
 _CLOCK = SystemClock()
 # A server sees the end of a connection within milliseconds.
 _TAKEN_SECONDS = 0.05
+# Postgres cuts names at 63 bytes.
+_LONGEST_NAME = 63
+_TOKEN_BYTES = 4
+
+
+def copy_slot_name(slot: str, randomness: Randomness) -> str:
+    """What the slot of a copy is called, after the pipeline's own."""
+    suffix = f"_copy_{randomness.token(_TOKEN_BYTES).hex()}"
+    return slot[: _LONGEST_NAME - len(suffix)] + suffix
 
 
 class CopySnapshot:

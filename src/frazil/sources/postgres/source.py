@@ -16,6 +16,7 @@ from frazil.model.source_table import SourceTable
 from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.catalog_looking import load_views, load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
+from frazil.sources.postgres.copy_snapshot import copy_slot_name
 from frazil.sources.postgres.publishing import plan_publication, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# What the slot of a copy is called: Postgres cuts names at 63 bytes.
-_LONGEST_NAME = 63
-_TOKEN_BYTES = 4
 # The server notices that a connection is gone when it next writes to it, or reads from it.
 _SLOT_PATIENCE_SECONDS = 5.0
 _SLOT_POLL_SECONDS = 0.1
@@ -312,7 +310,8 @@ class PostgresSource:
             stream.spool.close()
 
     def _open_round(self) -> CopyRound:
-        opened = CopyRound(self._settings, slot=self._copy_slot(), clock=self._clock)
+        slot = copy_slot_name(self._settings.slot, self._randomness)
+        opened = CopyRound(self._settings, slot=slot, clock=self._clock)
         try:
             # What follows the snapshot comes from the stream, and must be of the same server.
             _require_same(opened.server, self._identified())
@@ -397,10 +396,6 @@ class PostgresSource:
                 _log.info("publication changed", statement=statement)
             publication = load_publication(session, settings.publication)
         refuse_unfit(publication, wanted)
-
-    def _copy_slot(self) -> str:
-        suffix = f"_copy_{self._randomness.token(_TOKEN_BYTES).hex()}"
-        return self._settings.slot[: _LONGEST_NAME - len(suffix)] + suffix
 
 
 class NoReader:
