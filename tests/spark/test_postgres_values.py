@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ import pytest
 from frazil.errors import UnrepresentableValueError
 from frazil.ledger.standing import Copying, Held, Live
 from frazil.model.postgres_type import ArrayForm, Form, plan_column
+from frazil.pipeline.assemble import load_merges
+from frazil.pipeline.source_verifying import SourceVerifier
 from tests.support.captured import captured_database
 from tests.support.other_readers import rows_by_pyiceberg
 from tests.support.postgres_catalog import column_type, copied_text, pinned
@@ -349,6 +352,17 @@ def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
             if repr(as_read(found[name], plan)) != repr(mirrored[name]):
                 wrong[way, values.columns[name]] = name
     assert not wrong, f"seed {SEED}"
+
+
+@pytest.mark.parametrize("table", ["wide", "lenient"])
+def test_verify_finds_every_value_of_the_source_in_the_mirror(values: Values, table: str) -> None:
+    world = values.world
+    (settings,) = load_merges(world.lake, world.config, [str(world.names(table).mirror)]).values()
+    verifier = SourceVerifier(world.spark, world.lake, world.config, wait=timedelta())
+    found = verifier.verify(settings, f"public.{table}")
+    assert found.agrees, found
+    assert found.rows_found > 0
+    assert not found.left_out
 
 
 def test_a_label_that_was_added_to_an_enum_later_is_streamed(values: Values) -> None:

@@ -354,18 +354,33 @@ def verify(
     context: typer.Context,
     *,
     table: Tables = None,
+    changelog: Annotated[
+        bool,
+        typer.Option("--changelog", help="Compare with the changelog, and not with the source."),
+    ] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a mirror may take to catch up. [default: as long as the pipeline may]",
+            show_default=False,
+        ),
+    ] = None,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Prove that mirrors hold what their changelogs say; exit with 4 when one does not.
+    """Prove that mirrors hold what the source has; exit with 4 when one does not.
+
+    Without a Postgres source they are compared with what their changelogs say.
 
     \b
     frazil verify -c frazil.yaml
     frazil verify -c frazil.yaml --table public.users -o json
     """  # noqa: D301
-    from frazil.cli.verify_verb import verify_mirrors
+    from frazil.cli.verify_verb import VerifyRequest, verify_mirrors
 
-    raise typer.Exit(verify_mirrors(config, table or [], output, _invocation(context)))
+    request = VerifyRequest(tuple(table or ()), with_changelog=changelog, wait=wait)
+    raise typer.Exit(verify_mirrors(config, request, output, _invocation(context)))
 
 
 @index_app.command("show")

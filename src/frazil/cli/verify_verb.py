@@ -1,21 +1,27 @@
-"""The verb ``verify``: proof that mirrors are what their changelogs make of them."""
+"""The verb ``verify``: proof that mirrors are their sources, or what their changelogs say."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.facts import fields_to_json
-from frazil.cli.output import OutputFormat, write_json, write_line, write_table
+from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
-from frazil.errors import FrazilError
+from frazil.config import PostgresSource
+from frazil.config.quantities import parse_duration
+from frazil.errors import ConfigError, FrazilError
 from frazil.merge.verifying import verify_mirror
-from frazil.pipeline.assemble import check_merges, load_merges
+from frazil.pipeline.assemble import check_merges, plan_merges
+from frazil.pipeline.captured_mirrors import load_captured_tables
+from frazil.pipeline.source_verifying import SourceVerifier
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
@@ -26,51 +32,102 @@ HEADER = (
     "TABLE", "VERDICT", "EXPECTED", "FOUND", "MISSING", "SURPLUS", "DIFFERENT", "UNJUDGED",
     "THROUGH", "PROBLEM",
 )  # fmt: skip
+NO_MIRROR = "it has no mirror: it has no key, or nothing of it was captured yet"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """What the operator typed; without a wait, it is as long as the pipeline may need."""
+
+    tables: tuple[str, ...] = ()
+    with_changelog: bool = False
+    wait: str | None = None
 
 
 def verify_mirrors(
-    document: Path | None, tables: Sequence[str], output: OutputFormat, invocation: Invocation
+    document: Path | None, request: VerifyRequest, output: OutputFormat, invocation: Invocation
 ) -> ExitCode:
-    """Compare each mirror with the fold of its changelog; a table in trouble is told, not raised.
+    """Compare mirrors; a table in trouble is told, not raised.
 
-    The status tells the gravest thing found: a difference before a table that cannot be judged.
+    A captured mirror is compared with its source unless the changelog is asked for, any other with
+    the fold of its changelog. The status tells the gravest thing found: a difference before a table
+    that cannot be judged.
     """
     config = invocation.load(document).config
-    check_merges(config, tables)
+    wait = _parsed(request.wait)
+    check_merges(config, request.tables)
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     found: dict[str, Verification | FrazilError] = {}
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
-        for mirror, settings in load_merges(lake, config, tables).items():
+        tables = load_captured_tables(lake, config)
+        captured = tables.mirrors
+        verifier = None
+        if isinstance(config.source, PostgresSource) and captured and not request.with_changelog:
+            verifier = SourceVerifier(session, lake, config, wait=wait, on_wait=_Waiting())
+        show_keys = config.telemetry.log.values
+        for mirror, settings in plan_merges(config, request.tables, captured=captured).items():
             try:
-                found[mirror] = verify_mirror(
-                    session,
-                    lake,
-                    settings,
-                    show_keys=config.telemetry.log.values,
-                )
+                if verifier is not None and mirror in captured:
+                    source = captured[mirror].source
+                    found[mirror] = verifier.verify(settings, source, show_keys=show_keys)
+                else:
+                    found[mirror] = verify_mirror(session, lake, settings, show_keys=show_keys)
             except FrazilError as error:
                 found[mirror] = error
-    _print(found, output, invocation.redactor)
+    without = () if request.tables else tables.without
+    _print(found, without, output, invocation.redactor)
     return exit_code_of(tuple(found.values()))
+
+
+class _Waiting:
+    """Tells a person once what there is to wait for."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __call__(self, mirror: str) -> None:
+        if mirror not in self._told:
+            self._told.add(mirror)
+            write_note(f"{mirror}: waiting until the mirror has passed what the source has")
+
+
+def _parsed(wait: str | None) -> timedelta | None:
+    if wait is None:
+        return None
+    try:
+        return parse_duration(wait)
+    except ValueError as error:
+        message = f"--wait: {wait!r} is not {error}."
+        raise ConfigError(message, mistakes=(message,)) from None
 
 
 def exit_code_of(found: Sequence[Verification | FrazilError]) -> ExitCode:
     """4 for a difference, else 3 when something could not be judged."""
     failed = any(isinstance(each, FrazilError) for each in found)
-    if any(not isinstance(each, FrazilError) and not each.agrees for each in found):
+    if any(not isinstance(each, FrazilError) and each.differs for each in found):
         return ExitCode.DIFFERENCE
-    unjudged = any(not isinstance(each, FrazilError) and each.unjudged for each in found)
+    unjudged = any(
+        not isinstance(each, FrazilError) and (each.unjudged or each.is_behind) for each in found
+    )
     return ExitCode.NEEDS_A_PERSON if failed or unjudged else ExitCode.DONE
 
 
 def _print(
-    found: dict[str, Verification | FrazilError], output: OutputFormat, redactor: Redactor
+    found: dict[str, Verification | FrazilError],
+    without: Sequence[str],
+    output: OutputFormat,
+    redactor: Redactor,
 ) -> None:
     if output is OutputFormat.JSON:
-        write_json([_as_json(table, each, redactor) for table, each in found.items()])
+        skipped = [
+            {"table": name, "agrees": None, "problem": None, "note": NO_MIRROR} for name in without
+        ]
+        write_json([*(_as_json(table, each, redactor) for table, each in found.items()), *skipped])
         return
-    write_table([_row(table, each, redactor) for table, each in found.items()], header=HEADER)
+    rows = [_row(table, each, redactor) for table, each in found.items()]
+    rows += [(name, "skipped", *["-"] * (len(HEADER) - 3), NO_MIRROR) for name in without]
+    write_table(rows, header=HEADER)
     for table, each in found.items():
         if not isinstance(each, FrazilError):
             for sample in each.samples:
@@ -86,9 +143,14 @@ def _row(table: str, found: Verification | FrazilError, redactor: Redactor) -> t
         found.rows_expected, found.rows_found, found.missing, found.surplus, found.different,
         found.unjudged,
     )  # fmt: skip
-    verdict = "agrees" if found.agrees else "differs"
-    through = "-" if found.through is None else str(found.through)
-    return (table, verdict, *map(str, numbers), through, found.note)
+    through = found.position or ("-" if found.through is None else str(found.through))
+    return (table, _verdict(found), *map(str, numbers), through, found.note)
+
+
+def _verdict(found: Verification) -> str:
+    if found.is_behind:
+        return "behind"
+    return "agrees" if found.agrees else "differs"
 
 
 def _as_json(
@@ -101,4 +163,5 @@ def _as_json(
     # As text, because many readers of JSON round such numbers.
     for name in ("snapshot_id", "through"):
         facts[name] = None if facts[name] is None else str(facts[name])
-    return {"table": table, "agrees": found.agrees, "problem": None, **facts}
+    agrees = None if found.is_behind else found.agrees
+    return {"table": table, "agrees": agrees, "problem": None, **facts}

@@ -78,7 +78,13 @@ def check_merges(config: Config, chosen: Sequence[str]) -> None:
 
 def load_merges(lake: Lake, config: Config, chosen: Sequence[str]) -> dict[str, MergeSettings]:
     """The mirrors to merge and how, those that the pipeline captures among them."""
-    captured = load_captured_mirrors(lake, config)
+    return plan_merges(config, chosen, captured=load_captured_mirrors(lake, config))
+
+
+def plan_merges(
+    config: Config, chosen: Sequence[str], *, captured: Mapping[str, CapturedMirror]
+) -> dict[str, MergeSettings]:
+    """The same, with what is captured."""
     return {
         mirror: merge_settings(config, mirror, captured=captured.get(mirror))
         for mirror in merge_tables(config, chosen, captured=captured)

@@ -36,8 +36,32 @@ def ledger_name(config: Config) -> TableName:
     return parse_table_name(f"{book.namespace}.{book.table}", catalog=config.catalog.name)
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedTables:
+    """The mirrors of captured tables by name, and the tables at the source that have none."""
+
+    mirrors: Mapping[str, CapturedMirror]
+    without: tuple[str, ...]
+
+
 def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMirror]:
     """Every captured table that has a key, by its mirror's name; asks ledger and tables."""
+    return load_captured_tables(lake, config).mirrors
+
+
+def load_captured_tables(lake: Lake, config: Config) -> CapturedTables:
+    """Every captured table; asks ledger and tables."""
+    mirrors, without = {}, []
+    for source, names in _load_named(lake, config).items():
+        mirror = load_captured_mirror(lake, source, names)
+        if mirror is None:
+            without.append(source)
+        else:
+            mirrors[str(names.mirror)] = mirror
+    return CapturedTables(mirrors, tuple(without))
+
+
+def _load_named(lake: Lake, config: Config) -> Mapping[str, CapturedNames]:
     if config.source is None:
         return {}
     try:
@@ -45,13 +69,8 @@ def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMi
     except TableNotFoundError:
         return {}
     sources = [each.table for each in ledger.standings()]
-    found = {}
-    for source, names in captured_names(config, sources).items():
-        if isinstance(names, CapturedNames):
-            mirror = load_captured_mirror(lake, source, names)
-            if mirror is not None:
-                found[str(names.mirror)] = mirror
-    return found
+    named = captured_names(config, sources).items()
+    return {source: names for source, names in named if isinstance(names, CapturedNames)}
 
 
 def load_captured_mirror(lake: Lake, source: str, names: CapturedNames) -> CapturedMirror | None:

@@ -83,6 +83,14 @@ def test_a_mistake_in_the_document_ends_the_command_before_spark_starts(
     assert "kye" in captured.err
 
 
+@pytest.mark.usefixtures("no_jvm")
+def test_a_wait_that_is_no_duration_ends_the_command_before_spark_starts(
+    document: Path, capsys: Capture
+) -> None:
+    assert main(["verify", "--wait", "soon", "-c", str(document)]) == ExitCode.USAGE
+    assert "--wait: 'soon' is not a duration such as 500ms" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [
