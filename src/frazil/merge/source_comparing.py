@@ -16,7 +16,6 @@ from frazil.merge.expected_rows import DELETED, HI, LO
 from frazil.merge.mirror_side import mirror_rows
 from frazil.merge.row_comparing import (
     KEY,
-    Differences,
     compare_totals,
     differing_keys,
     key_range,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.merge.row_comparing import RangeTotals, Totals
+    from frazil.merge.row_comparing import Differences, RangeTotals, Totals
     from frazil.merge.settings import MergeSettings
     from frazil.merge.source_side import SourceComparison
     from frazil.model.schema import Schema
@@ -146,8 +145,6 @@ class SourceComparing:
 
     def load_differences(self, seen: Seen, totals: RangeTotals) -> Differences:
         """The keys of those ranges that differ, for whatever reason."""
-        if not totals.differing:
-            return Differences()
         differing = differing_keys(*self._sides(seen, totals))
         return summarize(differing, show_keys=self._show_keys)
 

@@ -61,9 +61,11 @@ class MirrorProgress:
     ledger: Ledger
     changelog: LakeTable
     mirror: LakeTable
-    state: State | None = None
-    _is_read: bool = True
-    _needed: int | None = None
+    state: State | None = field(default=None, init=False)
+    # Whether somebody reads the slot, as far as was looked.
+    _is_read: bool = field(default=True, init=False)
+    # The changelog's snapshot that has everything before the position.
+    _needed: int | None = field(default=None, init=False)
 
     def position(self) -> Marker | None:
         """Where the changelog stands."""

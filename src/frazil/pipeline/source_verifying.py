@@ -152,11 +152,13 @@ class _Proof:
             return self._verdict(seen, totals, Differences())
         passage = self.progress.wait(seen.position, table_oid, self.patience)
         totals = self.comparing.load_totals(seen)
+        if not totals.differing:
+            return self._verdict(seen, totals, Differences())
         if passage is Passage.PASSED:
             return self._settle(seen, totals)
         found = self.comparing.load_differences(seen, totals)
         verdict = self._verdict(seen, totals, found, self._reason(seen, passage))
-        return replace(verdict, is_behind=bool(totals.differing))
+        return replace(verdict, is_behind=True)
 
     def _read(self, only: Moving | None = None) -> tuple[Seen, int]:
         """The source now, or only its rows with these keys; and the table's number there."""
