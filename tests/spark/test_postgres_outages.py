@@ -304,13 +304,14 @@ def test_another_server_and_another_history_are_refused(
         own_server.stop()
         shutil.rmtree(own_server.data)
         subprocess.run(["cp", "-a", backup, own_server.data], check=True)
-        for refusal in ("it was restored", "another history"):
-            begin_timeline(own_server)
-            with pytest.raises(SourceReplacedError, match=refusal):
-                world.ingest()
-            world.run("select pg_logical_emit_message(false, 'noise', repeat('x', 300000))")
-            own_server.stop()
-        own_server.restart()
+        begin_timeline(own_server)
+        with pytest.raises(SourceReplacedError, match="it was restored"):
+            world.ingest()
+        own_server.stop()
+        begin_timeline(own_server)
+        world.run("select pg_logical_emit_message(false, 'noise', repeat('x', 300000))")
+        with pytest.raises(SourceReplacedError, match="another history"):
+            world.ingest()
         assert all(isinstance(each, Live) for each in world.states().values())
         world.resync()
         world.catch_up()
