@@ -148,7 +148,7 @@ def test_a_cut_network_a_crowd_and_ended_sessions_are_outlived(
 ) -> None:
     with (
         TcpProxy("127.0.0.1", postgres.port) as proxy,
-        open_shop(spark, postgres, tmp_path, ingest={"interval": "100ms"}) as shop,
+        open_shop(spark, postgres, tmp_path) as shop,
     ):
         world, database = shop.world, shop.world.database
         # Bounds on connections are not for superusers.
@@ -190,7 +190,7 @@ def own_server() -> Iterator[Postgres]:
 def test_a_server_that_starts_again_is_gone_on_with(
     spark: SparkSession, own_server: Postgres, tmp_path: Path
 ) -> None:
-    with open_shop(spark, own_server, tmp_path, ingest={"interval": "100ms"}) as shop:
+    with open_shop(spark, own_server, tmp_path) as shop:
         with shop.running() as run:
             shop.change()
             run.wait_until_booked()
