@@ -6,8 +6,29 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
+# Here, so that all suites of a worker share them: a service that nobody asks still costs.
+from tests.support.services import (
+    etcd,
+    file_catalog,
+    object_store,
+    postgres,
+    postgres_16,
+    s3_catalog,
+    shared_folder,
+)
+
 if TYPE_CHECKING:
     import pytest
+
+__all__ = [
+    "etcd",
+    "file_catalog",
+    "object_store",
+    "postgres",
+    "postgres_16",
+    "s3_catalog",
+    "shared_folder",
+]
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
 settings.register_profile(

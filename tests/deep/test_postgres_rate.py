@@ -16,7 +16,6 @@ from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.seams import SystemClock
 from tests.spark.conftest import lake_config, spark
 from tests.support.captured import captured_database
-from tests.support.services import object_store, postgres, s3_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.capture import Capture
     from tests.support.captured import CapturedDatabase
 
-__all__ = ["lake_config", "object_store", "postgres", "s3_catalog", "spark"]
+__all__ = ["lake_config", "spark"]
 
 pytestmark = [
     pytest.mark.deep,

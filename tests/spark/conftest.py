@@ -12,13 +12,6 @@ from frazil.clients.jars import POSTGRES_DRIVER, SQLITE_DRIVER, ensure_jars
 from frazil.clients.spark import open_session
 from frazil.config import load_config
 from tests.support.lakes import lake_of, services
-from tests.support.services import (
-    file_catalog,
-    object_store,
-    postgres,
-    postgres_16,
-    s3_catalog,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +21,7 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.demo.services import ObjectStore, RestCatalog
 
-__all__ = [
-    "file_catalog",
-    "lake_of",
-    "object_store",
-    "postgres",
-    "postgres_16",
-    "s3_catalog",
-    "services",
-]
+__all__ = ["lake_of", "services"]
 
 # One shuffle partition and no adaptive planning: tests have few rows and want the same plan twice.
 # The heap is bounded because the suite shares its machine with the services.
