@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from frazil.clients.postgres import catalog_queries
-from frazil.clients.postgres.catalog_facts import load_pages
+from frazil.clients.postgres.catalog_facts import load_leaves
 from frazil.clients.postgres.connecting import connect
 from frazil.model.postgres_facts import (
     GeneratedKind,
@@ -207,9 +207,13 @@ def test_kinds_and_sizes_are_known(facts: PostgresFacts, database: Database) -> 
     assert orders.estimated_rows == 5000
     assert table(facts, "nothing").estimated_rows is None
     with database.session() as session:
-        oids = [orders.oid, table(facts, "parted").oid]
-        pages = load_pages(session, oids, block_bytes=facts.server.block_bytes)
-    assert pages == {orders.oid: orders.estimated_pages}
+        parted = table(facts, "parted")
+        oids = [orders.oid, parted.oid]
+        leaves = load_leaves(session, oids, block_bytes=facts.server.block_bytes)
+    assert [(each.name, each.pages) for each in leaves[orders.oid]] == [
+        (orders.name, orders.estimated_pages)
+    ]
+    assert all(each.name != parted.name for each in leaves[parted.oid])
 
 
 def test_a_publication_shows_what_it_sends(facts: PostgresFacts, database: Database) -> None:

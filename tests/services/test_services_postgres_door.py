@@ -207,10 +207,17 @@ def test_an_exported_snapshot_is_seen_from_another_connection(database: Database
         slot = exporter.create_slot("door_copy", temporary=True)
         database.run("insert into seen values (3)", "delete from seen where id = 1")
         with database.session() as session, session.one_view(snapshot=slot.snapshot):
-            copied = b"".join(
-                session.copy_out("copy (table public.seen) to stdout", doing="copying")
-            )
-        assert copied == b"1\n2\n"
+            copied = [
+                block.message(number)
+                for block in session.copy_out_rows(
+                    "copy (table public.seen) to stdout",
+                    doing="copying",
+                    most_rows=100,
+                    most_bytes=1000,
+                )
+                for number in range(len(block))
+            ]
+        assert b"".join(copied) == b"1\n2\n"
         assert database.ask("select count(*) from seen") == 2
     with (
         database.session() as session,

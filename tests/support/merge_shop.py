@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import attach_session
 from frazil.config import load_config
+from frazil.merge.merger import Merger
 from frazil.merge.verifying import verify_mirror
-from frazil.pipeline.assemble import build_merger, merge_settings
+from frazil.pipeline.assemble import merge_settings
 from tests.support.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class MergeShop:
 
     def merge(self, table: str) -> MergeReport:
         """Bring a mirror up to date here, without a process of its own."""
-        return build_merger(self.spark, self.config, f"public.{table}").merge()
+        lake = Lake(self.spark, self.catalog)
+        return Merger(self.spark, lake, merge_settings(self.config, f"public.{table}")).merge()
 
     def agrees(self, table: str) -> bool:
         """Whether a mirror is what its changelog says."""

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from frazil.cli.exit_codes import ExitCode
 from frazil.cli.ingest_results import IngestTally
-from frazil.cli.stop_signals import StopSignals
-from frazil.cli.supervising import supervise
-from frazil.clients.spark import open_session
+from frazil.cli.role_process import run_role
 from frazil.pipeline.capture import build_capture, build_ingest_loop, postgres_settings
 from frazil.pipeline.ingest_recording import IngestRecorder
-from frazil.pipeline.loop import Ending
-from frazil.pipeline.observing import observing
-from frazil.telemetry.logs import get_logger
-from frazil.web.app import build_app
-from frazil.web.readiness import Gate, Readiness
-from frazil.web.server import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
     from frazil.cli.output import OutputFormat
-
-_log = get_logger(__name__)
-
-_EXIT_CODES = {
-    Ending.DONE: ExitCode.DONE,
-    Ending.NEEDS_A_PERSON: ExitCode.NEEDS_A_PERSON,
-    Ending.FAILED: ExitCode.FAILED,
-}
+    from frazil.cli.role_process import Stage
+    from frazil.config import Config
+    from frazil.pipeline.capture import Capture
+    from frazil.pipeline.ingest_loop import IngestLoop
+    from frazil.pipeline.observing import Observed
+    from frazil.telemetry.redaction import Redactor
 
 
 def run_ingest(
@@ -40,46 +28,38 @@ def run_ingest(
 ) -> ExitCode:
     """Capture until told to stop; with ``once``, all that is there now, and print what was done."""
     loaded = invocation.load(document)
-    config, redactor = loaded.config, invocation.redactor
     # Mistakes are told now, not after the seconds that Spark needs to start.
-    postgres_settings(config)
-    with (
-        StopSignals() as signals,
-        observing(loaded, redactor) as observed,
-        ExitStack() as stack,
-    ):
-        recorder = IngestRecorder(observed.metrics, observed.reporting)
-        readiness, started = Readiness(), Gate("Spark is starting")
-        readiness.add("spark", started)
-        if not once:
-            app = build_app(recorder, readiness, redactor)
-            address = stack.enter_context(serving(app, config.telemetry.listen))
-            _log.info("serving", address=str(address))
-        session = stack.enter_context(open_session(config))
-        signals.install()
-        stop = threading.Event()
-        capture = build_capture(session, config)
-        recorder.follow(capture)
-        tally = IngestTally(recorder)
-        loop = build_ingest_loop(
-            session,
-            config,
-            capture,
-            stop=stop,
-            on_report=tally.record_report,
-            on_error=recorder.record_error,
+    postgres_settings(loaded.config)
+    role = _IngestRole(loaded.config, output, invocation.redactor)
+    return run_role(role, loaded, invocation.redactor, once=once)
+
+
+class _IngestRole:
+    def __init__(self, config: Config, output: OutputFormat, redactor: Redactor) -> None:
+        self._config = config
+        self._output = output
+        self._redactor = redactor
+        self._recorder: IngestRecorder
+        self._tally: IngestTally
+        self._capture: Capture
+
+    def observe(self, observed: Observed) -> IngestRecorder:
+        self._recorder = IngestRecorder(observed.metrics, observed.reporting)
+        return self._recorder
+
+    def build(self, stage: Stage) -> IngestLoop:
+        self._capture = build_capture(stage.session, self._config)
+        self._recorder.follow(self._capture)
+        self._tally = IngestTally(self._recorder)
+        return build_ingest_loop(
+            stage.session,
+            self._config,
+            self._capture,
+            stop=stage.stop,
+            on_report=self._tally.record_report,
+            on_error=self._recorder.record_error,
         )
-        started.open()
-        try:
-            ending = supervise(
-                loop,
-                once=once,
-                stop=stop,
-                signals=signals,
-                grace=config.shutdown_grace,
-                interrupt=session.sparkContext.cancelAllJobs,
-            )
-        finally:
-            if once:
-                tally.print(capture.ingester.standings, output, redactor)
-    return signals.exit_code if ending is Ending.TOLD else _EXIT_CODES[ending]
+
+    def print_results(self) -> None:
+        standings = self._capture.ingester.standings
+        self._tally.print(standings, self._output, self._redactor)

@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
     from frazil.config import Config
+
+# What ``open_session`` gives, for those who only hand it on.
+Session: TypeAlias = SparkSession
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
 # Named, not imported: it knows the rooms above this one.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from frazil.ledger.table import Ledger
     from frazil.model.marker import Position
     from frazil.seams import Clock, Randomness
-    from frazil.sources.protocol import Source
+    from frazil.sources.protocol import Batch, Source
 
 _log = get_logger(__name__)
 
@@ -112,14 +112,7 @@ class Ingester:
             batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 return None
-            began, name = self._clock.monotonic(), self._new_name()
-            walked = walk_batch(
-                self._session,
-                batch,
-                {part.table.name: self._table(part.table.name) for part in batch.parts},
-                name=name,
-                clock=self._clock,
-            )
+            began, walked = self._clock.monotonic(), self._walk(batch)
             acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
@@ -150,15 +143,7 @@ class Ingester:
             if batch is None:
                 self._end_reading()
                 return None
-            began, name = self._clock.monotonic(), self._new_name()
-            walked = walk_batch(
-                self._session,
-                batch,
-                {part.table.name: self._table(part.table.name) for part in batch.parts},
-                name=name,
-                clock=self._clock,
-                watch=self._watch,
-            )
+            began, walked = self._clock.monotonic(), self._walk(batch)
             self._book_whole(walked, kept_since=kept_since)
             _require_headway(walked)
         except BaseException:
@@ -173,6 +158,16 @@ class Ingester:
         """How far the whole tables that are being read have come; None when there are none."""
         progress = self._progress_of_whole
         return None if progress is None else progress.now()
+
+    def _walk(self, batch: Batch) -> Walked:
+        return walk_batch(
+            self._session,
+            batch,
+            {part.table.name: self._table(part.table.name) for part in batch.parts},
+            name=self._new_name(),
+            clock=self._clock,
+            watch=self._watch,
+        )
 
     def _watch(self, progress: ReadingProgress) -> None:
         self._progress_of_whole = progress
@@ -274,8 +269,6 @@ class Ingester:
         if self._counts_nothing([standings[name] for name in names]):
             # The source may begin wherever it is.
             since = None
-        elif since is not None and since.source != self._source.identity:
-            raise _of_another_source(since)
         try:
             position = self._source.prepare(names, since)
         except errors.PositionLostError:
@@ -447,12 +440,6 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
-
-
-def _of_another_source(since: Marker) -> errors.FrazilError:
-    message = f"positions were counted in {since.source}, and this is another source."
-    step = "point source.dsn at the right server, or frazil resync --all"
-    return errors.SourceReplacedError(message, next_step=step)
 
 
 def _require_headway(walked: Walked) -> None:

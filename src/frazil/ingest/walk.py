@@ -70,10 +70,6 @@ class Walked:
     reread: set[str] = field(default_factory=set)
 
 
-def _look_away(_progress: ReadingProgress) -> None:
-    """Nobody watches."""
-
-
 def walk_batch(
     session: SparkSession,
     batch: Batch,
@@ -81,7 +77,7 @@ def walk_batch(
     *,
     name: str,
     clock: Clock,
-    watch: Callable[[ReadingProgress], None] = _look_away,
+    watch: Callable[[ReadingProgress], None],
 ) -> Walked:
     """Read, write and commit; nothing is booked or acknowledged yet.
 

@@ -162,11 +162,6 @@ def build_loop(
     )
 
 
-def build_merger(session: SparkSession, config: Config, mirror: str) -> Merger:
-    """The merger of one mirror, on its own view of the catalog."""
-    return Merger(session, Lake(session, config.catalog.name), merge_settings(config, mirror))
-
-
 def retry_policy(config: Config) -> RetryPolicy:
     """How often, and after which waits, something is tried again."""
     retry = config.retry

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from frazil.clients.iceberg.catalog_settings import catalog_properties
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import is_alive
-from frazil.config import OnSlotLost, PostgresSource, table_settings
+from frazil.config import OnSlotLost, table_settings
+from frazil.config import PostgresSource as PostgresSection
 from frazil.errors import ConfigError
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
@@ -20,7 +21,7 @@ from frazil.pipeline.captured_mirrors import ledger_name
 from frazil.pipeline.captured_names import LakeNames
 from frazil.pipeline.ingest_loop import IngestLoop
 from frazil.sources.postgres.settings import PostgresSettings
-from frazil.sources.postgres.source import PostgresSource as PostgresReader
+from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.table_description import TableWishes
 from frazil.sources.protocol import Limit
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 class Capture:
     """Everything that an ingest is made of."""
 
-    source: PostgresReader
+    source: PostgresSource
     ingester: Ingester
     limit: Limit
 
@@ -50,7 +51,7 @@ class Capture:
 def build_capture(session: SparkSession, config: Config, *, clock: Clock | None = None) -> Capture:
     """The source and its ingester; nothing is asked of the source yet."""
     names = LakeNames(config)
-    source = PostgresReader(postgres_settings(config, names), clock=clock)
+    source = PostgresSource(postgres_settings(config, names), clock=clock)
     lake = Lake(session, config.catalog.name)
     limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
     given = _postgres(config)
@@ -157,8 +158,8 @@ def _settings_of(config: Config, names: CapturedNames) -> TableSettings:
     return table_settings(config, str(names.mirror))
 
 
-def _postgres(config: Config) -> PostgresSource:
-    if not isinstance(config.source, PostgresSource):
+def _postgres(config: Config) -> PostgresSection:
+    if not isinstance(config.source, PostgresSection):
         raise ConfigError(
             "there is no source of the kind postgres to ingest from.",
             next_step="add source: {kind: postgres, dsn: …}",

@@ -114,7 +114,9 @@ class InMemorySource:
         if since is None:
             return format_lsn(state.begins)
         if since.source != state.identity or since.epoch > state.generation:
-            raise SourceReplacedError("positions were counted in another database.")
+            raise SourceReplacedError(
+                "positions were counted in another database.", next_step="frazil resync --all"
+            )
         _refuse_what_is_not_kept(state, _number(since.position))
         return since.position
 

@@ -191,11 +191,6 @@ class _TypeFacts(NamedTuple):
     delimiter: str
 
 
-class _PagesRow(NamedTuple):
-    oid: int
-    pages: int
-
-
 def load_server(session: Session, *, clock: Clock = _CLOCK) -> ServerFacts:
     """The server, its settings and our role there."""
     asked_at = clock.now()
@@ -404,13 +399,6 @@ def load_types(session: Session, oids: Collection[int]) -> dict[int, TypeRow]:
         row.oid: TypeRow(row.oid, row.name, Kind(row.kind), row.inner, row.modifier, row.delimiter)
         for row in rows
     }
-
-
-def load_pages(session: Session, oids: Collection[int], *, block_bytes: int) -> dict[int, int]:
-    """How many pages each of these plain tables has at the moment."""
-    parameters = {"oids": list(oids), "block_bytes": block_bytes}
-    rows = session.load(_PagesRow, queries.PAGES, parameters, doing="asking for the tables' sizes")
-    return {row.oid: row.pages for row in rows}
 
 
 class _LeafRow(NamedTuple):

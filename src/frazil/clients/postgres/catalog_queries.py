@@ -337,13 +337,6 @@ TYPES = """
     order by type.oid
 """
 
-# Of a partitioned table there are none: its leaves are asked for.
-PAGES = """
-    select relation.oid, (pg_relation_size(relation.oid) / %(block_bytes)s)::int8
-    from pg_class as relation
-    where relation.oid = any(%(oids)s) and relation.relkind = 'r'
-"""
-
 # Where the rows of a table are: in its leaves, or in itself. Nobody else's rows are its own.
 LEAVES = """
     select

@@ -151,18 +151,6 @@ class Session:
             )
             raise errors.SourceUnavailableError(message)
 
-    def copy_out(self, query: str, *, doing: str) -> Iterator[bytes | bytearray | memoryview]:
-        """The bytes of ``copy (…) to stdout``, as they come, in pieces that are whole rows.
-
-        A piece is valid until the next one is asked for.
-        """
-        with (
-            translated(doing),
-            self._connection.cursor() as cursor,
-            cursor.copy(query.encode()) as copy,
-        ):
-            yield from copy
-
     def copy_out_rows(
         self, query: str, *, doing: str, most_rows: int, most_bytes: int
     ) -> Generator[Frames]:

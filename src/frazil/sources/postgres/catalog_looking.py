@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from frazil.clients.postgres.session import Session
-    from frazil.model.postgres_facts import ServerFacts, TableFacts
+    from frazil.model.postgres_facts import TableFacts
 
 # A publication that is not there sends nothing; whoever compares finds that it is another one.
 _NO_PUBLICATION = 0
@@ -94,8 +94,3 @@ def _unpublished(table: TableFacts) -> PublishedTable:
         has_column_list=False,
         row_filter=None,
     )
-
-
-def server_of(views: Mapping[str, CatalogView]) -> ServerFacts | None:
-    """The server they were asked from; None without any table."""
-    return next((each.server for each in views.values()), None)
