@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"no benchmark {', '.join(unknown)}; there are: {known}", file=sys.stderr)
         return 2
     results = options.results or (RESULTS if options.size is Size.FULL else None)
+    is_broken = False
     with ExitStack() as stack:
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="frazil-bench-"))
         setting = Setting(options.size, options.lake or Path(temporary))
@@ -69,16 +70,17 @@ def main(arguments: Sequence[str]) -> int:
             if setting.size is Size.SMALL and setting.shared is None and name not in _ALONE:
                 shared = stack.enter_context(open_bench_lake(setting.folder))
                 setting = replace(setting, shared=shared)
-            _run(name, setting, results)
-    return 0
+            is_broken |= bool(_run(name, setting, results).broken)
+    return 1 if is_broken else 0
 
 
-def _run(name: str, setting: Setting, results: Path | None) -> None:
+def _run(name: str, setting: Setting, results: Path | None) -> Report:
     load = os.getloadavg()[0]
     report = BENCHMARKS[name](setting)
     print_report(name, report)
     if results is not None:
         write_report(name, report, results, load_before=load)
+    return report
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -141,10 +141,11 @@ def measure(setting: Setting) -> Report:
         config = source.config(_PIPELINE, [f"public.{name}" for name in TABLES])
         lived = run_live(source, config, contest.changes, seconds=seconds)
         contest.changes.check(f"lake.{_PIPELINE}")
+    report = _report(contest, count, lived)
     if setting.size is Size.FULL and lived.rate <= LIVE_RATE_MUST:
-        message = f"from source to mirror: {lived.rate:,.0f} changes a second"
-        raise AssertionError(message)
-    return _report(contest, count, lived)
+        slow = f"from source to mirror are {lived.rate:,.0f} changes a second"
+        report = replace(report, broken=(slow,))
+    return report
 
 
 def _report(contest: _Contest, count: int, lived: Lived) -> Report:
@@ -177,7 +178,6 @@ def _report(contest: _Contest, count: int, lived: Lived) -> Report:
         "layout": _LAYOUT,
         "batches": contest.batches,
         "live": lived.facts,
-        "cpu_seconds_live": round(lived.usage.cpu_seconds, 1),
     }
     return Report((comparison,), figures, facts)
 

@@ -88,6 +88,7 @@ def run_live(
         merger.merge()
     source.lake.settle()
     counts, stop = _Counts(), threading.Event()
+    server = source.cpu_seconds
     ingest = build_ingest_loop(
         session,
         config,
@@ -120,6 +121,8 @@ def run_live(
         "batches": counts.batches,
         "merges": counts.merges,
         "most_changes_behind": counts.most_behind,
+        "cpu_seconds": round(usage.cpu_seconds, 1),
+        "server_cpu_seconds": round(source.cpu_seconds - server, 1),
     }
     tell(f"live: {facts}")
     return Lived(counts.written, usage, facts)

@@ -130,11 +130,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything one benchmark found; ``facts`` tell how: seeds, layouts, set-up times."""
+    """Everything one benchmark found; ``facts`` tell how: seeds, layouts, set-up times.
+
+    ``broken`` is what had to hold and did not: it is told with all the rest, and the run fails.
+    """
 
     comparisons: tuple[Comparison, ...] = ()
     figures: tuple[Figure, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
 
 
 def print_report(name: str, report: Report) -> None:
@@ -150,6 +154,8 @@ def print_report(name: str, report: Report) -> None:
         goal = f"goal: {figure.goal}" if figure.goal else ""
         line = f"  {figure.name:<58} {figure.value:7.3f} {figure.unit}  {goal}  {figure.verdict}"
         print(line.rstrip())
+    for each_broken in report.broken:
+        print(f"  broken: {each_broken}")
 
 
 def _ratio_text(comparison: Comparison) -> str:

@@ -67,6 +67,8 @@ def test_a_ratio_is_judged_by_its_goal_and_by_what_is_required() -> None:
     assert compared(4.0) == "required met, goal missed"
     assert compared(6.0) == "missed"
     assert Figure("size", 3.0, "bytes").verdict == ""
+    assert Figure("rate", 3.0, "rows/s", at_least=2.0).verdict == "goal met"
+    assert Figure("rate", 3.0, "rows/s", at_least=4.0).verdict == "missed"
 
 
 def test_bars_are_drawn_on_powers_of_ten_and_names_are_escaped() -> None:
