@@ -39,6 +39,9 @@ settings.load_profile("house")
 # The files that take a minute or more, longest first. One that is missing costs nothing but time:
 # taken last, it is run by one worker while the other has nothing to do.
 LONGEST = (
+    "test_postgres_handover",
+    "test_postgres_faults",
+    "test_postgres_schema_changes",
     "test_merge_verbs",
     "test_merge_model",
     "test_other_masters",
