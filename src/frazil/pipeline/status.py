@@ -1,0 +1,182 @@
+"""How a pipeline stands at one moment, as values: what commands, the page and metrics show.
+
+Texts are redacted by whoever shows them; none carries a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+_NO_SECONDS: Mapping[str, float] = MappingProxyType({})
+
+
+class Phase(StrEnum):
+    """What is going on with a table, in one word; the first that fits."""
+
+    STOPPED = "stopped"
+    """Nothing happens until somebody acts: ``trouble`` says why and what."""
+    COPYING = "copying"
+    """The whole table is being read, or waits for its turn."""
+    MERGING = "merging"
+    """A merge runs now."""
+    STREAMING = "streaming"
+    """Changes are captured as they come."""
+    WAITING = "waiting"
+    """Until the next run; with a trouble, until it is tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What went wrong and what ends it; ``code`` is None for a defect of ours.
+
+    ``retry_at`` is when it is tried again; None when a person has to act.
+    """
+
+    code: str | None
+    reason: str
+    remedy: str
+    since: datetime
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitStatus:
+    """One commit to the lake; ``role`` is ``ingest`` or ``merge``.
+
+    ``phases`` are seconds by part of the work, for merges.
+    """
+
+    at: datetime
+    table: str
+    role: str
+    lake_table: str
+    snapshot_id: int | None
+    rows: int
+    seconds: float
+    phases: Mapping[str, float] = _NO_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStatus:
+    """The key index of a mirror, as of its last merge."""
+
+    entries: int
+    bytes: int
+    repairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyStatus:
+    """How far the reading of whole tables has come; the figures are of all that are read now."""
+
+    rows: int
+    bytes_read: int
+    bytes_total: int
+    fraction: float
+    remaining_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One table: of the source where there is one, else the mirror that is merged.
+
+    ``lag_seconds`` is how old the newest state is that readers of the mirror are sure to see;
+    without a mirror, readers of the changelog. ``lag_bytes`` is the log at the source that was not
+    captured yet. Both are None while nobody can tell. ``captured`` counts changes by operation and
+    ``merged`` keys by what became of them, since the process started.
+    """
+
+    table: str
+    phase: Phase
+    since: datetime
+    changelog: str | None = None
+    mirror: str | None = None
+    lag_seconds: float | None = None
+    lag_bytes: int | None = None
+    captured: Mapping[str, int] = _NONE
+    merged: Mapping[str, int] = _NONE
+    copy: CopyStatus | None = None
+    index: IndexStatus | None = None
+    commits: tuple[CommitStatus, ...] = ()
+    """The last few, newest first."""
+    next_run: datetime | None = None
+    """Of its merge."""
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """The replication slot as the server shows it.
+
+    ``safe_bytes`` is how much log may still be written before it is in danger; None: no limit.
+    """
+
+    name: str
+    is_active: bool
+    state: str
+    confirmed: str | None
+    retained_bytes: int
+    safe_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """Where changes come from. ``trouble`` is what keeps all tables from being captured."""
+
+    kind: str
+    lag_seconds: float | None = None
+    lag_bytes: int | None = None
+    slot: SlotStatus | None = None
+    is_paused: bool = False
+    """Reading waits, because what was read has to be written first."""
+    next_run: datetime | None = None
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A point of the plots: the longest lag of any table, and changes captured a second."""
+
+    at: datetime
+    lag_seconds: float | None
+    changes_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """Everything. ``is_live`` is false when no process answered and the lake was read instead."""
+
+    pipeline: str
+    version: str
+    at: datetime
+    started_at: datetime | None
+    is_live: bool
+    roles: tuple[str, ...] = ()
+    source: SourceStatus | None = None
+    tables: tuple[TableState, ...] = ()
+    commits: tuple[CommitStatus, ...] = ()
+    """The last few of all tables, newest first."""
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """By code, since the process started."""
+    samples: tuple[Sample, ...] = ()
+    """Oldest first."""
+
+    @property
+    def stopped(self) -> tuple[TableState, ...]:
+        """The tables that need a person."""
+        return tuple(each for each in self.tables if each.phase is Phase.STOPPED)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The longest of all tables that are not stopped; None while nobody can tell."""
+        going = [each for each in self.tables if each.phase is not Phase.STOPPED]
+        known = [each.lag_seconds for each in going if each.lag_seconds is not None]
+        return max(known) if known else None
