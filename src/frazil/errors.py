@@ -88,6 +88,11 @@ class FrazilError(Exception):
         then = f" Next: {self.next_step}" if self.next_step is not None else ""
         return f"{where}{self.message}{then}"
 
+    @property
+    def told(self) -> str:
+        """The code and the sentence, as they are written down for others to read."""
+        return f"{self.code} {self}"
+
     def __reduce__(self) -> tuple[object, ...]:
         # BaseException would rebuild from ``args`` alone and lose every keyword.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))

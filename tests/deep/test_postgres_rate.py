@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from frazil.model.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.seams import SystemClock
 from tests.spark.conftest import lake_config, spark
@@ -70,7 +71,9 @@ class Writer(threading.Thread):
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             while not self.stopped.is_set():
                 # The reader is the walsender's pace: more than this would only fill the disk.
-                if (self._capture.source.lag_bytes() or 0) > LAG_ROOM_BYTES:
+                newest = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+                assert newest is not None
+                if _behind(self._capture, newest[0]) > LAG_ROOM_BYTES:
                     self.stopped.wait(0.05)
                     continue
                 first = (self.rows * 7) % 500_000
@@ -119,8 +122,14 @@ def _sample(capture: Capture) -> list[Sample]:
     samples = []
     while clock.monotonic() - began < SECONDS:
         clock.sleep(SAMPLE_SECONDS)
-        samples.append(Sample(capture.source.lag_bytes() or 0, _resident()))
+        newest = str(capture.source.newest())
+        samples.append(Sample(_behind(capture, newest), _resident()))
     return samples
+
+
+def _behind(capture: Capture, newest: str) -> int:
+    reached = capture.source.reached
+    return 0 if reached is None else parse_lsn(newest) - reached
 
 
 def _resident() -> int:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from frazil.ingest.report import BatchReport
     from frazil.ledger.standing import TableStanding
-    from frazil.pipeline.ingest_recording import IngestRecorder
     from frazil.telemetry.redaction import Redactor
 
 HEADER = (
@@ -23,10 +22,9 @@ HEADER = (
 
 
 class IngestTally:
-    """Adds up what batches bring, and hands each on to the recorder."""
+    """Adds up what batches bring."""
 
-    def __init__(self, recorder: IngestRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self) -> None:
         self._operations: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._files: Counter[str] = Counter()
         self._positions: dict[str, str] = {}
@@ -37,7 +35,6 @@ class IngestTally:
             self._operations[table.table].update(table.operations)
             self._files[table.table] += len(table.file_sizes)
             self._positions[table.table] = position_text(table.goal)
-        self._recorder.record_report(report)
 
     def print(
         self,

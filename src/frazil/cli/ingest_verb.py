@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.ingest_results import IngestTally
 from frazil.cli.role_process import run_role
-from frazil.pipeline.capture import build_capture, build_ingest_loop, postgres_settings
-from frazil.pipeline.ingest_recording import IngestRecorder
+from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.running import INGEST_ROLE, build_ingest_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
     from frazil.cli.output import OutputFormat
-    from frazil.cli.role_process import Stage
-    from frazil.config import Config
-    from frazil.pipeline.capture import Capture
-    from frazil.pipeline.ingest_loop import IngestLoop
-    from frazil.pipeline.observing import Observed
+    from frazil.pipeline.running import Place, Run
     from frazil.telemetry.redaction import Redactor
 
 
@@ -30,36 +26,21 @@ def run_ingest(
     loaded = invocation.load(document)
     # Mistakes are told now, not after the seconds that Spark needs to start.
     postgres_settings(loaded.config)
-    role = _IngestRole(loaded.config, output, invocation.redactor)
-    return run_role(role, loaded, invocation.redactor, once=once)
+    role = _IngestRole(output, invocation.redactor)
+    return run_role(role, document, invocation, loaded, once=once)
 
 
 class _IngestRole:
-    def __init__(self, config: Config, output: OutputFormat, redactor: Redactor) -> None:
-        self._config = config
+    names = INGEST_ROLE
+
+    def __init__(self, output: OutputFormat, redactor: Redactor) -> None:
         self._output = output
         self._redactor = redactor
-        self._recorder: IngestRecorder
-        self._tally: IngestTally
-        self._capture: Capture
+        self._tally = IngestTally()
 
-    def observe(self, observed: Observed) -> IngestRecorder:
-        self._recorder = IngestRecorder(observed.metrics, observed.reporting)
-        return self._recorder
+    def build(self, place: Place) -> Run:
+        return build_ingest_run(place, also=self._tally.record_report)
 
-    def build(self, stage: Stage) -> IngestLoop:
-        self._capture = build_capture(stage.session, self._config)
-        self._recorder.follow(self._capture)
-        self._tally = IngestTally(self._recorder)
-        return build_ingest_loop(
-            stage.session,
-            self._config,
-            self._capture,
-            stop=stage.stop,
-            on_report=self._tally.record_report,
-            on_error=self._recorder.record_error,
-        )
-
-    def print_results(self) -> None:
-        standings = self._capture.ingester.standings
+    def print_results(self, run: Run) -> None:
+        standings = {} if run.capture is None else run.capture.ingester.standings
         self._tally.print(standings, self._output, self._redactor)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 from frazil.cli.merge_results import HEADER, result_json, result_row
 from frazil.cli.output import OutputFormat, write_json, write_table
 from frazil.cli.role_process import run_role
-from frazil.errors import CatalogError, CommitUnknownError, StorageError
-from frazil.pipeline.assemble import build_loop, check_merges
-from frazil.pipeline.recording import Recorder
-from frazil.web.readiness import NotReady, Ready
+from frazil.pipeline.assemble import check_merges
+from frazil.pipeline.running import MERGE_ROLE, build_merge_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,15 +16,9 @@ if TYPE_CHECKING:
 
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
-    from frazil.cli.role_process import Stage
-    from frazil.config import Config
-    from frazil.pipeline.loop import MergeLoop
-    from frazil.pipeline.observing import Observed
+    from frazil.pipeline.running import Place, Run
     from frazil.pipeline.table_status import TableStatus
     from frazil.telemetry.redaction import Redactor
-    from frazil.web.readiness import State
-
-_NO_ANSWER = (CatalogError, StorageError, CommitUnknownError)
 
 
 def run_merges(
@@ -40,50 +32,26 @@ def run_merges(
     """Merge until told to stop; with ``once``, until nothing is left, and print what was done."""
     loaded = invocation.load(document)
     check_merges(loaded.config, tables)
-    role = _MergeRole(loaded.config, tables, output, invocation.redactor)
-    return run_role(role, loaded, invocation.redactor, once=once)
+    role = _MergeRole(tables, output, invocation.redactor, once=once)
+    return run_role(role, document, invocation, loaded, once=once)
 
 
 class _MergeRole:
+    names = MERGE_ROLE
+
     def __init__(
-        self, config: Config, tables: Sequence[str], output: OutputFormat, redactor: Redactor
+        self, tables: Sequence[str], output: OutputFormat, redactor: Redactor, *, once: bool
     ) -> None:
-        self._config = config
         self._tables = tables
         self._output = output
         self._redactor = redactor
-        self._recorder: Recorder
-        self._loop: MergeLoop
+        self._once = once
 
-    def observe(self, observed: Observed) -> Recorder:
-        self._recorder = Recorder(observed.metrics, observed.reporting, names=observed.names)
-        return self._recorder
+    def build(self, place: Place) -> Run:
+        return build_merge_run(place, self._tables, waits=not self._once)
 
-    def build(self, stage: Stage) -> MergeLoop:
-        self._loop = build_loop(
-            stage.session,
-            self._config,
-            self._tables,
-            recorder=self._recorder,
-            tracing=stage.observed.tracing,
-            stop=stage.stop,
-        )
-        stage.readiness.add("catalog", lambda: catalog_state(self._loop.statuses))
-        return self._loop
-
-    def print_results(self) -> None:
-        _print_results(self._loop.statuses, self._output, self._redactor)
-
-
-def catalog_state(statuses: Sequence[TableStatus]) -> State:
-    """Whether the catalog answers, as far as the last run of each table tells."""
-    ended = [each for each in statuses if each.report is not None or each.error is not None]
-    if not ended:
-        return NotReady("no merge has ended yet")
-    silent = [each for each in ended if isinstance(each.error, _NO_ANSWER)]
-    if len(silent) < len(ended):
-        return Ready()
-    return NotReady(f"{silent[0].code}: {silent[0].reason}")
+    def print_results(self, run: Run) -> None:
+        _print_results(run.merge_statuses, self._output, self._redactor)
 
 
 def _print_results(

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.stop_signals import StopSignals
 from frazil.cli.supervising import supervise
-from frazil.clients.spark import open_session
+from frazil.clients.spark import is_alive, open_session
+from frazil.errors import CatalogError, CommitUnknownError, ConfigError, StorageError
 from frazil.pipeline.loop import Ending
-from frazil.pipeline.observing import observing
+from frazil.pipeline.observing import change_level, observing
+from frazil.pipeline.reloading import plan_reload
+from frazil.pipeline.running import Place
+from frazil.pipeline.status_board import StatusBoard
+from frazil.pipeline.status_metrics import StatusMetrics
 from frazil.telemetry.logs import get_logger
 from frazil.web.app import build_app
-from frazil.web.readiness import Gate, Readiness
+from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
 
 if TYPE_CHECKING:
-    from frazil.cli.supervising import Supervised
-    from frazil.clients.spark import Session
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from frazil.cli.invocation import Invocation
     from frazil.config import LoadedConfig
-    from frazil.pipeline.observing import Observed
-    from frazil.telemetry.redaction import Redactor
-    from frazil.web.app import Scraped
+    from frazil.pipeline.running import Run
+    from frazil.pipeline.table_status import TableStatus
+    from frazil.web.readiness import State
 
 _log = get_logger(__name__)
 
+_NO_ANSWER = (CatalogError, StorageError, CommitUnknownError)
 _EXIT_CODES = {
     Ending.DONE: ExitCode.DONE,
     Ending.NEEDS_A_PERSON: ExitCode.NEEDS_A_PERSON,
@@ -35,59 +42,104 @@ _EXIT_CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What a role is built on, once Spark has started."""
-
-    session: Session
-    observed: Observed
-    readiness: Readiness
-    stop: threading.Event
-
-
 class Role(Protocol):
-    """What a process does; asked in this order."""
+    """What a process does."""
 
-    def observe(self, observed: Observed) -> Scraped:
-        """Where its metrics come from; before Spark has started."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roles it has, as people read them."""
 
-    def build(self, stage: Stage) -> Supervised:
-        """Its loop."""
+    def build(self, place: Place) -> Run:
+        """Everything that runs; asked once Spark has started."""
 
-    def print_results(self) -> None:
+    def print_results(self, run: Run) -> None:
         """What was done, after a single run."""
 
 
-def run_role(role: Role, loaded: LoadedConfig, redactor: Redactor, *, once: bool) -> ExitCode:
+def run_role(
+    role: Role, document: Path | None, invocation: Invocation, loaded: LoadedConfig, *, once: bool
+) -> ExitCode:
     """Run until told to stop, with pages beside it; with ``once``, until done, and print."""
-    config = loaded.config
+    config, redactor = loaded.config, invocation.redactor
     with (
         StopSignals() as signals,
         observing(loaded, redactor) as observed,
         ExitStack() as stack,
     ):
-        metrics = role.observe(observed)
+        board = StatusBoard(config.pipeline, roles=role.names)
         readiness, started = Readiness(), Gate("Spark is starting")
         readiness.add("spark", started)
         if not once:
-            app = build_app(metrics, readiness, redactor)
+            app = build_app(StatusMetrics(observed.metrics, board), readiness, redactor)
             address = stack.enter_context(serving(app, config.telemetry.listen))
             _log.info("serving", address=str(address))
         session = stack.enter_context(open_session(config))
         signals.install()
-        stage = Stage(session, observed, readiness, threading.Event())
-        loop = role.build(stage)
+        stop = threading.Event()
+        run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
+        readiness.add("source", lambda: source_state(board))
+        readiness.add("catalog", lambda: catalog_state(run.merge_statuses))
         started.open()
+        reload = _Reload(document, invocation, loaded, run)
         try:
             ending = supervise(
-                loop,
+                run.loop,
                 once=once,
-                stop=stage.stop,
+                stop=stop,
                 signals=signals,
                 grace=config.shutdown_grace,
                 interrupt=session.sparkContext.cancelAllJobs,
+                is_alive=lambda: is_alive(session),
+                on_reload=reload,
             )
         finally:
             if once:
-                role.print_results()
+                role.print_results(run)
     return signals.exit_code if ending is Ending.TOLD else _EXIT_CODES[ending]
+
+
+def source_state(board: StatusBoard) -> State:
+    """Whether the source answers, as far as the last look at it tells."""
+    source = board.now().source
+    if source is None:
+        return Ready()
+    if source.trouble is not None:
+        return NotReady(f"{source.trouble.code}: {source.trouble.reason}")
+    return NotReady("the source has not answered yet") if source.next_run is None else Ready()
+
+
+def catalog_state(statuses: Sequence[TableStatus]) -> State:
+    """Whether the catalog answers, as far as the last run of each table tells."""
+    ended = [each for each in statuses if each.report is not None or each.error is not None]
+    if not ended:
+        return NotReady("no merge has ended yet") if statuses else Ready()
+    silent = [each for each in ended if isinstance(each.error, _NO_ANSWER)]
+    if len(silent) < len(ended):
+        return Ready()
+    return NotReady(f"{silent[0].code}: {silent[0].reason}")
+
+
+class _Reload:
+    """What a SIGHUP does: takes up what may change while it runs, and names the rest."""
+
+    def __init__(
+        self, document: Path | None, invocation: Invocation, loaded: LoadedConfig, run: Run
+    ) -> None:
+        self._document = document
+        self._invocation = invocation
+        self._loaded = loaded
+        self._run = run
+
+    def __call__(self) -> None:
+        try:
+            found = self._invocation.load(self._document)
+        except ConfigError as error:
+            _log.error("not reloaded: the configuration has mistakes", message=str(error))
+            return
+        plan = plan_reload(self._loaded.config, found.config)
+        self._loaded = found
+        if plan.refused:
+            _log.warning("these keys need a restart and stay as they were", keys=plan.refused)
+        change_level(found.config.telemetry, self._invocation.redactor)
+        self._run.take_up(found.config)
+        _log.info("reloaded", keys=plan.taken)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish that a command can wait for."""
+"""SIGTERM, SIGINT and SIGHUP as wishes that a command can wait for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from frazil.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from types import FrameType
 
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignals:
     """The first signal is a wish to end cleanly; the second one ends the process where it is.
+
+    SIGHUP is no such wish: it asks for the configuration to be read again.
 
     Ending at once is safe: what was not committed did not happen, and the JVM ends with us because
     its standard input does.
@@ -27,7 +29,8 @@ class StopSignals:
         self.received: signal.Signals | None = None
         # The only queue whose ``put`` may interrupt its own ``get``, as a handler does.
         self._mail: SimpleQueue[None] = SimpleQueue()
-        self._before = {number: signal.getsignal(number) for number in _STOPPING}
+        self._reloads = 0
+        self._before = {number: signal.getsignal(number) for number in _HANDLED}
 
     def __enter__(self) -> Self:
         self.install()
@@ -39,7 +42,7 @@ class StopSignals:
 
     def install(self) -> None:
         """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
-        for number in _STOPPING:
+        for number in _HANDLED:
             signal.signal(number, self._receive)
 
     def wait(self) -> None:
@@ -55,7 +58,16 @@ class StopSignals:
         """How a command ends that ended because of the signal."""
         return _exit_code(self.received)
 
+    def take_reload(self) -> bool:
+        """Whether a reload was wished since the last question."""
+        wished, self._reloads = self._reloads, 0
+        return wished > 0
+
     def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._reloads += 1
+            self.wake()
+            return
         if self.received is not None:
             sys.stderr.flush()
             os._exit(_exit_code(number))

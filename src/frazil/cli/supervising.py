@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.pipeline.loop import Ending
+from frazil.pipeline.loop import Ending, engine_ended
+from frazil.pipeline.pulse import Pulse
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from frazil.cli.stop_signals import StopSignals
 
 _log = get_logger(__name__)
+
+
+# A process that cannot work any more should be replaced within seconds.
+WATCH_SECONDS = 1.0
 
 
 class Supervised(Protocol):
@@ -35,9 +41,12 @@ def supervise(
     signals: StopSignals,
     grace: timedelta,
     interrupt: Callable[[], None],
+    is_alive: Callable[[], bool] = lambda: True,
+    on_reload: Callable[[], None] = lambda: None,
 ) -> Ending:
     """How the loop ended; what it raises is raised here.
 
+    An engine that is not alive any more takes the loop with it, whatever that is waiting for.
     A signal sets ``stop``. A loop that has not ended when the grace is over is left behind:
     ``interrupt`` takes away what it waits for, and what it does then concerns nobody.
     """
@@ -45,8 +54,17 @@ def supervise(
         # It came while the session was being started: nothing shall begin.
         stop.set()
     run = _Run(loop, once=once, ended=signals.wake)
+    watch = Pulse("engine watch", partial(_wake_if_dead, is_alive, signals), seconds=WATCH_SECONDS)
     run.start()
-    signals.wait()
+    with watch:
+        while not run.has_ended and signals.received is None and is_alive():
+            signals.wait()
+            if signals.take_reload():
+                on_reload()
+    if signals.received is None and not run.has_ended:
+        loop.abandon()
+        stop.set()
+        raise engine_ended()
     if signals.received is not None:
         _log.info("stopping", signal=signals.received.name, grace=grace.total_seconds())
         stop.set()
@@ -60,6 +78,11 @@ def supervise(
     return run.ending()
 
 
+def _wake_if_dead(is_alive: Callable[[], bool], signals: StopSignals) -> None:
+    if not is_alive():
+        signals.wake()
+
+
 class _Run(threading.Thread):
     """The loop's thread; a daemon, because it may have to be left behind."""
 
@@ -69,6 +92,7 @@ class _Run(threading.Thread):
         self._once = once
         self._ended = ended
         self._outcome: Ending | BaseException = Ending.FAILED
+        self.has_ended = False
 
     def run(self) -> None:
         """Run the loop and keep what it comes to."""
@@ -77,6 +101,7 @@ class _Run(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self._outcome = error
         finally:
+            self.has_ended = True
             self._ended()
 
     def ending(self) -> Ending:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from frazil.ledger.standing import State
     from frazil.model.source_table import SourceTable
 
-GONE = "the table is not at the source any more: it was dropped, renamed or is not published"
+GONE = (
+    f"{UnsupportedSchemaChangeError.code} the table is not at the source any more: it was dropped, "
+    "renamed or is not published. Next: bring it back, or leave it out by source.exclude"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
-from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, walk_batch
+from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, Role
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.ingest.progress import ReadingProgress, WholeProgress
     from frazil.ingest.settings import Captures, IngestSettings
-    from frazil.ingest.walk import Walked
     from frazil.ledger.standing import State
     from frazil.ledger.table import Ledger
     from frazil.model.marker import Position
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _UUID_BYTES = 16
-NO_CHANGELOG = "its changelog is gone, or was emptied"
 
 
 class Ingester:
@@ -73,7 +71,8 @@ class Ingester:
         # Read whole at the moment: the source must keep what came since.
         self._being_read: set[str] = set()
         self._progress_of_whole: ReadingProgress | None = None
-        self._is_started = self._was_started = False
+        self._walking: list[Walked] = []
+        self._is_started, self._retries_held = False, True
 
     @property
     def standings(self) -> Mapping[str, TableStanding]:
@@ -94,9 +93,13 @@ class Ingester:
             self._book.refresh()
             self._places.clear()
             self._tables.clear()
-            # Only a new process tries again: that is when somebody may have acted.
-            self._prepare_source(self._look(retries_held=not self._was_started))
-            self._is_started = self._was_started = True
+            # A new process tries again: that is when somebody may have acted.
+            self._prepare_source(self._look(retries_held=self._retries_held))
+            self._is_started, self._retries_held = True, False
+
+    def retry_held(self) -> None:
+        """Try tables again that are held, with the next step: somebody says they were mended."""
+        self._retries_held = True
 
     def stop(self) -> None:
         """Let go of the source; the next step begins again."""
@@ -106,6 +109,8 @@ class Ingester:
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
         try:
+            if self._retries_held:
+                self.stop()
             self.start()
             self._notice()
             progress = self._progress()
@@ -159,12 +164,26 @@ class Ingester:
         progress = self._progress_of_whole
         return None if progress is None else progress.now()
 
+    @property
+    def pending_commits(self) -> int:
+        """Tables of the running batches that have not committed yet."""
+        return sum(each.pending for each in tuple(self._walking))
+
     def _walk(self, batch: Batch) -> Walked:
-        return walk_batch(
+        walked = Walked(self._new_name())
+        self._walking.append(walked)
+        try:
+            self._walk_into(walked, batch)
+        finally:
+            self._walking.remove(walked)
+        return walked
+
+    def _walk_into(self, walked: Walked, batch: Batch) -> None:
+        walk_batch(
             self._session,
             batch,
             {part.table.name: self._table(part.table.name) for part in batch.parts},
-            name=self._new_name(),
+            walked=walked,
             clock=self._clock,
             watch=self._watch,
         )
@@ -222,10 +241,10 @@ class Ingester:
             try:
                 place = self._table(name).load_place()
             except OF_ONE_TABLE as error:
-                self._hold({name: str(error)})
+                self._hold({name: error.told})
                 return None
             if place is None:
-                self._hold({name: NO_CHANGELOG})
+                self._hold({name: _no_changelog(name).told})
                 return None
             self._places[name] = place
         return self._places[name]
@@ -355,7 +374,7 @@ class Ingester:
             ]
             # What may pass leaves the table where it is: to be read.
             standings += [
-                self._standing(name, Copying(str(error)))
+                self._standing(name, Copying(error.told))
                 for name, error in walked.troubles.items()
                 if name in self._book.standings and not isinstance(error, MAY_PASS)
             ]
@@ -367,7 +386,7 @@ class Ingester:
         for name, error in walked.troubles.items():
             _log.error("table held", table=name, code=error.code, message=str(error))
         return {
-            name: self._standing(name, Held(at, str(error)))
+            name: self._standing(name, Held(at, error.told))
             for name, error in walked.troubles.items()
             if name in self._book.standings
         }
@@ -440,6 +459,12 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
+
+
+def _no_changelog(table: str) -> errors.FrazilError:
+    return errors.TableNotFoundError(
+        "its changelog is gone, or was emptied.", table=table, next_step=f"frazil resync {table}"
+    )
 
 
 def _require_headway(walked: Walked) -> None:

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIngested:
-    """What one table got: rows by operation, files, and where it stands now."""
+    """What one table got: rows by operation, files, and where it stands now.
+
+    ``snapshot_id`` is the changelog's.
+    """
 
     table: str
     changelog: str
     start: Position | None
     goal: Position
+    snapshot_id: int | None = None
     operations: Mapping[str, int] = field(default_factory=dict)
     file_sizes: tuple[int, ...] = ()
     seconds: float = 0.0

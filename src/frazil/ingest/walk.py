@@ -69,23 +69,28 @@ class Walked:
     troubles: dict[str, FrazilError] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
 
+    @property
+    def pending(self) -> int:
+        """Tables that have not committed yet."""
+        return max(0, len(self.prepared) - len(self.committed))
+
 
 def walk_batch(
     session: SparkSession,
     batch: Batch,
     tables: Mapping[str, CapturedTable],
     *,
-    name: str,
+    walked: Walked,
     clock: Clock,
     watch: Callable[[ReadingProgress], None],
-) -> Walked:
-    """Read, write and commit; nothing is booked or acknowledged yet.
+) -> None:
+    """Read, write and commit; nothing is booked or acknowledged yet. ``walked`` tells what came.
 
     ``watch`` is given the progress of whole tables, to be asked while they are read.
     Raises FencedError when somebody else moves the markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
-    walked = Walked(name, troubles={each.table: each.error for each in batch.troubles})
+    walked.troubles |= {each.table: each.error for each in batch.troubles}
     for part in batch.parts:
         _prepare(part, tables[part.table.name], walked)
     began = clock.monotonic()
@@ -100,7 +105,6 @@ def walk_batch(
         if table not in walked.troubles:
             _commit(table, tables[table], outcomes, walked, clock=clock, reading=reading)
             failpoint(Failpoint.INGEST_COMMITTED)
-    return walked
 
 
 def _prepare(part: TablePart, captured: CapturedTable, walked: Walked) -> None:
@@ -214,11 +218,13 @@ def _commit(
     except OF_ONE_TABLE as error:
         walked.troubles[table] = error
         return
+    snapshot = receipt.marker.snapshot
     walked.committed[table] = TableIngested(
         table=table,
         changelog=captured.name,
         start=prepared.part.start,
         goal=receipt.marker.position,
+        snapshot_id=None if snapshot is None else snapshot.id,
         operations=operations,
         file_sizes=tuple(file.size for file in files),
         seconds=reading + clock.monotonic() - began,

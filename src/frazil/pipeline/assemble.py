@@ -1,39 +1,26 @@
-"""From the document to what runs: which tables are merged, how, and the mergers themselves."""
+"""From the document to merges: which tables are merged, and how."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from frazil.changelog.layout import CdcColumns
-from frazil.clients.iceberg.lake import Lake
 from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.clients.spark import is_alive
 from frazil.config import Compression, table_settings
 from frazil.errors import ConfigError
-from frazil.merge.merger import Merger
 from frazil.merge.settings import IndexSettings, MergeSettings, WriteSettings
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.captured_mirrors import load_captured_mirror, load_captured_mirrors
-from frazil.pipeline.captured_names import CapturedNames, captured_names
-from frazil.pipeline.loop import MergeLoop
-from frazil.pipeline.recording import TracedMerge
+from frazil.pipeline.captured_mirrors import load_captured_mirrors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
+    from frazil.clients.iceberg.lake import Lake
     from frazil.config import Config, Table, TableSettings
-    from frazil.merge.report import MergeReport
     from frazil.pipeline.captured_mirrors import CapturedMirror
-    from frazil.pipeline.captured_names import Named
-    from frazil.pipeline.loop import Stop
-    from frazil.pipeline.recording import Recorder
-    from frazil.telemetry.tracing import Tracing
 
 NOTHING_CAPTURED: Mapping[str, CapturedMirror] = MappingProxyType({})
 
@@ -129,89 +116,10 @@ def merge_settings(
     return merge if settings.tombstones is None else replace(merge, tombstones=settings.tombstones)
 
 
-def build_loop(
-    session: SparkSession,
-    config: Config,
-    chosen: Sequence[str],
-    *,
-    recorder: Recorder,
-    tracing: Tracing,
-    stop: Stop,
-) -> MergeLoop:
-    """The loop over the mirrors that are chosen, or over all.
-
-    Without a source nothing is asked of the catalog yet: one that is away when a process starts is
-    met like one that goes away later. With a source only the ledger knows the tables.
-    """
-    captured: Mapping[str, CapturedMirror] = NOTHING_CAPTURED
-    if config.source is not None:
-        captured = load_captured_mirrors(Lake(session, config.catalog.name), config)
-    mirrors = merge_tables(config, chosen, captured=captured)
-    recorder.follow(mirrors)
-    mergers = _Mergers(session, config, captured)
-    return MergeLoop(
-        {name: TracedMerge(name, _Merge(mergers, name), tracing) for name in mirrors},
-        interval=config.merge.interval,
-        concurrency=config.merge.concurrency,
-        retry=retry_policy(config),
-        stop=stop,
-        on_report=recorder.record_report,
-        on_error=recorder.record_error,
-        on_cycle=recorder.record_cycle,
-        is_alive=lambda: is_alive(session),
-    )
-
-
 def retry_policy(config: Config) -> RetryPolicy:
     """How often, and after which waits, something is tried again."""
     retry = config.retry
     return RetryPolicy(retry.attempts, retry.base.total_seconds(), retry.max.total_seconds())
-
-
-class _Mergers:
-    """Mergers on one catalog, made when they are first wanted, by whichever thread wants them."""
-
-    def __init__(
-        self, session: SparkSession, config: Config, captured: Mapping[str, CapturedMirror]
-    ) -> None:
-        self._session = session
-        self._config = config
-        self._sources = {mirror: each.source for mirror, each in captured.items()}
-        self._making = threading.Lock()
-        self._lake: Lake | None = None
-        self._made: dict[str, Merger] = {}
-
-    def merger_of(self, mirror: str) -> Merger:
-        """The same one every time, unless what it must know has changed."""
-        with self._making:
-            if self._lake is None:
-                self._lake = Lake(self._session, self._config.catalog.name)
-            settings = merge_settings(
-                self._config, mirror, captured=self._captured_now(self._lake, mirror)
-            )
-            made = self._made.get(mirror)
-            if made is None or made.settings != settings:
-                retry = retry_policy(self._config)
-                made = Merger(self._session, self._lake, settings, retry=retry)
-                self._made[mirror] = made
-            return made
-
-    def _captured_now(self, lake: Lake, mirror: str) -> CapturedMirror | None:
-        """A key column may have been renamed at the source since the last merge."""
-        source = self._sources.get(mirror)
-        if source is None:
-            return None
-        names = captured_names(self._config, [source])[source]
-        return load_captured_mirror(lake, source, names) if _is_named(names) else None
-
-
-class _Merge:
-    def __init__(self, mergers: _Mergers, mirror: str) -> None:
-        self._mergers = mergers
-        self._mirror = mirror
-
-    def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
-        return self._mergers.merger_of(self._mirror).merge(stop=stop)
 
 
 def _nothing_to_merge(config: Config) -> ConfigError:
@@ -223,10 +131,6 @@ def _nothing_to_merge(config: Config) -> ConfigError:
     return ConfigError(
         "nothing was captured yet that has a key to merge by.", next_step="frazil ingest --once"
     )
-
-
-def _is_named(names: Named) -> TypeGuard[CapturedNames]:
-    return isinstance(names, CapturedNames)
 
 
 def _is_mergeable(table: Table) -> bool:

@@ -20,6 +20,7 @@ from frazil.pipeline.assemble import retry_policy
 from frazil.pipeline.captured_mirrors import ledger_name
 from frazil.pipeline.captured_names import LakeNames
 from frazil.pipeline.ingest_loop import IngestLoop
+from frazil.pipeline.ingest_recording import TracedIngest
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.loop import Stop
     from frazil.pipeline.next_step import Step
     from frazil.seams import Clock
+    from frazil.telemetry.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,17 @@ class Capture:
 
     source: PostgresSource
     ingester: Ingester
+    settings: PostgresSettings
+    names: LakeNames
+    lake: Lake
     limit: Limit
 
 
 def build_capture(session: SparkSession, config: Config, *, clock: Clock | None = None) -> Capture:
     """The source and its ingester; nothing is asked of the source yet."""
     names = LakeNames(config)
-    source = PostgresSource(postgres_settings(config, names), clock=clock)
+    settings = postgres_settings(config, names)
+    source = PostgresSource(settings, clock=clock)
     lake = Lake(session, config.catalog.name)
     limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
     given = _postgres(config)
@@ -70,7 +76,7 @@ def build_capture(session: SparkSession, config: Config, *, clock: Clock | None 
         clock=clock,
     )
     names.follow(lambda: ingester.standings)
-    return Capture(source, ingester, limit)
+    return Capture(source, ingester, settings, names, lake, limit)
 
 
 def build_ingest_loop(
@@ -81,19 +87,27 @@ def build_ingest_loop(
     stop: Stop,
     on_report: Callable[[BatchReport], None],
     on_error: Callable[[Exception, Step], None],
+    on_step: Callable[[float], None] | None = None,
+    tracing: Tracing | None = None,
 ) -> IngestLoop:
     """The loop that runs an ingest."""
+    ingester = capture.ingester
     return IngestLoop(
-        capture.ingester,
+        ingester if tracing is None else TracedIngest(ingester, tracing),
         capture.source,
         interval=config.ingest.interval,
         limit=capture.limit,
         stop=stop,
         retry=retry_policy(config),
         on_report=on_report,
+        on_step=on_step or _ignore,
         on_error=on_error,
         is_alive=lambda: is_alive(session),
     )
+
+
+def _ignore(_seconds: float) -> None:
+    """Nobody waits for the next look."""
 
 
 def postgres_settings(config: Config, names: LakeNames | None = None) -> PostgresSettings:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.errors import ShutdownRequested
 from frazil.ledger.standing import Copying, Held, ResyncNeeded
-from frazil.pipeline.loop import Ending, engine_ended
+from frazil.pipeline.loop import JITTER, Ending, engine_ended
 from frazil.pipeline.next_step import Again, plan_step
 from frazil.seams import SystemClock, SystemRandomness
 
@@ -62,7 +62,10 @@ def _ignore(*_facts: object) -> None:
 
 
 class IngestLoop:
-    """Ingests until told to stop, or once; receivers are called in the lanes' threads."""
+    """Ingests until told to stop, or once; receivers are called in the lanes' threads.
+
+    ``on_step`` is told after each look at the source's changes in how many seconds the next is due.
+    """
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class IngestLoop:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
         on_report: Callable[[BatchReport], None] = _ignore,
+        on_step: Callable[[float], None] = _ignore,
         on_error: Callable[[Exception, Step], None] = _ignore,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -87,7 +91,7 @@ class IngestLoop:
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
-        self._on_report, self._on_error = on_report, on_error
+        self._on_report, self._on_step, self._on_error = on_report, on_step, on_error
         self._is_alive = is_alive
         self._once = False
         self._is_abandoned = False
@@ -112,6 +116,10 @@ class IngestLoop:
             return Ending.TOLD
         return Ending.NEEDS_A_PERSON if self._needs_a_person() else Ending.DONE
 
+    def set_interval(self, interval: timedelta) -> None:
+        """From the next batch on; from any thread."""
+        self._interval = interval.total_seconds()
+
     def abandon(self) -> None:
         """Take no more notice of what runs: what it runs on is being taken away."""
         self._is_abandoned = True
@@ -128,18 +136,21 @@ class IngestLoop:
             return
         goal = self._attempt(self._source.newest)
         while goal is not None and not self._is_halted():
-            self._attempt(partial(self._catch_up, goal))
+            if self._attempt(partial(self._catch_up, goal)) is None:
+                return
+            self._on_step(0.0)
             # What turned up meanwhile, or was widened, is read whole, and has changes since.
             if not self._ingester.tables_to_read:
                 return
             self._attempt(self._read_all)
 
-    def _catch_up(self, goal: Position) -> None:
+    def _catch_up(self, goal: Position) -> bool:
         is_idle = not self._step()
         while not self._is_halted() and not self._source.has_reached(goal):
             if is_idle:
                 self._source.wait(_GLANCE_SECONDS, self._limit)
             is_idle = not self._step()
+        return True
 
     def _read_all(self) -> None:
         while not self._is_halted():
@@ -151,8 +162,11 @@ class IngestLoop:
     def _stream(self) -> None:
         while not self._is_halted():
             began = self._clock.monotonic()
-            self._attempt(self._step)
-            self._wait_until(began + self._interval)
+            if self._attempt(self._step) is None:
+                return
+            due = began + self._interval * self._randomness.uniform(1 - JITTER, 1)
+            self._on_step(due - self._clock.monotonic())
+            self._wait_until(due)
 
     def _read_whole(self) -> None:
         while not self._is_halted():

@@ -1,44 +1,49 @@
-"""What an ingest loop learns becomes metrics, log events and error reports; only here."""
+"""What an ingest loop learns becomes status, metrics, log events and error reports; only here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded
 from frazil.model.marker import Role
 from frazil.pipeline.next_step import Again
 from frazil.pipeline.recording import frames_of
 from frazil.telemetry import metric_names as names
 from frazil.telemetry.logs import get_logger
+from frazil.telemetry.tracing import SpanName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from frazil.ingest.report import BatchReport, TableIngested
-    from frazil.pipeline.capture import Capture
+    from frazil.ledger.standing import TableStanding
+    from frazil.pipeline.ingest_loop import Ingesting
     from frazil.pipeline.next_step import Step
-    from frazil.telemetry.metrics import Exposition, Metrics
+    from frazil.pipeline.status_board import StatusBoard
+    from frazil.telemetry.metrics import Metrics
     from frazil.telemetry.reporting import Reporting
+    from frazil.telemetry.tracing import Tracing
 
 _log = get_logger(__name__)
 
 _ROLE = Role.INGEST.value
-_PHASES = {Copying: "copying", Live: "live", Held: "held", ResyncNeeded: "resync_needed"}
 
 
 class IngestRecorder:
     """Records what an ingest loop tells; its methods are the loop's receivers."""
 
-    def __init__(self, metrics: Metrics, reporting: Reporting) -> None:
+    def __init__(self, metrics: Metrics, reporting: Reporting, board: StatusBoard) -> None:
         self._metrics = metrics
         self._reporting = reporting
-        self._capture: Capture | None = None
+        self._board = board
 
-    def follow(self, capture: Capture) -> None:
-        """Show how these tables stand from now on."""
-        self._capture = capture
+    def record_step(self, next_seconds: float) -> None:
+        """The source was asked for changes."""
+        self._board.record_step(next_seconds)
 
     def record_report(self, report: BatchReport) -> None:
         """A batch that was booked."""
+        self._board.record_batch(report)
         for table in report.tables:
             self._record_table(table)
         if report.tables:
@@ -58,6 +63,7 @@ class IngestRecorder:
 
     def record_error(self, error: Exception, step: Step) -> None:
         """An attempt that failed, and what the loop does about it."""
+        self._board.record_ingest_error(error, step)
         if not isinstance(error, FrazilError):
             # A stranger's text may quote a row; where it happened is enough to find the defect.
             _log.error("ingest failed unexpectedly", frames=frames_of(error))
@@ -71,21 +77,6 @@ class IngestRecorder:
             log.error("ingest stopped", remedy=error.next_step or error.remedy)
             self._reporting.report(error)
 
-    def expose(self, accept: str = "") -> Exposition:
-        """Everything recorded, with how tables stand at this moment."""
-        if self._capture is not None:
-            self._show_standings(self._capture)
-        return self._metrics.expose(accept)
-
-    def _show_standings(self, capture: Capture) -> None:
-        standings = capture.ingester.standings.values()
-        for state, phase in _PHASES.items():
-            count = sum(isinstance(each.state, state) for each in standings)
-            self._metrics.set(names.TABLES, count, phase=phase)
-        lag = capture.source.lag_bytes()
-        if lag is not None:
-            self._metrics.set(names.SOURCE_LAG_BYTES, lag)
-
     def _record_table(self, table: TableIngested) -> None:
         name = table.table
         add = self._metrics.add
@@ -96,3 +87,35 @@ class IngestRecorder:
         add(names.DATA_FILES, len(table.file_sizes), table=name, role=_ROLE)
         for size in table.file_sizes:
             self._metrics.observe(names.FILE_SIZE, size)
+
+
+class TracedIngest:
+    """An ingest whose batches are spans."""
+
+    def __init__(self, inner: Ingesting, tracing: Tracing) -> None:
+        self._inner = inner
+        self._tracing = tracing
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """As the ingest has them."""
+        return self._inner.standings
+
+    @property
+    def tables_to_read(self) -> set[str]:
+        """As the ingest has them."""
+        return self._inner.tables_to_read
+
+    def step(self) -> BatchReport | None:
+        """The next changes, in a span."""
+        with self._tracing.span(SpanName.BATCH, role=_ROLE):
+            return self._inner.step()
+
+    def read_whole(self) -> BatchReport | None:
+        """Whole tables, in a span."""
+        with self._tracing.span(SpanName.BATCH, role=_ROLE):
+            return self._inner.read_whole()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._inner.close()

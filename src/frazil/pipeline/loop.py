@@ -1,17 +1,20 @@
 """The merge loop: every table on its interval, each failure met as the recovery table says.
 
 One thread decides, a crew of ``concurrency`` threads merges. A table that fails does not hold up
-the others; one that needs a person is left alone until the process is started again. The loop never
-spins: between two runs of a table there is an interval, a back-off or a bounded number of attempts.
+the others; one that needs a person is left alone until somebody says that it was mended. The loop
+never spins: between two runs of a table there is an interval, a request, a back-off or a bounded
+number of attempts.
 """
 
 from __future__ import annotations
 
 import math
+import queue
 import threading
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.clients.iceberg.retrying import RetryPolicy
@@ -22,7 +25,7 @@ from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from frazil.merge.report import MergeReport
     from frazil.pipeline.next_step import Step
@@ -34,6 +37,8 @@ JITTER = 0.1
 # A merge that takes longer than its interval is followed by the next one, but not without a breath:
 # an interval of a millisecond must not become a catalog that is asked all the time.
 BREATH_SECONDS = 0.1
+# How long a request waits while another merge runs and there is room for more.
+_GLANCE_SECONDS = 0.25
 # When every table is stopped there is only the end to wait for, and any wait will do.
 _IDLE_SECONDS = 3600.0
 
@@ -71,9 +76,10 @@ def _ignore(*_facts: object) -> None:
 class MergeLoop:
     """Merges tables until told to stop, or once.
 
-    ``on_report`` and ``on_error`` are called in the loop's thread with the table's name, what came
-    of the run and the seconds it took, ``on_cycle`` when every table had its turn. ``is_alive`` is
-    asked after a failure: when the engine is gone, no attempt can succeed and the loop ends.
+    ``on_start``, ``on_report`` and ``on_error`` are called in the loop's thread with the table's
+    name, what came of the run and the seconds it took, ``on_cycle`` when every table had its turn.
+    ``is_alive`` is asked after a failure: when the engine is gone, no attempt can succeed and the
+    loop ends. Whoever calls ``join`` or ``request`` also wakes ``stop``, if that can be woken.
     """
 
     def __init__(
@@ -86,41 +92,61 @@ class MergeLoop:
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        on_start: Callable[[str], None] = _ignore,
         on_report: Callable[[str, MergeReport, float], None] = _ignore,
         on_error: Callable[[str, Exception, Step, float], None] = _ignore,
         on_cycle: Callable[[float], None] = _ignore,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._tables = dict(tables)
+        self._tables: dict[str, TableMerge] = {}
         self._interval = interval.total_seconds()
         self._stop = stop
         self._concurrency = concurrency
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
+        self._on_start = on_start
         self._on_report, self._on_error, self._on_cycle = on_report, on_error, on_cycle
         self._is_alive = is_alive
         self._once = False
         self._is_abandoned = False
         self._gives_way_to: FrazilError | None = None
         self._failed: set[str] = set()
-        # Every table is due at once; one that is neither due nor running has come to rest.
-        self._due = dict.fromkeys(self._tables, self._clock.monotonic())
+        # One that is neither due nor running has come to rest.
+        self._due: dict[str, float] = {}
         self._running: set[str] = set()
+        # Asked for while they were running.
+        self._asked_again: set[str] = set()
+        self._mail: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._had_their_turn: set[str] = set()
         self._cycle_began: float | None = None
         self._changing = threading.Lock()
-        now = self._clock.now()
-        self._statuses = {
-            name: TableStatus(table=name, phase=TablePhase.WAITING, since=now, next_run=now)
-            for name in self._tables
-        }
+        self._statuses: dict[str, TableStatus] = {}
+        for name, merge in tables.items():
+            self._add(name, merge)
 
     @property
     def statuses(self) -> tuple[TableStatus, ...]:
         """How every table stands; may be asked from any thread."""
         with self._changing:
             return tuple(self._statuses.values())
+
+    def join(self, table: str, merge: TableMerge) -> None:
+        """Merge this one too, at once; from any thread."""
+        self._mail.put(partial(self._add, table, merge))
+
+    def request(self, tables: Iterable[str], *, was_mended: bool = False) -> None:
+        """Merge these as soon as there is room; from any thread.
+
+        One whose last run failed waits for its turn all the same. One that is stopped begins again
+        only if ``was_mended``.
+        """
+        for table in tables:
+            self._mail.put(partial(self._hasten, table, was_mended=was_mended))
+
+    def set_interval(self, interval: timedelta) -> None:
+        """From the next run of each table on; from any thread."""
+        self._interval = interval.total_seconds()
 
     def run(self, *, once: bool = False) -> Ending:
         """Merge until told to stop; with ``once``, until nothing is left. A loop runs only once.
@@ -130,8 +156,10 @@ class MergeLoop:
         """
         self._once = once
         crew = Crew(self._concurrency, self._merge, self._clock)
+        self._read_mail()
         try:
             while self._running or not self._is_over():
+                self._read_mail()
                 self._start_due(crew)
                 attempt = self._wait(crew)
                 if attempt is not None:
@@ -143,6 +171,34 @@ class MergeLoop:
     def abandon(self) -> None:
         """Take no more notice of running merges: what they run on is being taken away."""
         self._is_abandoned = True
+
+    def _read_mail(self) -> None:
+        while not self._mail.empty():
+            self._mail.get()()
+
+    def _add(self, table: str, merge: TableMerge) -> None:
+        if table in self._tables:
+            return
+        self._tables[table] = merge
+        self._due[table] = self._clock.monotonic()
+        now = self._clock.now()
+        with self._changing:
+            self._statuses[table] = TableStatus(
+                table=table, phase=TablePhase.WAITING, since=now, next_run=now
+            )
+
+    def _hasten(self, table: str, *, was_mended: bool) -> None:
+        status = self._statuses.get(table)
+        if status is None:
+            return
+        if table in self._running:
+            self._asked_again.add(table)
+        elif was_mended and status.phase is TablePhase.STOPPED:
+            self._failed.discard(table)
+            self._change(table, failures=0)
+            self._schedule(table, self._clock.monotonic())
+        elif table in self._due and not status.failures:
+            self._schedule(table, self._clock.monotonic())
 
     def _merge(self, table: str) -> MergeReport:
         return self._tables[table].merge(stop=self._is_halted)
@@ -166,6 +222,7 @@ class MergeLoop:
             del self._due[name]
             self._running.add(name)
             self._change(name, phase=TablePhase.MERGING, next_run=None)
+            self._on_start(name)
             crew.start(name)
 
     def _wait(self, crew: Crew) -> Attempt | None:
@@ -175,12 +232,17 @@ class MergeLoop:
         if has_room and self._due:
             until_due = max(0.0, min(self._due.values()) - self._clock.monotonic())
         if self._running:
+            if has_room:
+                # Somebody may ask for another one meanwhile.
+                until_due = min(_GLANCE_SECONDS, until_due or _GLANCE_SECONDS)
             return crew.wait(until_due)
         if not self._is_over():
             self._stop.wait(_IDLE_SECONDS if until_due is None else until_due)
         return None
 
     def _settle(self, attempt: Attempt) -> None:
+        # Whoever asked for this table while it ran is heard before it is forgotten.
+        self._read_mail()
         self._running.discard(attempt.table)
         if self._is_abandoned:
             return
@@ -188,6 +250,7 @@ class MergeLoop:
             self._settle_failure(attempt, attempt.outcome)
         else:
             self._settle_success(attempt, attempt.outcome)
+        self._asked_again.discard(attempt.table)
         self._count_turn(attempt.table)
 
     def _settle_success(self, attempt: Attempt, report: MergeReport) -> None:
@@ -198,7 +261,8 @@ class MergeLoop:
         else:
             interval = self._interval * self._randomness.uniform(1 - JITTER, 1)
             breath = self._clock.monotonic() + BREATH_SECONDS
-            self._schedule(table, max(attempt.began + interval, breath))
+            due = breath if table in self._asked_again else attempt.began + interval
+            self._schedule(table, max(due, breath))
         self._on_report(table, report, attempt.seconds)
 
     def _settle_failure(self, attempt: Attempt, error: Exception) -> None:
@@ -258,7 +322,7 @@ class MergeLoop:
         return Ending.NEEDS_A_PERSON if is_held else Ending.DONE
 
 
-def engine_ended(error: Exception) -> FrazilError:
+def engine_ended(error: Exception | None = None) -> FrazilError:
     """What ends a loop whose engine is gone, whatever it failed with."""
     ended = RuntimeMissingError(
         "the JVM that Spark runs in has ended.",

@@ -1,4 +1,4 @@
-"""What the loop learns becomes metrics, log events, spans and error reports; only here.
+"""What the merge loop learns becomes status, metrics, log events, spans and reports; only here.
 
 Tasks and mergers return counts. The names of Supabase's merger are recorded beside ours when its
 document is used, so that dashboards drawn for it go on working.
@@ -13,7 +13,6 @@ from frazil import errors
 from frazil.merge.report import Phase
 from frazil.model.marker import Role
 from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
-from frazil.seams import SystemClock
 from frazil.telemetry import metric_names as ours
 from frazil.telemetry import metric_names_foreign as foreign
 from frazil.telemetry.log_fields import bound
@@ -22,13 +21,13 @@ from frazil.telemetry.metrics import ForeignNames
 from frazil.telemetry.tracing import SpanName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from frazil.merge.report import MergeCommit, MergeReport
     from frazil.pipeline.loop import TableMerge
     from frazil.pipeline.next_step import Step
-    from frazil.seams import Clock
-    from frazil.telemetry.metrics import Exposition, Metrics
+    from frazil.pipeline.status_board import StatusBoard
+    from frazil.telemetry.metrics import Metrics
     from frazil.telemetry.reporting import Reporting
     from frazil.telemetry.tracing import Tracing
 
@@ -63,26 +62,18 @@ class Recorder:
         self,
         metrics: Metrics,
         reporting: Reporting,
+        board: StatusBoard,
         *,
         names: ForeignNames = ForeignNames.NONE,
-        clock: Clock | None = None,
     ) -> None:
         self._metrics = metrics
         self._reporting = reporting
+        self._board = board
         self._has_merger_names = names is ForeignNames.MERGER
-        self._clock = clock or SystemClock()
-        # When each table was last known to have everything; at the start nobody knows.
-        self._whole_at: dict[str, float] = {}
-        self._behind: set[str] = set()
-        self._held: set[str] = set()
 
-    def follow(self, tables: Iterable[str]) -> None:
-        """Show these tables from now on, before anything is known of them."""
-        now = self._clock.monotonic()
-        for table in tables:
-            self._whole_at.setdefault(table, now)
-            self._behind.add(table)
-        self._count_tables()
+    def record_start(self, table: str) -> None:
+        """A run that begins."""
+        self._board.record_merge_start(table)
 
     def record_report(self, table: str, report: MergeReport, seconds: float) -> None:
         """A run that did not fail."""
@@ -91,9 +82,7 @@ class Recorder:
             self._log_commit(table, commit)
         if not report.commits:
             _log.debug("nothing to merge", table=table, seconds=round(seconds, 3))
-        self._whole_at[table] = self._clock.monotonic()
-        self._behind.discard(table)
-        self._show_lag()
+        self._board.record_merge(table, report)
         if self._has_merger_names:
             self._metrics.add(foreign.MERGER_TABLE_SUCCESS, table=table)
             self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
@@ -104,14 +93,11 @@ class Recorder:
             self._metrics.add(ours.ERRORS, code=error.code)
         outcome = _outcome(error)
         self._metrics.add(ours.COMMITS, table=table, role=_ROLE, outcome=outcome)
-        self._behind.add(table)
-        self._show_lag()
+        self._board.record_merge_error(table, error)
         if self._has_merger_names:
             self._metrics.add(foreign.MERGER_TABLE_FAILURE, table=table)
             self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
         if not isinstance(step, Again):
-            self._held.add(table)
-            self._count_tables()
             self._reporting.report(error)
         _log_error(table, error, step)
 
@@ -121,11 +107,6 @@ class Recorder:
         if self._has_merger_names:
             self._metrics.add(foreign.MERGER_CYCLE_COMPLETED)
             self._metrics.observe(foreign.MERGER_CYCLE_DURATION, seconds)
-
-    def expose(self, accept: str = "") -> Exposition:
-        """Everything recorded; how far tables are behind is counted up to this moment."""
-        self._show_lag()
-        return self._metrics.expose(accept)
 
     def _record_commit(self, table: str, commit: MergeCommit) -> None:
         add, observe = self._metrics.add, self._metrics.observe
@@ -181,18 +162,6 @@ class Recorder:
             _log.info("schema changed", table=table, snapshot=commit.snapshot_id, change=change)
         if commit.surplus_rows:
             _log.warning("surplus rows removed", table=table, rows=commit.surplus_rows)
-
-    def _show_lag(self) -> None:
-        now = self._clock.monotonic()
-        for table, whole_at in self._whole_at.items():
-            # What is not known to be whole lacks at most what came since it was.
-            lag = now - whole_at if table in self._behind else 0.0
-            self._metrics.set(ours.MERGE_LAG_SECONDS, lag, table=table)
-
-    def _count_tables(self) -> None:
-        held = len(self._held)
-        self._metrics.set(ours.TABLES, len(self._whole_at) - held, phase="live")
-        self._metrics.set(ours.TABLES, held, phase="held")
 
 
 def _outcome(error: Exception) -> str:

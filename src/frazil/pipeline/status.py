@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
-
-_NONE: Mapping[str, int] = MappingProxyType({})
-_NO_SECONDS: Mapping[str, float] = MappingProxyType({})
 
 
 class Phase(StrEnum):
@@ -61,7 +57,7 @@ class CommitStatus:
     snapshot_id: int | None
     rows: int
     seconds: float
-    phases: Mapping[str, float] = _NO_SECONDS
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +97,8 @@ class TableState:
     mirror: str | None = None
     lag_seconds: float | None = None
     lag_bytes: int | None = None
-    captured: Mapping[str, int] = _NONE
-    merged: Mapping[str, int] = _NONE
+    captured: Mapping[str, int] = field(default_factory=dict)
+    merged: Mapping[str, int] = field(default_factory=dict)
     copy: CopyStatus | None = None
     index: IndexStatus | None = None
     commits: tuple[CommitStatus, ...] = ()
@@ -137,6 +133,8 @@ class SourceStatus:
     slot: SlotStatus | None = None
     is_paused: bool = False
     """Reading waits, because what was read has to be written first."""
+    pending_commits: int = 0
+    """Of the batch that is being written."""
     next_run: datetime | None = None
     trouble: Trouble | None = None
 

@@ -12,7 +12,9 @@ TABLE: Final = Label("table")
 OPERATION: Final = Label("operation", frozenset({"read", "insert", "update", "delete", "truncate"}))
 ROLE: Final = Label("role", frozenset({"ingest", "merge", "maintain"}))
 OUTCOME: Final = Label("outcome", frozenset({"ok", "conflict", "unknown", "fenced", "failed"}))
-TABLE_PHASE: Final = Label("phase", frozenset({"copying", "live", "held", "resync_needed"}))
+TABLE_PHASE: Final = Label(
+    "phase", frozenset({"copying", "streaming", "merging", "waiting", "stopped"})
+)
 MERGE_PHASE: Final = Label(
     "phase", frozenset({"plan", "read", "fold", "locate", "write", "index", "commit"})
 )
@@ -25,6 +27,9 @@ DEAD_LETTER_REASON: Final = Label(
     "reason", frozenset({"malformed", "invalid", "unrepresentable", "blob", "poison"})
 )
 CODE: Final = Label("code", frozenset(leaf.code for leaf in leaves()))
+# Stops a table as well, and has no code.
+DEFECT: Final = "defect"
+STOP_CODE: Final = Label("code", frozenset({DEFECT, *(leaf.code for leaf in leaves())}))
 
 # A commit is a few requests to a catalog: tens of milliseconds on a local one, seconds on a busy
 # one; past a minute it is a fault, and one bucket more tells how bad.
@@ -52,7 +57,7 @@ SOURCE_LAG_BYTES: Final = Gauge(
 )
 SOURCE_LAG_SECONDS: Final = Gauge(
     name="frazil_source_lag_seconds",
-    help="Age of the newest committed change.",
+    help="Age of the newest state of the source that is captured as a whole.",
     unit=Unit.SECONDS,
 )
 SLOT_RETAINED_BYTES: Final = Gauge(
@@ -101,6 +106,11 @@ TABLES: Final = Gauge(
     help="Tables of the pipeline, by the phase they are in.",
     labels=(TABLE_PHASE,),
 )
+TABLE_STOPPED: Final = Gauge(
+    name="frazil_table_stopped",
+    help="Whether a table is stopped until a person acts, 1 or 0, with the code that says why.",
+    labels=(TABLE, STOP_CODE),
+)
 BATCH_ROWS: Final = Histogram(
     name="frazil_batch_rows",
     help="Rows in a batch.",
@@ -132,7 +142,7 @@ MERGE_FILES: Final = Counter(
 )
 MERGE_LAG_SECONDS: Final = Gauge(
     name="frazil_merge_lag_seconds",
-    help="Age of the oldest change in the changelog that the mirror lacks.",
+    help="Age of the newest state that readers of the mirror are sure to see.",
     unit=Unit.SECONDS,
     labels=(TABLE,),
 )
@@ -189,6 +199,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     FILE_SIZE,
     PENDING_COMMITS,
     TABLES,
+    TABLE_STOPPED,
     BATCH_ROWS,
     BATCH_DURATION,
     MERGE_DURATION,

@@ -17,6 +17,9 @@ from frazil.merge.report import Action, MergeCommit, MergeReport, Phase
 from frazil.model.repair import Repair, RepairReason
 from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
 from frazil.pipeline.recording import Recorder, TracedMerge
+from frazil.pipeline.status_board import StatusBoard
+from frazil.pipeline.status_metrics import StatusMetrics
+from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import ManualClock
 from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
@@ -50,6 +53,11 @@ COMMIT = MergeCommit(
 )
 
 
+def _waiting(table: str) -> TableStatus:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    return TableStatus(table=table, phase=TablePhase.WAITING, since=start, next_run=start)
+
+
 class Reports:
     """Keeps what is reported."""
 
@@ -70,12 +78,16 @@ class Stage:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.reports = Reports()
         metrics = Metrics("shop", release="1", redactor=Redactor(), foreign=names)
-        self.recorder = Recorder(metrics, self.reports, names=names, clock=self.clock)
-        self.recorder.follow([TABLE, "public.orders"])
+        self.board = StatusBoard("shop", roles=("merge",), clock=self.clock)
+        self.board.expect([TABLE, "public.orders"])
+        self.statuses = {name: _waiting(name) for name in (TABLE, "public.orders")}
+        self.board.follow_merges(lambda: tuple(self.statuses.values()))
+        self.recorder = Recorder(metrics, self.reports, self.board, names=names)
+        self.metrics = StatusMetrics(metrics, self.board)
 
     def value(self, name: str, **labels: str) -> float | None:
         own = {"pipeline": "shop"} if name.startswith("frazil_") else {}
-        text = self.recorder.expose().body.decode()
+        text = self.metrics.expose().body.decode()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == name and sample.labels == {**own, **labels}:
@@ -174,12 +186,15 @@ def test_lag_is_the_time_since_a_table_was_whole_and_grows_until_it_is_again(
 
     stage.clock.advance(5)
     assert lag() == 5
+    stage.recorder.record_start(TABLE)
+    assert lag() == 5
     stage.recorder.record_report(TABLE, report(), 1.0)
     stage.clock.advance(50)
     assert lag() == 0
     stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
     stage.clock.advance(10)
     assert lag() == 60
+    stage.recorder.record_start(TABLE)
     stage.recorder.record_report(TABLE, report(COMMIT), 1.0)
     assert lag() == 0
     assert stage.value("frazil_merge_lag_seconds", table="public.orders") == 65
@@ -187,13 +202,17 @@ def test_lag_is_the_time_since_a_table_was_whole_and_grows_until_it_is_again(
 
 def test_tables_that_are_held_are_counted_and_reported(stage: Stage) -> None:
     error = errors.OutOfOrderError("x")
-    assert stage.value("frazil_tables", phase="live") == 2
+    assert stage.value("frazil_tables", phase="waiting") == 2
     stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
     assert stage.reports.errors == []
     stage.recorder.record_error(TABLE, error, Hold(), 1.0)
-    assert stage.value("frazil_tables", phase="live") == 1
-    assert stage.value("frazil_tables", phase="held") == 1
+    stage.statuses[TABLE] = replace(_waiting(TABLE), phase=TablePhase.STOPPED, error=error)
+    assert stage.value("frazil_tables", phase="waiting") == 1
+    assert stage.value("frazil_tables", phase="stopped") == 1
+    assert stage.value("frazil_table_stopped", table=TABLE, code=error.code) == 1
     assert stage.reports.errors == [error]
+    stage.statuses[TABLE] = _waiting(TABLE)
+    assert stage.value("frazil_table_stopped", table=TABLE, code=error.code) == 0
 
 
 def test_a_commit_is_one_event_with_its_facts(stage: Stage, lines: io.StringIO) -> None:

@@ -32,6 +32,7 @@ PUBLISHED = {
     "frazil_file_bytes": (),
     "frazil_pending_commits": (),
     "frazil_tables": ("phase",),
+    "frazil_table_stopped": ("table", "code"),
     "frazil_batch_rows": (),
     "frazil_batch_duration_seconds": ("role",),
     "frazil_merge_duration_seconds": ("table", "phase"),

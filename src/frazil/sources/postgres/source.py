@@ -61,7 +61,12 @@ class _Stream:
     """A running stream with its spool and its planner."""
 
     def __init__(
-        self, stream: ReplicationStream, spool: StreamSpool, planner: StreamPlanner
+        self,
+        stream: ReplicationStream,
+        spool: StreamSpool,
+        planner: StreamPlanner,
+        *,
+        after: int,
     ) -> None:
         self.stream = stream
         self.spool = spool
@@ -71,7 +76,7 @@ class _Stream:
         self.taken: tuple[Segment, ...] = ()
         # Taken from the spool and left for the next batch.
         self.rest = Taken((), None)
-        self.planned_to = 0
+        self.planned_to = after
 
     def release(self) -> None:
         taken, self.taken = self.taken, ()
@@ -218,12 +223,17 @@ class PostgresSource:
         with self._session("position") as session:
             return max(0, load_position(session) - parse_lsn(str(position)))
 
-    def lag_bytes(self) -> int | None:
-        """How far what was planned is behind what the server has told of; None without a stream."""
+    @property
+    def reached(self) -> int | None:
+        """Every change before this position was planned; None while nothing is streamed."""
         stream = self._stream
-        if stream is None:
-            return None
-        return max(0, stream.spool.server_position - stream.planned_to)
+        return None if stream is None else stream.planned_to
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read, because what was read fills the spool."""
+        stream = self._stream
+        return stream is not None and stream.spool.is_paused
 
     def acknowledge(self, position: Position) -> None:
         """Confirm the slot."""
@@ -281,7 +291,7 @@ class PostgresSource:
             stream.close()
             raise
         planner = StreamPlanner(settings.spool, settings.wishes, self._look)
-        return _Stream(stream, spool, planner)
+        return _Stream(stream, spool, planner, after=after)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
         """Nothing came: once in a while the position of a quiet server is moved all the same."""

@@ -1,0 +1,35 @@
+"""Something done again and again beside the loops, in a thread that never holds up the exit."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Pulse:
+    """Calls ``beat`` every so many seconds while its block runs; the first one comes at once.
+
+    ``beat`` must not raise: nobody is there to hear of it.
+    """
+
+    def __init__(self, name: str, beat: Callable[[], None], *, seconds: float) -> None:
+        self._beat = beat
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"frazil {name}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        # Not waited for: it may hang in a connection, and holds nothing that must be given back.
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._beat()
+            self._ended.wait(self._seconds)

@@ -1,0 +1,394 @@
+"""Where both loops tell what they do, and everybody asks how the pipeline stands.
+
+Commands, the page and metrics all show what ``now`` gives, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.ledger.standing import Copying, Left
+from frazil.model.lsn import format_lsn
+from frazil.pipeline.freshness import CaptureFreshness, MirrorFreshness
+from frazil.pipeline.next_step import Again
+from frazil.pipeline.status import (
+    CopyStatus,
+    Phase,
+    PipelineStatus,
+    Sample,
+    SlotStatus,
+    SourceStatus,
+    TableState,
+)
+from frazil.pipeline.status_tally import StatusTally
+from frazil.pipeline.table_status import TablePhase
+from frazil.pipeline.trouble import trouble_of_error, trouble_of_state
+from frazil.seams import SystemClock
+from frazil.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from frazil.ingest.progress import WholeProgress
+    from frazil.ingest.report import BatchReport
+    from frazil.ledger.standing import TableStanding
+    from frazil.merge.report import MergeReport
+    from frazil.model.postgres_facts import SlotFacts
+    from frazil.pipeline.captured_names import CapturedNames
+    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.status import Trouble
+    from frazil.pipeline.table_status import TableStatus
+    from frazil.seams import Clock
+    from frazil.sources.postgres.slot_watch import SlotLook
+
+# A plot of half an hour in steps that are told apart on a small screen.
+SAMPLE_SECONDS = 5.0
+MOST_SAMPLES = 360
+
+
+class Ingested(Protocol):
+    """The ingester, as the board sees it."""
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """How every table stands."""
+
+    @property
+    def progress(self) -> WholeProgress | None:
+        """How far the whole tables that are being read have come."""
+
+    @property
+    def pending_commits(self) -> int:
+        """Of the batch that is being written."""
+
+
+class WatchedSource(Protocol):
+    """The source, as the board sees it."""
+
+    @property
+    def reached(self) -> int | None:
+        """Every change before this position was planned."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read, because what was read has to be written first."""
+
+
+def _nothing() -> tuple[TableStatus, ...]:
+    return ()
+
+
+class StatusBoard:
+    """One per process; may be used from any thread."""
+
+    def __init__(
+        self, pipeline: str, *, roles: tuple[str, ...], clock: Clock | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._roles = roles
+        self._clock = clock or SystemClock()
+        self._started_at = self._clock.now()
+        self._lock = threading.RLock()
+        self._tally = StatusTally()
+        self._capture = CaptureFreshness()
+        self._mirrors = MirrorFreshness()
+        self._whole_at: dict[str, float] = {}
+        self._ingested: Ingested | None = None
+        self._source: WatchedSource | None = None
+        self._kind = ""
+        self._names: Callable[[str], CapturedNames | None] = lambda _table: None
+        self._merges: Callable[[], Sequence[TableStatus]] = _nothing
+        self._slot: SlotStatus | None = None
+        self._source_trouble: Trouble | None = None
+        self._next_ingest: datetime | None = None
+        # When each phase and each trouble began, by table.
+        self._phases: dict[str, tuple[Phase, datetime]] = {}
+        self._troubles: dict[str, tuple[str, datetime]] = {}
+        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._sampled = self._clock.monotonic(), 0
+
+    # --- who is followed ---
+
+    def follow_capture(
+        self,
+        ingested: Ingested,
+        source: WatchedSource,
+        *,
+        kind: str,
+        names: Callable[[str], CapturedNames | None],
+    ) -> None:
+        """Show the tables of this ingest from now on."""
+        with self._lock:
+            self._ingested, self._source, self._kind, self._names = ingested, source, kind, names
+
+    def follow_merges(self, statuses: Callable[[], Sequence[TableStatus]]) -> None:
+        """Show the mirrors of this loop from now on."""
+        with self._lock:
+            self._merges = statuses
+
+    def expect(self, mirrors: Iterable[str]) -> None:
+        """These mirrors may lack something until a merge of theirs has ended."""
+        with self._lock:
+            self._mirrors.expect(mirrors, None if self._ingested else self._clock.monotonic())
+
+    # --- what is told ---
+
+    def record_batch(self, report: BatchReport) -> None:
+        """A batch of changes or of whole tables is booked."""
+        with self._lock:
+            self._tally.add_batch(report, self._clock.now())
+            # A table that was read whole is as fresh as nobody knows until its changes follow.
+            base = None if report.is_whole else self._capture.through
+            for each in report.tables:
+                names = self._names(each.table)
+                if names is not None:
+                    self._mirrors.expect([str(names.mirror)], base)
+
+    def record_step(self, next_seconds: float) -> None:
+        """The source was asked for changes, and what it had is booked."""
+        with self._lock:
+            self._source_trouble = None
+            self._next_ingest = self._clock.now() + timedelta(seconds=max(0.0, next_seconds))
+            reached = None if self._source is None else self._source.reached
+            if reached is not None:
+                self._capture.reach(reached)
+
+    def record_ingest_error(self, error: Exception, step: Step) -> None:
+        """Capturing failed for all tables."""
+        with self._lock:
+            self._tally.add_error(error)
+            now = self._clock.now()
+            since = now if self._source_trouble is None else self._source_trouble.since
+            retry_at = now + timedelta(seconds=step.seconds) if isinstance(step, Again) else None
+            self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
+
+    def record_look(self, look: SlotLook) -> None:
+        """The server was asked how far it is, a moment ago."""
+        with self._lock:
+            self._capture.look(self._clock.monotonic(), look.newest)
+            self._slot = None if look.slot is None else _slot_status(look.slot, look.newest)
+
+    def record_merge_start(self, mirror: str) -> None:
+        """A merge begins."""
+        with self._lock:
+            self._mirrors.begin_merge(mirror)
+
+    def record_merge(self, mirror: str, report: MergeReport) -> None:
+        """A run that did not fail."""
+        with self._lock:
+            self._tally.add_merge(mirror, report, self._clock.now())
+            if self._ingested is None:
+                self._tally.changes += report.rows_read
+            self._mirrors.end_merge(mirror)
+            self._whole_at[mirror] = self._clock.monotonic()
+
+    def record_merge_error(self, mirror: str, error: Exception) -> None:
+        """A run that failed."""
+        with self._lock:
+            self._tally.add_error(error)
+            whole_at = self._whole_at.get(mirror)
+            self._mirrors.fail_merge(mirror, self._capture.through if self._ingested else whole_at)
+
+    def tick(self) -> None:
+        """Notice phases that change by themselves, and take a sample when it is time."""
+        status = self.now()
+        with self._lock:
+            before, changes = self._sampled
+            now = self._clock.monotonic()
+            if now - before < SAMPLE_SECONDS:
+                return
+            rate = (self._tally.changes - changes) / (now - before)
+            self._sampled = now, self._tally.changes
+            self._samples.append(
+                Sample(at=status.at, lag_seconds=status.lag_seconds, changes_per_second=rate)
+            )
+
+    # --- what is shown ---
+
+    def now(self) -> PipelineStatus:
+        """How everything stands at this moment."""
+        with self._lock:
+            ingested, merges = self._ingested, self._merges
+        standings = {} if ingested is None else ingested.standings
+        progress = None if ingested is None else ingested.progress
+        statuses = {each.table: each for each in merges()}
+        with self._lock:
+            tables = [
+                self._captured(standing, statuses, progress)
+                for standing in standings.values()
+                if not isinstance(standing.state, Left)
+            ]
+            shown = {each.mirror for each in tables}
+            tables += [
+                self._merged(each) for mirror, each in statuses.items() if mirror not in shown
+            ]
+            return PipelineStatus(
+                pipeline=self._pipeline,
+                version=__version__,
+                at=self._clock.now(),
+                started_at=self._started_at,
+                is_live=True,
+                roles=self._roles,
+                source=self._source_status(),
+                tables=tuple(sorted(tables, key=lambda each: each.table)),
+                commits=self._tally.commits,
+                errors=dict(self._tally.errors),
+                samples=tuple(self._samples),
+            )
+
+    def _source_status(self) -> SourceStatus | None:
+        if self._source is None:
+            return None
+        return SourceStatus(
+            kind=self._kind,
+            lag_seconds=self._age(self._capture.through),
+            lag_bytes=self._capture.lag_bytes,
+            slot=self._slot,
+            is_paused=self._source.is_paused,
+            pending_commits=0 if self._ingested is None else self._ingested.pending_commits,
+            next_run=self._next_ingest,
+            trouble=self._source_trouble,
+        )
+
+    def _captured(
+        self,
+        standing: TableStanding,
+        statuses: Mapping[str, TableStatus],
+        progress: WholeProgress | None,
+    ) -> TableState:
+        table, names = standing.table, self._names(standing.table)
+        mirror = None if names is None else str(names.mirror)
+        merge = None if mirror is None else statuses.get(mirror)
+        trouble = self._trouble_of(table, standing, merge)
+        phase = self._phase_of(standing, merge, trouble)
+        return self._state(
+            table,
+            phase,
+            trouble,
+            merge,
+            changelog=None if names is None else str(names.changelog),
+            mirror=mirror if merge is not None else None,
+            lag_bytes=self._capture.lag_bytes,
+            captured=dict(self._tally.captured[table]),
+            copy=_copy_status(table, progress) if phase is Phase.COPYING else None,
+        )
+
+    def _merged(self, status: TableStatus) -> TableState:
+        trouble = self._trouble_of(status.table, None, status)
+        report = status.report
+        return self._state(
+            status.table,
+            self._phase_of(None, status, trouble),
+            trouble,
+            status,
+            changelog=None if report is None else str(report.changelog),
+            mirror=status.table,
+        )
+
+    def _state(
+        self,
+        table: str,
+        phase: Phase,
+        trouble: Trouble | None,
+        merge: TableStatus | None,
+        *,
+        changelog: str | None,
+        mirror: str | None,
+        lag_bytes: int | None = None,
+        captured: Mapping[str, int] | None = None,
+        copy: CopyStatus | None = None,
+    ) -> TableState:
+        known, since = self._phases.get(table, (None, self._clock.now()))
+        if known is not phase:
+            since = self._clock.now()
+            self._phases[table] = phase, since
+        return TableState(
+            table=table,
+            phase=phase,
+            since=since,
+            changelog=changelog,
+            mirror=mirror,
+            lag_seconds=self._lag_of(phase, mirror, trouble),
+            lag_bytes=lag_bytes,
+            captured=captured or {},
+            merged={} if mirror is None else dict(self._tally.merged[mirror]),
+            copy=copy,
+            index=None if mirror is None else self._tally.indexes.get(mirror),
+            commits=self._tally.commits_of(changelog, mirror),
+            next_run=None if merge is None else merge.next_run,
+            trouble=trouble,
+        )
+
+    def _lag_of(self, phase: Phase, mirror: str | None, trouble: Trouble | None) -> float | None:
+        if phase is Phase.COPYING:
+            return None
+        if phase is Phase.STOPPED and trouble is not None:
+            # At least: what it lacked then came before.
+            return (self._clock.now() - trouble.since).total_seconds()
+        base = self._capture.through
+        if self._ingested is None:
+            # The changelog is all there is to be compared with.
+            base = self._clock.monotonic()
+        return self._age(base if mirror is None else self._mirrors.through(mirror, base))
+
+    def _age(self, through: float | None) -> float | None:
+        return None if through is None else max(0.0, self._clock.monotonic() - through)
+
+    def _trouble_of(
+        self, table: str, standing: TableStanding | None, merge: TableStatus | None
+    ) -> Trouble | None:
+        now = self._clock.now()
+        trouble = None if standing is None else trouble_of_state(table, standing.state, since=now)
+        if trouble is None and merge is not None and merge.error is not None:
+            retry_at = None if merge.phase is TablePhase.STOPPED else merge.next_run or now
+            return trouble_of_error(merge.error, since=merge.since, retry_at=retry_at)
+        if trouble is None:
+            self._troubles.pop(table, None)
+            return None
+        reason, since = self._troubles.get(table, (None, now))
+        if reason != trouble.reason:
+            since = now
+            self._troubles[table] = trouble.reason, now
+        return replace(trouble, since=since)
+
+    def _phase_of(
+        self, standing: TableStanding | None, merge: TableStatus | None, trouble: Trouble | None
+    ) -> Phase:
+        if trouble is not None and trouble.retry_at is None:
+            return Phase.STOPPED
+        if standing is not None and isinstance(standing.state, Copying):
+            return Phase.COPYING
+        if merge is not None and merge.phase is TablePhase.MERGING:
+            return Phase.MERGING
+        if standing is None or trouble is not None or self._source_trouble is not None:
+            return Phase.WAITING
+        return Phase.STREAMING
+
+
+def _slot_status(slot: SlotFacts, newest: int) -> SlotStatus:
+    confirmed = slot.confirmed_flush
+    return SlotStatus(
+        name=slot.name,
+        is_active=slot.is_active,
+        state="lost" if slot.is_lost else str(slot.wal_status or "unknown"),
+        confirmed=None if confirmed is None else format_lsn(confirmed),
+        retained_bytes=max(0, newest - (slot.restart or newest)),
+        safe_bytes=slot.safe_wal_bytes,
+    )
+
+
+def _copy_status(table: str, progress: WholeProgress | None) -> CopyStatus | None:
+    if progress is None or table not in progress.tables:
+        return None
+    return CopyStatus(
+        rows=progress.rows,
+        bytes_read=progress.bytes_read,
+        bytes_total=progress.bytes_total,
+        fraction=progress.fraction,
+        remaining_seconds=progress.remaining_seconds,
+    )
