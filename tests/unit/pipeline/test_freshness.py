@@ -1,0 +1,91 @@
+"""How old the state is that readers are sure to see."""
+
+from __future__ import annotations
+
+from frazil.pipeline.freshness import MOST_LOOKS, CaptureFreshness, MirrorFreshness
+
+
+def test_nothing_is_known_before_the_source_was_asked_and_reached() -> None:
+    capture = CaptureFreshness()
+    assert (capture.through, capture.lag_bytes) == (None, None)
+    capture.look(1.0, 100)
+    assert (capture.through, capture.lag_bytes) == (None, None)
+    capture.reach(60)
+    assert (capture.through, capture.lag_bytes) == (None, 40)
+
+
+def test_what_is_captured_is_as_fresh_as_the_last_look_that_it_has_reached() -> None:
+    capture = CaptureFreshness()
+    for second, newest in enumerate((100, 200, 200, 300)):
+        capture.look(float(second), newest)
+    capture.reach(250)
+    assert (capture.through, capture.lag_bytes) == (2.0, 50)
+    capture.reach(300)
+    assert (capture.through, capture.lag_bytes) == (3.0, 0)
+
+
+def test_a_look_at_an_idle_source_makes_everything_fresh_again() -> None:
+    capture = CaptureFreshness()
+    capture.reach(100)
+    capture.look(5.0, 100)
+    assert capture.through == 5.0
+
+
+def test_a_position_that_is_behind_takes_nothing_back() -> None:
+    capture = CaptureFreshness()
+    capture.look(1.0, 100)
+    capture.reach(100)
+    capture.reach(10)
+    assert (capture.through, capture.lag_bytes) == (1.0, 0)
+
+
+def test_a_source_that_is_not_captured_for_hours_is_remembered_in_bounded_space() -> None:
+    capture = CaptureFreshness()
+    capture.reach(0)
+    for second in range(3 * MOST_LOOKS):
+        capture.look(float(second), second + 1)
+    capture.reach(2 * MOST_LOOKS)
+    assert capture.through is not None
+    # Thinned out twice at most by then: off by few seconds, and never too fresh.
+    assert 0 <= 2 * MOST_LOOKS - 1 - capture.through <= 8
+
+
+def test_a_mirror_that_lacks_nothing_is_as_fresh_as_the_changelogs() -> None:
+    assert MirrorFreshness().through("users", 7.0) == 7.0
+
+
+def test_a_mirror_is_as_fresh_as_it_was_before_the_first_change_that_it_lacks() -> None:
+    mirrors = MirrorFreshness()
+    mirrors.expect(["users"], 3.0)
+    mirrors.expect(["users"], 5.0)
+    assert mirrors.through("users", 9.0) == 3.0
+    assert mirrors.through("orders", 9.0) == 9.0
+
+
+def test_what_comes_while_a_merge_runs_is_lacking_afterwards() -> None:
+    mirrors = MirrorFreshness()
+    mirrors.expect(["users"], 3.0)
+    mirrors.begin_merge("users")
+    mirrors.expect(["users"], 5.0)
+    assert mirrors.through("users", 9.0) == 3.0
+    mirrors.end_merge("users")
+    assert mirrors.through("users", 9.0) == 5.0
+    mirrors.begin_merge("users")
+    mirrors.end_merge("users")
+    assert mirrors.through("users", 9.0) == 9.0
+
+
+def test_a_merge_that_failed_leaves_the_mirror_as_old_as_it_was() -> None:
+    mirrors = MirrorFreshness()
+    mirrors.expect(["users"], 3.0)
+    mirrors.begin_merge("users")
+    mirrors.expect(["users"], 5.0)
+    mirrors.fail_merge("users", 6.0)
+    assert mirrors.through("users", 9.0) == 3.0
+
+
+def test_a_merge_that_failed_with_nothing_to_merge_makes_the_mirror_older_from_then_on() -> None:
+    mirrors = MirrorFreshness()
+    mirrors.begin_merge("users")
+    mirrors.fail_merge("users", 6.0)
+    assert mirrors.through("users", 9.0) == 6.0

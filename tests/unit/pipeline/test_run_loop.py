@@ -1,0 +1,148 @@
+"""Both loops in one process: what each one's end means for the other."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.errors import FencedError, PositionLostError
+from frazil.pipeline.loop import Ending, MergeLoop
+from frazil.pipeline.run_loop import Doorbell, RunLoop
+from frazil.seams import SystemClock
+from tests.support.merge_twins import TwinTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE = 10.0
+
+
+class Ingest:
+    """An ingest loop that ends as it is told, or when everything ends."""
+
+    def __init__(
+        self,
+        stop: threading.Event,
+        outcome: Ending | Exception = Ending.DONE,
+        *,
+        began: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stop = stop
+        self._outcome = outcome
+        self._began = began
+
+    def run(self, *, once: bool = False) -> Ending:
+        self._began()
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        if once:
+            return self._outcome
+        self._stop.wait(PATIENCE)
+        return Ending.TOLD
+
+    def abandon(self) -> None:
+        """Nobody asks."""
+
+    def set_interval(self, interval: timedelta) -> None:
+        """It has none."""
+
+
+class Stage:
+    """Merges of one table beside ingest loops that come one after the other."""
+
+    def __init__(self, *script: int | Exception) -> None:
+        self.stop = threading.Event()
+        self.bell = Doorbell(self.stop)
+        self.table = TwinTable("users", *script, clock=SystemClock(), seconds=0.0)
+        self.merges = MergeLoop({"users": self.table}, interval=timedelta(hours=1), stop=self.bell)
+
+    def run_loop(self, *ingests: Ingest) -> RunLoop:
+        made = iter(ingests)
+        return RunLoop(lambda: next(made), self.merges, stop=self.stop, look_again_seconds=0.01)  # type: ignore[arg-type, return-value]
+
+
+def test_once_ingests_and_then_merges() -> None:
+    stage = Stage(1)
+    assert stage.run_loop(Ingest(stage.stop)).run(once=True) is Ending.DONE
+    assert stage.table.batches == 1
+
+
+@pytest.mark.parametrize("ending", [Ending.NEEDS_A_PERSON, Ending.FAILED])
+def test_once_comes_to_the_worse_of_both_halves(ending: Ending) -> None:
+    stage = Stage(1)
+    assert stage.run_loop(Ingest(stage.stop, ending)).run(once=True) is ending
+    assert stage.table.batches == 1
+
+
+def test_once_merges_what_is_there_even_if_the_source_needs_a_person() -> None:
+    stage = Stage(1)
+    loop = stage.run_loop(Ingest(stage.stop, PositionLostError("lost")))
+    with pytest.raises(PositionLostError):
+        loop.run(once=True)
+    assert stage.table.batches == 1
+
+
+def test_whoever_gives_way_gives_way_at_once() -> None:
+    stage = Stage(1)
+    with pytest.raises(FencedError):
+        stage.run_loop(Ingest(stage.stop, FencedError("x"))).run(once=True)
+    assert stage.table.batches == 0
+
+
+def test_a_fenced_ingest_ends_the_merges_too() -> None:
+    stage = Stage()
+    with pytest.raises(FencedError):
+        stage.run_loop(Ingest(stage.stop, FencedError("x"))).run()
+
+
+def test_a_fenced_merge_ends_the_ingest_too() -> None:
+    stage = Stage(FencedError("x"))
+    with pytest.raises(FencedError):
+        stage.run_loop(Ingest(stage.stop)).run()
+    assert stage.stop.is_set()
+
+
+def test_a_source_that_needs_a_person_is_looked_at_again_while_merges_go_on() -> None:
+    stage = Stage()
+    broken = Ingest(stage.stop, PositionLostError("lost"))
+    mended = Ingest(stage.stop, began=stage.stop.set)
+    assert stage.run_loop(broken, mended).run() is Ending.TOLD
+    assert stage.table.began
+
+
+def test_a_defect_in_the_ingest_ends_the_process() -> None:
+    stage = Stage()
+    with pytest.raises(ZeroDivisionError):
+        stage.run_loop(Ingest(stage.stop, ZeroDivisionError())).run()
+
+
+def test_a_request_wakes_merges_that_wait_for_their_interval() -> None:
+    stage = Stage(0, 3)
+    merged = threading.Event()
+    stage.table.before_batch = merged.set
+
+    def ask() -> None:
+        while not stage.table.began:
+            SystemClock().sleep(0.01)
+        stage.merges.request(["users"])
+        stage.bell.ring()
+        assert merged.wait(PATIENCE)
+        stage.stop.set()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert stage.run_loop(Ingest(stage.stop)).run() is Ending.TOLD
+    asking.join()
+    assert stage.table.batches >= 1
+
+
+def test_the_bell_ends_a_wait_and_is_heard_once() -> None:
+    bell = Doorbell(threading.Event())
+    bell.ring()
+    assert bell.wait(PATIENCE) is False
+    began = SystemClock().monotonic()
+    assert bell.wait(0.05) is False
+    assert SystemClock().monotonic() - began >= 0.05

@@ -1,0 +1,300 @@
+"""Both loops tell the board, and everybody sees the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from frazil import errors
+from frazil.ingest.progress import WholeProgress
+from frazil.ingest.report import BatchReport, TableIngested
+from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, State, TableStanding
+from frazil.model.postgres_facts import SlotFacts, WalStatus
+from frazil.model.table_name import TableName
+from frazil.pipeline.captured_names import CapturedNames
+from frazil.pipeline.next_step import Again, Hold
+from frazil.pipeline.status() import Phase, PipelineStatus, TableState
+from frazil.pipeline.status_board import SAMPLE_SECONDS, StatusBoard
+from frazil.pipeline.table_status import TablePhase, TableStatus
+from frazil.seams import ManualClock
+from frazil.sources.postgres.slot_watch import SlotLook
+from tests.support.merge_twins import report_of
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+USERS = "public.users"
+SLOT = SlotFacts(
+    name="shop_frazil",
+    plugin="pgoutput",
+    database="shop",
+    is_temporary=False,
+    is_active=True,
+    confirmed_flush=16,
+    restart=10,
+    wal_status=WalStatus.RESERVED,
+    safe_wal_bytes=4096,
+    invalidation_reason=None,
+    is_two_phase=False,
+    is_failover=False,
+)
+
+
+@dataclass
+class Pipeline:
+    """An ingest and merges that are what they are told to be, and the board that follows them."""
+
+    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
+    standings: dict[str, TableStanding] = field(default_factory=dict)
+    progress: WholeProgress | None = None
+    pending_commits: int = 0
+    reached: int | None = None
+    is_paused: bool = False
+    merges: dict[str, TableStatus] = field(default_factory=dict)
+    board: StatusBoard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.board = StatusBoard("shop", roles=("ingest", "merge"), clock=self.clock)
+        self.board.follow_capture(self, self, kind="postgres", names=names_of)
+        self.board.follow_merges(lambda: tuple(self.merges.values()))
+
+    def stands(self, state: State, table: str = USERS) -> None:
+        self.standings[table] = TableStanding(table=table, identity="1", state=state)
+
+    def merges_stand(self, phase: TablePhase, error: Exception | None = None) -> None:
+        self.merges[USERS] = TableStatus(
+            table=USERS, phase=phase, since=START, next_run=START, error=error
+        )
+
+    def captures(self, **operations: int) -> None:
+        ingested = TableIngested(
+            table=USERS,
+            changelog=f"{USERS}_changelog",
+            start=None,
+            goal="0/10",
+            snapshot_id=77,
+            operations=operations,
+            seconds=0.5,
+        )
+        self.board.record_batch(
+            BatchReport(batch="b", tables=(ingested,), acknowledged="0/10", seconds=0.5)
+        )
+
+    def looks(self, newest: int) -> None:
+        self.board.record_look(SlotLook(newest, SLOT))
+
+    def status(self) -> PipelineStatus:
+        return self.board.now()
+
+    def users(self) -> TableState:
+        (found,) = (each for each in self.status().tables if each.table == USERS)
+        return found
+
+
+def names_of(table: str) -> CapturedNames:
+    schema, name = table.split(".")
+    return CapturedNames(
+        changelog=TableName("lake", (schema,), f"{name}_changelog"),
+        mirror=TableName("lake", (schema,), name),
+    )
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return Pipeline()
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        (Copying(), Phase.COPYING),
+        (Live(), Phase.STREAMING),
+        (Held("0/1", "FRZ-SCH-01 x"), Phase.STOPPED),
+        (ResyncNeeded("0/1"), Phase.STOPPED),
+        (Copying("FRZ-SCH-02 x"), Phase.STOPPED),
+    ],
+)
+def test_a_table_is_in_the_phase_that_its_ledger_tells(
+    pipeline: Pipeline, state: State, phase: Phase
+) -> None:
+    pipeline.stands(state)
+    assert pipeline.users().phase is phase
+    assert (pipeline.users().trouble is not None) == (phase is Phase.STOPPED)
+
+
+def test_a_table_that_left_is_not_shown(pipeline: Pipeline) -> None:
+    pipeline.stands(Left("0/1"))
+    assert pipeline.status().tables == ()
+
+
+def test_a_running_merge_shows_and_a_failed_one_waits_with_its_trouble(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.merges_stand(TablePhase.MERGING)
+    assert pipeline.users().phase is Phase.MERGING
+    pipeline.merges_stand(TablePhase.WAITING, errors.CatalogError("no answer"))
+    assert pipeline.users().phase is Phase.WAITING
+    assert pipeline.users().trouble is not None
+    assert pipeline.users().trouble.retry_at == START
+    pipeline.merges_stand(TablePhase.STOPPED, errors.NullKeyError("a key is null."))
+    assert pipeline.users().phase is Phase.STOPPED
+
+
+def test_a_held_table_tells_the_code_the_reason_and_the_remedy_of_its_error(
+    pipeline: Pipeline,
+) -> None:
+    error = errors.UnsupportedSchemaChangeError(
+        "the type of price changed.", table=USERS, next_step=f"frazil resync {USERS}"
+    )
+    pipeline.stands(Held("0/1", error.told))
+    trouble = pipeline.users().trouble
+    assert trouble is not None
+    assert (trouble.code, trouble.remedy) == (error.code, f"frazil resync {USERS}")
+    assert trouble.reason == f"{USERS}: the type of price changed."
+    assert trouble.since == START
+    pipeline.clock.advance(60)
+    assert pipeline.users().trouble == trouble
+    assert pipeline.users().lag_seconds == 60
+
+
+def test_a_defect_is_told_without_its_words(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.merges_stand(TablePhase.STOPPED, ValueError("row 17 has the password"))
+    trouble = pipeline.users().trouble
+    assert trouble is not None
+    assert (trouble.code, trouble.reason) == (None, "unexpected ValueError")
+
+
+def test_rows_and_commits_of_both_halves_are_counted(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.captures(INSERT=3, DELETE=1)
+    pipeline.clock.advance(1)
+    pipeline.board.record_merge_start(USERS)
+    pipeline.board.record_merge(USERS, report_of("users", 1, rows=4))
+    users = pipeline.users()
+    assert users.captured == {"insert": 3, "delete": 1}
+    assert users.merged == {"insert": 4}
+    assert [(each.role, each.snapshot_id) for each in users.commits] == [
+        ("merge", 100),
+        ("ingest", 77),
+    ]
+    assert pipeline.status().commits == users.commits
+
+
+def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.stands(Live())
+    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.board.expect([USERS])
+    pipeline.looks(newest=100)
+    pipeline.reached = 100
+    pipeline.board.record_step(10.0)
+    assert pipeline.users().lag_seconds is None
+    pipeline.board.record_merge_start(USERS)
+    pipeline.board.record_merge(USERS, report_of("users"))
+    pipeline.clock.advance(4)
+    assert (pipeline.users().lag_seconds, pipeline.users().lag_bytes) == (4, 0)
+
+
+def test_lag_of_a_mirror_counts_from_the_batch_that_it_lacks(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.looks(newest=100)
+    pipeline.reached = 100
+    pipeline.board.record_step(10.0)
+    pipeline.clock.advance(5)
+    pipeline.captures(INSERT=1)
+    pipeline.looks(newest=150)
+    pipeline.reached = 150
+    pipeline.board.record_step(10.0)
+    source = pipeline.status().source
+    assert source is not None
+    assert (pipeline.users().lag_seconds, source.lag_seconds) == (5, 0)
+    pipeline.board.record_merge_start(USERS)
+    pipeline.board.record_merge(USERS, report_of("users", 1))
+    assert pipeline.users().lag_seconds == 0
+
+
+def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
+    pipeline.reached = 10
+    pipeline.board.record_step(7.0)
+    pipeline.looks(newest=30)
+    source = pipeline.status().source
+    assert source is not None
+    assert source.slot is not None
+    assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
+    assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
+    assert source.next_run == START + timedelta(seconds=7)
+    pipeline.board.record_look(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)))
+    lost = pipeline.status().source
+    assert lost is not None
+    assert lost.slot is not None
+    assert lost.slot.state == "lost"
+
+
+def test_trouble_at_the_source_is_shown_until_it_answers_again(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
+    pipeline.clock.advance(1)
+    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
+    source = pipeline.status().source
+    assert source is not None
+    assert source.trouble is not None
+    assert source.trouble.since == START
+    assert source.trouble.retry_at == START + timedelta(seconds=4)
+    assert pipeline.users().phase is Phase.WAITING
+    assert pipeline.status().errors == {errors.SourceUnavailableError.code: 2}
+    pipeline.board.record_step(1.0)
+    assert pipeline.status().source is not None
+    assert pipeline.status().source.trouble is None
+    pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Hold())
+    assert pipeline.status().source.trouble is not None
+    assert pipeline.status().source.trouble.retry_at is None
+
+
+def test_progress_of_a_copy_is_shown_for_the_tables_that_are_read(pipeline: Pipeline) -> None:
+    pipeline.stands(Copying())
+    pipeline.stands(Copying(), "public.orders")
+    pipeline.progress = WholeProgress(
+        tables=(USERS,), rows=50, bytes_read=25, bytes_total=100, seconds=5.0
+    )
+    copy = pipeline.users().copy
+    assert copy is not None
+    assert (copy.fraction, copy.remaining_seconds) == (0.25, 15.0)
+    assert [each.copy for each in pipeline.status().tables if each.table != USERS] == [None]
+
+
+def test_a_phase_is_as_old_as_its_first_moment(pipeline: Pipeline) -> None:
+    pipeline.stands(Copying())
+    pipeline.board.tick()
+    pipeline.clock.advance(3)
+    pipeline.board.tick()
+    assert pipeline.users().since == START
+    pipeline.stands(Live())
+    pipeline.board.tick()
+    pipeline.clock.advance(3)
+    assert pipeline.users().since == START + timedelta(seconds=3)
+
+
+def test_samples_tell_changes_a_second(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.captures(INSERT=50)
+    pipeline.clock.advance(SAMPLE_SECONDS)
+    pipeline.board.tick()
+    pipeline.clock.advance(1)
+    pipeline.board.tick()
+    (sample,) = pipeline.status().samples
+    assert sample.changes_per_second == 50 / SAMPLE_SECONDS
+
+
+def test_without_a_source_the_mirrors_are_shown_beside_their_changelogs() -> None:
+    clock = ManualClock(START)
+    board = StatusBoard("shop", roles=("merge",), clock=clock)
+    status = TableStatus(table=USERS, phase=TablePhase.WAITING, since=START, next_run=START)
+    board.follow_merges(lambda: (status,))
+    board.expect([USERS])
+    clock.advance(2)
+    (table,) = board.now().tables
+    assert (table.phase, table.mirror, table.lag_seconds) == (Phase.WAITING, USERS, 2)
+    assert board.now().source is None
