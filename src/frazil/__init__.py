@@ -1,7 +1,8 @@
 """Streams of changes become Apache Iceberg tables.
 
-For programs and notebooks: ``merge_table`` merges a changelog into its mirror with a Spark session
-of the caller's, ``load_config`` reads a configuration. What is heavy is imported when it is used.
+For programs and notebooks: ``run`` brings the mirrors of a pipeline up to date, ``merge_table``
+merges a changelog into its mirror with a Spark session of the caller's, ``load_config`` reads a
+configuration. What is heavy is imported when it is used.
 """
 
 from importlib import import_module
@@ -14,11 +15,15 @@ if TYPE_CHECKING:
     from frazil.config import load_config
     from frazil.merge.library import merge_table
     from frazil.merge.report import MergeReport
+    from frazil.pipeline.library import run
+    from frazil.pipeline.status import PipelineStatus
 
 _MODULE_OF = {
     "MergeReport": "frazil.merge.report",
+    "PipelineStatus": "frazil.pipeline.status",
     "load_config": "frazil.config",
     "merge_table": "frazil.merge.library",
+    "run": "frazil.pipeline.library",
 }
 
 
@@ -35,4 +40,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-__all__ = ["FrazilError", "MergeReport", "__version__", "load_config", "merge_table"]
+__all__ = [
+    "FrazilError",
+    "MergeReport",
+    "PipelineStatus",
+    "__version__",
+    "load_config",
+    "merge_table",
+    "run",
+]

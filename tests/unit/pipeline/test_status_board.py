@@ -15,7 +15,7 @@ from frazil.model.postgres_facts import SlotFacts, WalStatus
 from frazil.model.table_name import TableName
 from frazil.pipeline.captured_names import CapturedNames
 from frazil.pipeline.next_step import Again, Hold
-from frazil.pipeline.status() import Phase, PipelineStatus, TableState
+from frazil.pipeline.status import Phase, PipelineStatus, SourceStatus, TableState
 from frazil.pipeline.status_board import SAMPLE_SECONDS, StatusBoard
 from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import ManualClock
@@ -86,6 +86,11 @@ class Pipeline:
     def status(self) -> PipelineStatus:
         return self.board.now()
 
+    def source(self) -> SourceStatus:
+        found = self.status().source
+        assert found is not None
+        return found
+
     def users(self) -> TableState:
         (found,) = (each for each in self.status().tables if each.table == USERS)
         return found
@@ -133,8 +138,9 @@ def test_a_running_merge_shows_and_a_failed_one_waits_with_its_trouble(pipeline:
     assert pipeline.users().phase is Phase.MERGING
     pipeline.merges_stand(TablePhase.WAITING, errors.CatalogError("no answer"))
     assert pipeline.users().phase is Phase.WAITING
-    assert pipeline.users().trouble is not None
-    assert pipeline.users().trouble.retry_at == START
+    trouble = pipeline.users().trouble
+    assert trouble is not None
+    assert trouble.retry_at == START
     pipeline.merges_stand(TablePhase.STOPPED, errors.NullKeyError("a key is null."))
     assert pipeline.users().phase is Phase.STOPPED
 
@@ -238,19 +244,21 @@ def test_trouble_at_the_source_is_shown_until_it_answers_again(pipeline: Pipelin
     pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
     pipeline.clock.advance(1)
     pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
-    source = pipeline.status().source
-    assert source is not None
-    assert source.trouble is not None
-    assert source.trouble.since == START
-    assert source.trouble.retry_at == START + timedelta(seconds=4)
+    trouble = pipeline.source().trouble
+    assert trouble is not None
+    assert trouble.since == START
+    assert trouble.retry_at == START + timedelta(seconds=4)
     assert pipeline.users().phase is Phase.WAITING
     assert pipeline.status().errors == {errors.SourceUnavailableError.code: 2}
     pipeline.board.record_step(1.0)
-    assert pipeline.status().source is not None
-    assert pipeline.status().source.trouble is None
+    assert pipeline.source().trouble is None
+
+
+def test_a_source_that_needs_a_person_says_so(pipeline: Pipeline) -> None:
     pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Hold())
-    assert pipeline.status().source.trouble is not None
-    assert pipeline.status().source.trouble.retry_at is None
+    trouble = pipeline.source().trouble
+    assert trouble is not None
+    assert (trouble.code, trouble.retry_at) == (errors.PositionLostError.code, None)
 
 
 def test_progress_of_a_copy_is_shown_for_the_tables_that_are_read(pipeline: Pipeline) -> None:

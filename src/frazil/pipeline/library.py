@@ -1,0 +1,72 @@
+"""A pipeline run by a program of the caller's: no signals, no pages, nothing printed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.clients.spark import attach_session, open_session
+from frazil.config import Config, load_config
+from frazil.pipeline.observing import Observed
+from frazil.pipeline.running import INGEST_ROLE, MERGE_ROLE, Place, build_run
+from frazil.pipeline.status_board import StatusBoard
+from frazil.telemetry.metrics import ForeignNames, Metrics
+from frazil.telemetry.redaction import Redactor
+from frazil.telemetry.reporting import start_reporting
+from frazil.telemetry.tracing import start_tracing
+from frazil.version import __version__
+
+if TYPE_CHECKING:
+    from frazil.clients.spark import Session
+    from frazil.pipeline.run_loop import Ends
+    from frazil.pipeline.status import PipelineStatus
+
+
+def run(
+    config: Config | Path | str,
+    *,
+    once: bool = True,
+    session: Session | None = None,
+    stop: Ends | None = None,
+) -> PipelineStatus:
+    """Capture changes and merge them into mirrors; how everything stood at the end.
+
+    With ``once``, all that is there now; otherwise until ``stop``, a ``threading.Event``, is set.
+    A Spark session of the caller's is used when one is given, else one is started and ended.
+    Tables that need a person are among ``stopped`` of the result; what concerns all of them is
+    raised as FrazilError.
+    """
+    document = (
+        config
+        if isinstance(config, Config)
+        else load_config(Path(config), environ=os.environ).config
+    )
+    roles = MERGE_ROLE if document.source is None else INGEST_ROLE + MERGE_ROLE
+    board = StatusBoard(document.pipeline, roles=roles)
+    with ExitStack() as stack:
+        if session is None:
+            session = stack.enter_context(open_session(document))
+        else:
+            attach_session(session, document)
+        ends = stop or threading.Event()
+        place = Place(session, document, _unobserved(document), board, ends)
+        with build_run(place) as built:
+            built.loop.run(once=once)
+    return board.now()
+
+
+def _unobserved(config: Config) -> Observed:
+    """What is recorded goes nowhere: whoever calls has logs, metrics and traces of their own."""
+    redactor = Redactor()
+    pipeline = config.pipeline
+    return Observed(
+        Metrics(pipeline, release=__version__, redactor=redactor),
+        start_tracing(None, pipeline=pipeline, release=__version__, redactor=redactor),
+        start_reporting(
+            None, environment=None, release=__version__, pipeline=pipeline, redactor=redactor
+        ),
+        ForeignNames.NONE,
+    )
