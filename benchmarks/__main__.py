@@ -15,6 +15,7 @@ from benchmarks import (
     change_stream,
     commits,
     key_index,
+    latency,
     merge_bulk,
     merge_flat,
     merge_memory,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Report]] = {
     "overhead": overhead.measure,
     "copy": table_copy.measure,
     "stream": change_stream.measure,
+    "latency": latency.measure,
 }
 # Those that start sessions of their own, which another one would hinder.
 _ALONE = ("startup", "commits", "writer")

@@ -35,7 +35,7 @@ source:
   copy: {{connections: {connections}}}
 changelog: {{namespace: {pipeline}, table: '{{table}}_changelog'}}
 mirror: {{namespace: {pipeline}, table: '{{table}}', index: {{cache_dir: '{folder}/cache'}}}}
-ingest: {{interval: 2s}}
+ingest: {{interval: {ingest}}}
 merge: {{interval: 5s}}
 """
 _SETTINGS = {
@@ -85,7 +85,7 @@ class SourceServer:
         """A session in which every statement is a transaction of its own."""
         return psycopg.connect(self.server.dsn, autocommit=True)
 
-    def config(self, pipeline: str, tables: Sequence[str]) -> Config:
+    def config(self, pipeline: str, tables: Sequence[str], *, ingest: str = "2s") -> Config:
         """A pipeline from these tables, in namespaces of its own."""
         folder = self.lake.folder
         document = folder / f"{pipeline}.yaml"
@@ -97,6 +97,7 @@ class SourceServer:
                 tables=list(tables),
                 folder=folder,
                 connections=self.connections,
+                ingest=ingest,
             )
         )
         return load_config(document, environ={}).config

@@ -52,13 +52,13 @@ def run(
         else:
             attach_session(session, document)
         ends = stop or threading.Event()
-        place = Place(session, document, _unobserved(document), board, ends)
+        place = Place(session, document, unobserved(document), board, ends)
         with build_run(place) as built:
             built.loop.run(once=once)
     return board.now()
 
 
-def _unobserved(config: Config) -> Observed:
+def unobserved(config: Config) -> Observed:
     """What is recorded goes nowhere: whoever calls has logs, metrics and traces of their own."""
     redactor = Redactor()
     pipeline = config.pipeline
