@@ -47,7 +47,8 @@ class Trouble:
 class CommitStatus:
     """One commit to the lake; ``role`` is ``ingest`` or ``merge``.
 
-    ``phases`` are seconds by part of the work, for merges.
+    ``seconds`` is None where only the lake was asked. ``phases`` are seconds by part of the work,
+    for merges.
     """
 
     at: datetime
@@ -56,7 +57,7 @@ class CommitStatus:
     lake_table: str
     snapshot_id: int | None
     rows: int
-    seconds: float
+    seconds: float | None
     phases: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -1,0 +1,96 @@
+"""Quantities and sentences as people read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from frazil.pipeline import status_words as words
+from tests.support.statuses import NOW, SCENARIOS, running, stopped
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (-3, "0 s"),
+        (0, "0 s"),
+        (0.0421, "42 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.0 s"),
+        (4.23, "4.2 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (86_400 * 3 + 4 * 3600, "3 d 4 h"),
+    ],
+)
+def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (10_239, "10 KiB"),
+        (1_048_575, "1.0 MiB"),
+        (356_515_840, "340 MiB"),
+        (2**80, "1048576 EiB"),
+    ],
+)
+def test_a_size_is_in_the_unit_that_fits(count: int | None, text: str) -> None:
+    assert words.size(count) == text
+
+
+def test_rates_and_counts() -> None:
+    assert [words.rate(each) for each in (0, 0.44, 9.97, 1204.4)] == [
+        "0/s",
+        "0.4/s",
+        "10/s",
+        "1,204/s",
+    ]
+    assert words.counted(1, "entry", "entries") == "1 entry"
+    assert words.counted(12_000, "table") == "12,000 tables"
+
+
+def test_moments_are_told_by_their_distance() -> None:
+    assert words.ago(NOW - timedelta(seconds=4.4), NOW) == "4 s ago"
+    assert words.ago(NOW + timedelta(seconds=4.4), NOW) == "just now"
+    assert words.until(NOW + timedelta(seconds=12.4), NOW) == "in 12 s"
+    assert words.until(NOW - timedelta(seconds=1), NOW) == "now"
+    assert words.elapsed(NOW - timedelta(seconds=3), NOW) == "3 s"
+    assert words.clock_time(NOW, NOW) == "09:26:53"
+    assert words.clock_time(NOW - timedelta(days=2), NOW) == "12 Mar 09:26"
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [
+        ("starting", "Starting"),
+        ("copying", "Copying 2 of 3 tables"),
+        ("running", "Following 5 tables"),
+        ("stopped", "1 of 6 tables needs you"),
+        ("unreachable", "The source cannot be read now"),
+        ("merge only", "Merging 3 tables"),
+    ],
+)
+def test_one_sentence_says_how_the_pipeline_is(name: str, headline: str) -> None:
+    assert words.headline(SCENARIOS[name]()) == headline
+
+
+def test_the_sentence_of_rarer_conditions() -> None:
+    assert words.headline(replace(running(), tables=())) == "No tables yet"
+    assert words.headline(replace(running(), is_live=False)) == "Not running"
+    tried = replace(stopped(), tables=stopped().tables[2:])
+    assert words.headline(tried) == "1 of 4 tables will be tried again"
+    both = replace(stopped(), tables=(stopped().tables[1], stopped().tables[1]))
+    assert words.headline(both) == "2 of 2 tables need you"
