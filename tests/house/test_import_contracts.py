@@ -66,6 +66,7 @@ def test_the_contracts_hold(house: Path) -> None:
         ("demo/driver.py", "import pydantic", "One door to the configuration's libraries"),
         ("cli/driver.py", "import prometheus_client", "One door to logs, metrics"),
         ("demo/serving.py", "import uvicorn", "One door to HTTP serving: web"),
+        ("cli/rendering.py", "import jinja2", "One door to HTTP serving: web"),
         ("demo/terminal.py", "import typer", "One door to the terminal: cli"),
         ("sources/driver.py", "import psycopg", "One door to Postgres: clients.postgres"),
         ("sources/postgres/preflight.py", "import frazil.config", "Thinking is pure"),

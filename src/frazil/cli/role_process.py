@@ -19,6 +19,7 @@ from frazil.pipeline.status_board import StatusBoard
 from frazil.pipeline.status_metrics import StatusMetrics
 from frazil.telemetry.logs import get_logger
 from frazil.web.app import build_app
+from frazil.web.pages import configured_pages
 from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
 
@@ -70,7 +71,8 @@ def run_role(
         readiness, started = Readiness(), Gate("Spark is starting")
         readiness.add("spark", started)
         if not once:
-            app = build_app(StatusMetrics(observed.metrics, board), readiness, redactor)
+            pages = configured_pages(config.telemetry, board.now, redactor)
+            app = build_app(StatusMetrics(observed.metrics, board), readiness, redactor, pages)
             address = stack.enter_context(serving(app, config.telemetry.listen))
             _log.info("serving", address=str(address))
         session = stack.enter_context(open_session(config))

@@ -124,9 +124,14 @@ class Telemetry(Section):
         """The port to listen on; 0 lets the system choose."""
         return split_listen(self.listen)[1]
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return _is_loopback(self.host)
+
     def broken_rules(self) -> Iterator[Broken]:
         """Pages that strangers can reach ask for a token; probes and metrics stay open."""
-        if self.pages and self.token is None and not _is_loopback(self.host):
+        if self.pages and self.token is None and not self.is_local:
             yield Broken(
                 ("token",),
                 "is required because listen is not a loopback address (or set pages: false)",

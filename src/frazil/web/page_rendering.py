@@ -1,0 +1,86 @@
+"""The page as HTML; one door to Jinja."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from frazil.pipeline import status_words
+from frazil.web.access import Verdict
+from frazil.web.page_view import advice_of, shares_of, slot_tone, table_tone, view_of
+from frazil.web.plots import HEIGHT, WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from frazil.pipeline.status import PipelineStatus
+
+# Without a script the page is loaded again, which moves the reader about: not too often then.
+RELOAD_SECONDS: Final = 10
+# With one it is brought up to date in place.
+REFRESH_SECONDS: Final = 2
+
+
+def render_status(status: PipelineStatus, *, assets: Mapping[str, str]) -> str:
+    """The page; ``assets`` are the addresses of what it is made of."""
+    return _environment.get_template("status.html").render(
+        status=status,
+        view=view_of(status),
+        now=status.at,
+        assets=assets,
+        reload_seconds=RELOAD_SECONDS,
+        refresh_seconds=REFRESH_SECONDS,
+    )
+
+
+def render_refusal(verdict: Verdict, *, host: str, assets: Mapping[str, str]) -> str:
+    """The page for who may not see it: what is asked for, and how to give it."""
+    return _environment.get_template("refused.html").render(
+        is_wrong_host=verdict is Verdict.WRONG_HOST,
+        is_wrong_token=verdict is Verdict.WRONG_TOKEN,
+        host=host,
+        assets=assets,
+    )
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _build_environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("frazil.web"),
+        # Everything is HTML here; no name of a table is.
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        advice=advice_of,
+        duration=status_words.duration,
+        iso=_iso,
+        number=status_words.number,
+        shares=shares_of,
+        size=status_words.size,
+        total=status_words.total,
+    )
+    environment.globals.update(
+        ago=status_words.ago,
+        clock_time=status_words.clock_time,
+        counted=status_words.counted,
+        elapsed=status_words.elapsed,
+        plot_height=HEIGHT,
+        plot_width=WIDTH,
+        slot_tone=slot_tone,
+        table_tone=table_tone,
+        until=status_words.until,
+        unknown=status_words.UNKNOWN,
+    )
+    return environment
+
+
+_environment = _build_environment()

@@ -1,0 +1,226 @@
+"""What the page shows, worked out of a status: marks, sentences, plots and remedies; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from frazil.errors import leaves
+from frazil.pipeline.status import Phase
+from frazil.pipeline.status_words import UNKNOWN, duration, headline, rate
+from frazil.web.plots import draw_plot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from frazil.pipeline.status import PipelineStatus, SlotStatus, TableState, Trouble
+    from frazil.web.plots import Plot
+
+    _Value = tuple[datetime, float | None]
+
+_MEANINGS: Final = {leaf.code: leaf.meaning for leaf in leaves()}
+_COMMAND: Final = "frazil "
+_NO_TABLES: Final = "Spark needs a few seconds. Tables appear here as soon as they are known."
+_NOT_KNOWN: Final = "They appear here as soon as the source has told which there are."
+_MINUTE: Final = 60
+# What Postgres calls a slot whose log is there for as long as it is wanted.
+_SAFE_SLOTS: Final = frozenset({"reserved", "extended"})
+
+
+class Tone(StrEnum):
+    """How urgent something is; each has a shape and a word as well as a colour."""
+
+    CALM = "calm"
+    BUSY = "busy"
+    WARNING = "warning"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A remedy: one command to copy, or a sentence with commands in it."""
+
+    command: str | None
+    parts: tuple[tuple[bool, str], ...]
+    """Each with whether it is a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """A trouble and what it is about."""
+
+    about: str
+    tone: Tone
+    trouble: Trouble
+    advice: Advice
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a bar, in percent of its width."""
+
+    name: str
+    seconds: float
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A plot with its words; without a plot there is nothing to draw yet."""
+
+    title: str
+    value: str
+    plot: Plot | None
+    top: str
+    span: str
+    told: str
+    """The same for who cannot see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCount:
+    """How often an error came up, and what it means."""
+
+    code: str
+    count: int
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageView:
+    """Everything the template needs beside the status itself."""
+
+    headline: str
+    subline: str
+    tone: Tone
+    title: str
+    difficulties: tuple[Difficulty, ...]
+    charts: tuple[Chart, ...]
+    errors: tuple[ErrorCount, ...]
+
+
+def view_of(status: PipelineStatus) -> PageView:
+    """Work it out; texts of the status were redacted before."""
+    line = headline(status)
+    lag = status.lag_seconds
+    behind = "" if lag is None else f"{duration(lag)} behind · "
+    return PageView(
+        headline=line,
+        subline=_subline(status),
+        tone=_tone(status),
+        title=f"{line} · {status.pipeline}" if status.stopped else f"{behind}{status.pipeline}",
+        difficulties=tuple(_difficulties(status)),
+        charts=_charts(status),
+        errors=tuple(
+            ErrorCount(code, count, _MEANINGS.get(code, ""))
+            for code, count in sorted(status.errors.items())
+        ),
+    )
+
+
+def table_tone(table: TableState) -> Tone:
+    """How urgent a table is."""
+    if table.phase is Phase.STOPPED:
+        return Tone.STOPPED
+    if table.trouble is not None:
+        return Tone.WARNING
+    return Tone.BUSY if table.phase in {Phase.COPYING, Phase.MERGING} else Tone.CALM
+
+
+def slot_tone(slot: SlotStatus) -> Tone:
+    """Whether the server may take away what was not read yet."""
+    return Tone.CALM if slot.state in _SAFE_SLOTS else Tone.WARNING
+
+
+def advice_of(remedy: str) -> Advice:
+    """Find the commands in a remedy; backticks mark them."""
+    plain = remedy.strip()
+    if plain.startswith(_COMMAND) and "`" not in plain and "\n" not in plain:
+        return Advice(plain, ())
+    pieces = plain.split("`")
+    # A backtick without its partner is text.
+    if len(pieces) % 2 == 0:
+        pieces = [plain]
+    return Advice(
+        None, tuple((number % 2 == 1, piece) for number, piece in enumerate(pieces) if piece)
+    )
+
+
+def shares_of(phases: Mapping[str, float]) -> tuple[Share, ...]:
+    """The parts of a merge, side by side."""
+    whole = sum(phases.values())
+    shares, start = [], 0.0
+    for name, seconds in phases.items():
+        width = 100 * seconds / whole if whole > 0 else 0.0
+        shares.append(Share(name, seconds, round(start, 2), round(width, 2)))
+        start += width
+    return tuple(shares)
+
+
+def _subline(status: PipelineStatus) -> str:
+    if not status.tables:
+        return _NO_TABLES if status.source is None else _NOT_KNOWN
+    if status.lag_seconds is None:
+        return "How far readers are behind is known after the first commits."
+    # What is stopped is left out of the figure, and said so.
+    going = len(status.tables) - len(status.stopped)
+    others = "table" if going == 1 else f"{going} tables"
+    whose = f"Readers of the other {others}" if status.stopped else "Readers"
+    return f"{whose} see everything up to {duration(status.lag_seconds)} ago."
+
+
+def _tone(status: PipelineStatus) -> Tone:
+    tones = [table_tone(each) for each in status.tables]
+    if Tone.STOPPED in tones:
+        return Tone.STOPPED
+    if Tone.WARNING in tones or (status.source is not None and status.source.trouble is not None):
+        return Tone.WARNING
+    return Tone.CALM if status.tables else Tone.BUSY
+
+
+def _difficulties(status: PipelineStatus) -> Sequence[Difficulty]:
+    found = []
+    if status.source is not None and status.source.trouble is not None:
+        found.append(_difficulty("the source", Tone.WARNING, status.source.trouble))
+    troubled = [
+        _difficulty(each.table, table_tone(each), each.trouble)
+        for each in status.tables
+        if each.trouble is not None
+    ]
+    # Who needs a person comes first.
+    troubled.sort(key=lambda each: each.tone is not Tone.STOPPED)
+    return [*found, *troubled]
+
+
+def _difficulty(about: str, tone: Tone, trouble: Trouble) -> Difficulty:
+    return Difficulty(about, tone, trouble, advice_of(trouble.remedy))
+
+
+def _charts(status: PipelineStatus) -> tuple[Chart, ...]:
+    lags = [(each.at, each.lag_seconds) for each in status.samples]
+    rates: list[_Value] = [(each.at, each.changes_per_second) for each in status.samples]
+    return (
+        _chart("Lag", lags, duration, newest=status.lag_seconds),
+        _chart("Throughput", rates, rate, newest=rates[-1][1] if rates else None),
+    )
+
+
+def _chart(
+    title: str, values: Sequence[_Value], words: Callable[[float], str], *, newest: float | None
+) -> Chart:
+    plot = draw_plot(values)
+    value = UNKNOWN if newest is None else words(newest)
+    if plot is None:
+        return Chart(title, value, None, "", "", f"{title}: {value}")
+    span = duration(_coarse(plot.seconds))
+    most = max(each for _, each in values if each is not None)
+    told = f"{title} over the last {span}: now {value}, at most {words(most)}"
+    return Chart(title, value, plot, words(plot.top), span, told)
+
+
+def _coarse(seconds: float) -> float:
+    """Whole minutes where there are several: the edge of a plot is no measurement."""
+    return round(seconds / _MINUTE) * _MINUTE if seconds > 2 * _MINUTE else seconds

@@ -1,0 +1,164 @@
+"""The status page and /status: what a person and a program see of a running pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from frazil.pipeline.status_json import redact_status, status_to_json
+from frazil.web.access import Access, Verdict
+from frazil.web.page_rendering import render_refusal, render_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
+
+    from frazil.config import Telemetry
+    from frazil.pipeline.status import PipelineStatus
+    from frazil.telemetry.redaction import Redactor
+
+# Nothing comes from elsewhere, nothing is sent elsewhere, nobody frames the page. Scripts and
+# styles are files of ours, so that no text of a table can become one.
+PAGE_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    # The address may hold a token for a moment.
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
+SEE_OTHER: Final = 303
+UNAUTHORIZED: Final = 401
+NOT_FOUND: Final = 404
+MISDIRECTED: Final = 421
+
+_ASSETS: Final = {
+    "icon.svg": "image/svg+xml",
+    "icon-stopped.svg": "image/svg+xml",
+    "status.css": "text/css; charset=utf-8",
+    "status.js": "text/javascript; charset=utf-8",
+}
+# Their addresses change with their content.
+_KEPT: Final = "private, max-age=86400, immutable"
+_SEND_IT: Final = "send it as Authorization: Bearer TOKEN"
+_REFUSALS: Final = {
+    Verdict.NO_TOKEN: ("the token of telemetry.token is asked for here.", _SEND_IT),
+    Verdict.WRONG_TOKEN: ("that is not the token of telemetry.token.", _SEND_IT),
+    Verdict.WRONG_HOST: (
+        "this server is bound to loopback and was asked by another name.",
+        "ask localhost, 127.0.0.1 or [::1]",
+    ),
+}
+
+
+def configured_pages(
+    telemetry: Telemetry, now: Callable[[], PipelineStatus], redactor: Redactor
+) -> tuple[BaseRoute, ...]:
+    """The routes that the document asks for, which may be none."""
+    if not telemetry.pages:
+        return ()
+    token = None if telemetry.token is None else telemetry.token.get_secret_value()
+    return build_pages(now, redactor, token=token, is_local=telemetry.is_local)
+
+
+def build_pages(
+    now: Callable[[], PipelineStatus],
+    redactor: Redactor,
+    *,
+    token: str | None,
+    is_local: bool,
+) -> tuple[BaseRoute, ...]:
+    """The routes ``/`` and ``/status``, and what the page is made of, for ``build_app``.
+
+    ``now`` is asked in any thread. With a token both ask for it. ``is_local`` says that the server
+    is bound to loopback, where only names of loopback are answered.
+    """
+    pages = _Pages(now, redactor, Access(token=token, is_local=is_local))
+    return (
+        Route("/", pages.page, methods=["GET"]),
+        Route("/status", pages.status, methods=["GET"]),
+        Route("/assets/{name}", pages.asset, methods=["GET"]),
+    )
+
+
+class _Pages:
+    """The answers; plain functions run in starlette's threads, so that no probe waits for them."""
+
+    def __init__(
+        self, now: Callable[[], PipelineStatus], redactor: Redactor, access: Access
+    ) -> None:
+        self._now = now
+        self._redactor = redactor
+        self._access = access
+        self._assets = _load_assets()
+        self._addresses = {
+            name: f"/assets/{name}?v={_digest(body)}" for name, body in self._assets.items()
+        }
+
+    def page(self, request: Request) -> Response:
+        verdict = self._access.judge(request)
+        if verdict is Verdict.LOGGED_IN:
+            return _logged_in(request, self._access)
+        if verdict is not Verdict.SEEN:
+            host = request.headers.get("host", "")
+            refusal = render_refusal(verdict, host=host, assets=self._addresses)
+            return _refused(verdict, Response(refusal, media_type="text/html"))
+        shown = render_status(redact_status(self._now(), self._redactor), assets=self._addresses)
+        return Response(shown, media_type="text/html", headers=PAGE_HEADERS)
+
+    def status(self, request: Request) -> Response:
+        verdict = self._access.judge(request)
+        if verdict is Verdict.LOGGED_IN:
+            return _logged_in(request, self._access)
+        if verdict is not Verdict.SEEN:
+            what, then = _REFUSALS[verdict]
+            return _refused(verdict, JSONResponse({"error": what, "next": then}))
+        shown = status_to_json(redact_status(self._now(), self._redactor))
+        return JSONResponse(shown, headers=PAGE_HEADERS)
+
+    def asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._assets:
+            return Response("Not Found", status_code=NOT_FOUND, media_type="text/plain")
+        headers = {**PAGE_HEADERS, "cache-control": _KEPT, "content-type": _ASSETS[name]}
+        return Response(self._assets[name], headers=headers)
+
+
+def _logged_in(request: Request, access: Access) -> Response:
+    """A cookie takes the token's place, and the token leaves the address."""
+    answer = RedirectResponse(request.url.path, status_code=SEE_OTHER, headers=PAGE_HEADERS)
+    answer.set_cookie(
+        access.cookie_name,
+        access.session,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+def _refused(verdict: Verdict, answer: Response) -> Response:
+    answer.headers.update(PAGE_HEADERS)
+    answer.status_code = MISDIRECTED if verdict is Verdict.WRONG_HOST else UNAUTHORIZED
+    if answer.status_code == UNAUTHORIZED:
+        answer.headers["www-authenticate"] = 'Bearer realm="frazil"'
+    return answer
+
+
+def _load_assets() -> dict[str, bytes]:
+    folder = files("frazil.web") / "assets"
+    return {name: (folder / name).read_bytes() for name in _ASSETS}
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:8]

@@ -1,0 +1,285 @@
+"""The status page and /status without a browser: routes, headers, token, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from frazil.config import Telemetry
+from frazil.pipeline.status_json import status_from_json
+from frazil.telemetry.metrics import Metrics
+from frazil.telemetry.redaction import Redactor
+from frazil.web.access import is_local_host
+from frazil.web.app import build_app
+from frazil.web.page_view import Advice, advice_of, shares_of
+from frazil.web.pages import PAGE_HEADERS, build_pages, configured_pages
+from frazil.web.readiness import Readiness
+from tests.support.statuses import RESYNC, SCENARIOS, running, stopped, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.applications import Starlette
+
+    from frazil.pipeline.status import PipelineStatus
+
+TOKEN = "a-token-of-some-length"
+SECRET = "canary-77aa/'\"x"
+LOCAL = "http://127.0.0.1:9093"
+
+
+def application(
+    now: Callable[[], PipelineStatus] = running, *, token: str | None = None, is_local: bool = True
+) -> Starlette:
+    redactor = Redactor([SECRET])
+    pages = build_pages(now, redactor, token=token, is_local=is_local)
+    metrics = Metrics("shop", release="1", redactor=redactor)
+    return build_app(metrics, Readiness(), redactor, routes=pages)
+
+
+def ask(
+    app: Starlette, path: str, *, method: str = "GET", base: str = LOCAL, **headers: str
+) -> httpx.Response:
+    async def answer() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=base) as http:
+            sent = {name: value.encode() for name, value in headers.items()}
+            return await http.request(method, path, headers=sent)  # type: ignore[arg-type]
+
+    return asyncio.run(answer())
+
+
+def text_in(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_page_and_json_show_every_scenario(name: str) -> None:
+    status = SCENARIOS[name]()
+    page = ask(application(lambda: status), "/")
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    document = ask(application(lambda: status), "/status")
+    assert document.headers["content-type"] == "application/json"
+    assert status_from_json(document.json()) == status
+
+
+def test_the_page_tells_every_fact_of_a_stopped_table() -> None:
+    shown = text_in(ask(application(stopped), "/").text)
+    for fact in (
+        "1 of 6 tables needs you",
+        "Readers of the other 5 tables see everything up to 3.4 s ago.",
+        "public.invoices stopped FRZ-SCH-01",
+        "column total changed from numeric(12,2) to text",
+        "frazil resync public.invoices",
+        "Since 41 min ago ; nothing happens until somebody acts",
+        "frazil explain FRZ-SCH-01",
+        "ingest + merge",
+        "up 2 d 4 h",
+        "shop_frazil",
+        "reserved, active",
+        "40 MiB safe for 9.5 GiB more",
+        "16/B374D848",
+        "5781947118336215154",
+        "write 640 ms",
+        "241,630 entries, 4.8 MiB, 0 repairs",
+        "48,326 update",
+        "A column changed its type or the key changed",
+    ):
+        assert fact in shown, fact
+
+
+def test_the_page_tells_how_far_a_copy_is_and_why_reading_waits() -> None:
+    shown = text_in(ask(application(SCENARIOS["copying"]), "/").text)
+    assert "42 % copied, 1.6 GiB of 3.8 GiB, 3,812,400 rows, about 6 min 14 s left" in shown
+    assert "paused until what was read is written" in shown
+
+
+def test_empty_states_read_well() -> None:
+    shown = text_in(ask(application(SCENARIOS["starting"]), "/").text)
+    assert "Starting Spark needs a few seconds." in shown
+    assert "No tables yet." in shown
+    none_yet = text_in(ask(application(lambda: replace(running(), tables=())), "/").text)
+    assert "They appear here as soon as the source has told which there are." in none_yet
+    merges = text_in(ask(application(SCENARIOS["merge only"]), "/").text)
+    assert "Others fill the changelogs; this process merges them." in merges
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/assets/status.css", "/assets/status.js"])
+def test_every_answer_carries_the_strict_headers(path: str) -> None:
+    answer = ask(application(), path)
+    assert answer.status_code == 200
+    for name, value in PAGE_HEADERS.items():
+        assert answer.headers[name] == value
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    kept = "private, max-age=86400, immutable" if "assets" in path else "no-store"
+    assert answer.headers["cache-control"] == kept
+    assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/assets/status.css"])
+def test_only_reading_is_served(path: str) -> None:
+    assert ask(application(), path, method="HEAD").status_code == 200
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        assert ask(application(), path, method=method).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path", ["/assets/", "/assets/nothing.css", "/assets/../pages.py", "/assets/%2e%2e/pages.py"]
+)
+def test_only_our_files_are_assets(path: str) -> None:
+    assert ask(application(), path).status_code == 404
+
+
+def test_the_page_needs_no_style_or_script_of_its_own() -> None:
+    html = ask(application(stopped), "/").text
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", html)
+    assert re.findall(r"<script[^>]*>", html) == [
+        f'<script src="{address}" defer>'
+        for address in re.findall(r"/assets/status\.js\?v=[0-9a-f]{8}", html)
+    ]
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', html)
+    assert all(address.startswith(("/", "#")) for address in addresses)
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    html = ask(application(SCENARIOS["hostile"]), "/").text
+    assert "<script>alert" not in html
+    assert "<img" not in html
+    assert "<b>bold" not in html
+    assert "&lt;script&gt;alert" in html
+
+
+def test_secrets_are_shown_nowhere() -> None:
+    trouble = replace(
+        RESYNC,
+        reason=f"connection to postgres://app:other@db failed with {SECRET}",
+        remedy=f"`frazil check {SECRET}`",
+    )
+    one = table(f"public.{SECRET}", trouble=trouble)
+    app = application(lambda: replace(running(), tables=(one,), errors={SECRET: 1}))
+    for path in ("/", "/status"):
+        answer = ask(app, path)
+        assert "canary" not in answer.text
+        assert "app:other" not in answer.text
+        assert "postgres://app:***@db failed with ***" in answer.text
+
+
+def test_with_a_token_pages_ask_for_it_and_probes_do_not() -> None:
+    app = application(token=TOKEN, is_local=False)
+    for path in ("/", "/status"):
+        refused = ask(app, path)
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"] == 'Bearer realm="frazil"'
+        assert refused.headers["content-security-policy"]
+        assert "public.orders" not in refused.text
+        assert ask(app, path, authorization=f"Bearer {TOKEN}").status_code == 200
+        assert ask(app, path, authorization=f"bearer {TOKEN} ").status_code == 200
+        for wrong in (f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", TOKEN, "Bearer é"):
+            assert ask(app, path, authorization=wrong).status_code == 401
+    assert ask(app, "/metrics").status_code == 200
+    assert ask(app, "/healthz").status_code == 200
+    assert ask(app, "/readyz").status_code == 503
+    assert ask(app, "/assets/status.css").status_code == 200
+
+
+def test_a_token_may_be_any_text() -> None:
+    app = application(token="süß & 100%", is_local=False)
+    assert ask(app, "/", authorization="Bearer süß & 100%").status_code == 200
+    assert ask(app, "/?token=s%C3%BC%C3%9F%20%26%20100%25").status_code == 303
+    assert ask(app, "/?token=%FF%FE").status_code == 401
+
+
+def test_a_refusal_tells_what_to_do() -> None:
+    app = application(token=TOKEN, is_local=False)
+    page = ask(app, "/", base="http://frazil.shop.example:9093").text
+    assert "A token is needed" in page
+    assert "http://frazil.shop.example:9093/?token=TOKEN" in page
+    assert "telemetry.token" in page
+    assert ask(app, "/status").json() == {
+        "error": "the token of telemetry.token is asked for here.",
+        "next": "send it as Authorization: Bearer TOKEN",
+    }
+    assert "That token is not the right one" in ask(app, "/?token=guess").text
+
+
+def test_a_login_sets_a_cookie_and_takes_the_token_out_of_the_address() -> None:
+    app = application(token=TOKEN, is_local=False)
+    answer = ask(app, f"/?token={TOKEN}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "; HttpOnly" in cookie
+    assert "; SameSite=strict" in cookie
+    assert "Secure" not in cookie
+    assert TOKEN not in cookie + answer.text
+    shown = cookie.partition(";")[0]
+    assert ask(app, "/", cookie=shown).status_code == 200
+    assert ask(app, "/status", cookie=shown).status_code == 200
+    assert ask(app, "/", cookie=f"{shown}0").status_code == 401
+    assert ask(application(token="another token", is_local=False), "/", cookie=shown).is_error
+
+
+def test_a_login_over_tls_keeps_its_cookie_there() -> None:
+    app = application(token=TOKEN, is_local=False)
+    answer = ask(app, f"/?token={TOKEN}", base="https://frazil.shop.example")
+    assert "; Secure" in answer.headers["set-cookie"]
+
+
+def test_on_loopback_another_name_is_refused() -> None:
+    for path in ("/", "/status"):
+        answer = ask(application(), path, host="attacker.example:9093")
+        assert answer.status_code == 421
+        assert "public.orders" not in answer.text
+        assert "localhost" in answer.text
+        assert ask(application(is_local=False), path, host="shop.example").status_code == 200
+    assert ask(application(), "/metrics", host="shop.example").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost:9093", "LOCALHOST", "a.localhost:1", "127.0.0.1:9093", "127.8.0.1",
+     "[::1]", "[::1]:9093", "::1"],
+)  # fmt: skip
+def test_names_of_loopback_are_local(host: str) -> None:
+    assert is_local_host(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "localhost.example", "127.0.0.1.example:9093", "example", "10.0.0.1", "[::2]:1", "[",
+     "notlocalhost", "localhost@example"],
+)  # fmt: skip
+def test_other_names_are_not(host: str) -> None:
+    assert not is_local_host(host)
+
+
+def test_the_document_says_whether_there_are_pages_and_who_sees_them() -> None:
+    def routes(**given: object) -> int:
+        return len(configured_pages(Telemetry.model_validate(given), running, Redactor()))
+
+    assert routes(pages=False) == 0
+    assert routes() == 3
+    assert Telemetry.model_validate({"listen": "[::1]:9"}).is_local
+    assert not Telemetry.model_validate({"listen": ":9", "token": TOKEN}).is_local
+
+
+def test_a_remedy_is_a_command_or_a_sentence_with_commands() -> None:
+    assert advice_of(" frazil resync public.users ") == Advice("frazil resync public.users", ())
+    assert advice_of("Look; `frazil check` tells.") == Advice(
+        None, ((False, "Look; "), (True, "frazil check"), (False, " tells."))
+    )
+    assert advice_of("one ` alone") == Advice(None, ((False, "one ` alone"),))
+
+
+def test_parts_of_a_merge_fill_the_bar() -> None:
+    shares = shares_of({"read": 1.0, "write": 3.0})
+    assert [(each.name, each.start, each.width) for each in shares] == [
+        ("read", 0.0, 25.0),
+        ("write", 25.0, 75.0),
+    ]
+    assert shares_of({"read": 0.0})[0].width == 0
