@@ -198,7 +198,8 @@ class MergeLoop:
             self._change(table, failures=0)
             self._schedule(table, self._clock.monotonic())
         elif table in self._due and not status.failures:
-            self._schedule(table, self._clock.monotonic())
+            # One that is due already keeps its place in the row.
+            self._schedule(table, min(self._due[table], self._clock.monotonic()))
 
     def _merge(self, table: str) -> MergeReport:
         return self._tables[table].merge(stop=self._is_halted)

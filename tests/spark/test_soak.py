@@ -1,0 +1,77 @@
+"""A busy source, a pipeline that is killed, and services that come and go: mirror = source."""
+
+from __future__ import annotations
+
+import os
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.soaking import LAG_SECONDS, Soak
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.soaking import Life
+
+pytestmark = pytest.mark.spark
+
+SEED = int(os.environ.get("FRAZIL_SEED", "7"))
+DEEP_SECONDS = float(os.environ.get("FRAZIL_SOAK_SECONDS", "1200"))
+# What allocators and Arrow's pools take until they have what they want.
+MEMORY_ROOM = 150 * 2**20
+# A connection that is being made, a file that is being read, a thread that is about to end.
+DESCRIPTOR_ROOM, THREAD_ROOM = 40, 20
+
+
+def test_a_minute_of_kills_pauses_and_restarts_ends_with_mirrors_like_their_source(
+    tmp_path: Path,
+) -> None:
+    soak(tmp_path, seconds=60.0, every=12.0, least_availability=0.5)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_twenty_minutes_of_the_same(tmp_path: Path) -> None:
+    soak(tmp_path, seconds=DEEP_SECONDS, every=45.0, least_availability=0.95)
+
+
+def soak(folder: Path, *, seconds: float, every: float, least_availability: float) -> None:
+    print(f"seed {SEED}")  # noqa: T201
+    with Soak(folder, seed=SEED, transactions_per_second=20.0) as world:
+        world.start()
+        world.wait_until_fresh()
+        world.disturb(seconds, every=every)
+        world.workload.stop()
+        world.wait_until_fresh()
+        verified = world.verify()
+        assert verified.returncode == 0, f"{verified.stdout}\n{verified.stderr[-3000:]}"
+        assert world.stop() == 0
+        counts = world.workload.counts
+        print(*world.events, sep="\n")  # noqa: T201
+        print(  # noqa: T201
+            f"{counts.transactions:,} transactions, {counts.outages} outages, "
+            f"{len(world.lives)} lives, lag below {LAG_SECONDS:.0f} s for "
+            f"{world.availability:.1%} of the time, at most {max(world.lags):.0f} s"
+        )
+    assert counts.transactions > seconds
+    for life in world.lives:
+        assert_flat(life)
+    assert world.availability >= least_availability
+
+
+def assert_flat(life: Life) -> None:
+    """The second half of a life uses what the first one did."""
+    uses = life.settled
+    half = len(uses) // 2
+    if half < 5:
+        return
+    for name, room in (
+        ("resident", MEMORY_ROOM),
+        ("descriptors", DESCRIPTOR_ROOM),
+        ("threads", THREAD_ROOM),
+    ):
+        before = median(getattr(each, name) for each in uses[:half])
+        after = median(getattr(each, name) for each in uses[half:])
+        assert after <= before + room, f"{name}: {before:,} and then {after:,}"
