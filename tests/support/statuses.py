@@ -65,7 +65,7 @@ def commit(
         table=table,
         role=role,
         lake_table=table if role == "merge" else f"{table}_changelog",
-        snapshot_id=5_781_947_118_336_215_154 + 7_919 * number,
+        snapshot_id=3_051_729_675_574_597_004 + 17**11 * (sum(map(ord, table)) + 7 * number),
         rows=rows,
         seconds=1.77 if role == "merge" else 0.92,
         phases=parts if role == "merge" else {},
@@ -74,11 +74,13 @@ def commit(
 
 def commits_of(table: str, *, count: int = 4, rows: int = 1204) -> tuple[CommitStatus, ...]:
     """Merges and ingests in turn, newest first."""
+    # Tables are not merged all at once.
+    first = 2.4 + sum(map(ord, table)) % 8
     return tuple(
         commit(
             table,
             role="merge" if number % 2 == 0 else "ingest",
-            ago=3.4 + 5.2 * number,
+            ago=first + 5.2 * number,
             rows=max(rows - 37 * number, 1),
             number=number,
         )

@@ -183,6 +183,29 @@ def ingest(
 
 
 @app.command()
+def status(
+    context: typer.Context,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")
+    ] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show how every table stands and what went wrong; exit with 3 when one is stopped.
+
+    The running process is asked; if none answers, markers and ledger are read.
+
+    \b
+    frazil status -c frazil.yaml --watch
+    frazil status -c frazil.yaml -o json | jq '.stopped'
+    """  # noqa: D301
+    from frazil.cli.status_verb import show_status
+
+    raise typer.Exit(show_status(config, output, invocation_of(context), watch=watch))
+
+
+@app.command()
 def resync(
     context: typer.Context,
     table: Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
@@ -35,6 +36,17 @@ if TYPE_CHECKING:
 
 # The marker's source while notes were written and no source was ever read.
 _NO_SOURCE = ""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DatedStanding:
+    """How a table stands, and since when."""
+
+    standing: TableStanding
+    since: datetime
 
 
 class Ledger:
@@ -125,13 +137,23 @@ class Ledger:
 
         A table that is not among them is new, whatever marker it has.
         """
+        return tuple(each.standing for each in self.dated_standings())
+
+    def dated_standings(self) -> tuple[DatedStanding, ...]:
+        """The same, with the time of that word."""
         head = self.table.load_state().head
         if head is None:
             return ()
         rows = newest_standings(self.table.read(head.id)).collect()
-        found = (standing_from(*(row[name] for name in STANDING_COLUMNS)) for row in rows)
-        captured = [each for each in found if not isinstance(each.state, Left)]
-        return tuple(sorted(captured, key=lambda each: each.table))
+        found = (
+            DatedStanding(
+                standing_from(*(row[name] for name in STANDING_COLUMNS)),
+                _EPOCH + timedelta(microseconds=row["since"]),
+            )
+            for row in rows
+        )
+        captured = [each for each in found if not isinstance(each.standing.state, Left)]
+        return tuple(sorted(captured, key=lambda each: each.standing.table))
 
     def _write(
         self,
@@ -179,8 +201,12 @@ class Ledger:
 
 
 def newest_standings(ledger: DataFrame) -> DataFrame:
-    """The last row about each table's standing."""
-    newest = F.max_by(F.struct(*STANDING_COLUMNS), "commit_number").alias("newest")
+    """The last row about each table's standing, with its time in microseconds.
+
+    As a number, because Spark gives times without their zone.
+    """
+    since = F.unix_micros("committed_at").alias("since")
+    newest = F.max_by(F.struct(*STANDING_COLUMNS, since), "commit_number").alias("newest")
     standings = ledger.where(F.col("kind") == F.lit(Kind.STANDING.value))
     return standings.groupBy("table_name").agg(newest).select("newest.*")
 

@@ -85,7 +85,7 @@ def test_the_page_tells_every_fact_of_a_stopped_table() -> None:
         "reserved, active",
         "40 MiB safe for 9.5 GiB more",
         "16/B374D848",
-        "5781947118336215154",
+        str(stopped().commits[0].snapshot_id),
         "write 640 ms",
         "241,630 entries, 4.8 MiB, 0 repairs",
         "48,326 update",

@@ -1,0 +1,176 @@
+"""How a pipeline stands when no process tells: what markers and the ledger say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from frazil.errors import FrazilError, TableNotFoundError
+from frazil.ledger.standing import Copying
+from frazil.ledger.table import Ledger
+from frazil.model.marker import Role
+from frazil.model.table_name import parse_table_name
+from frazil.pipeline.captured_mirrors import ledger_name
+from frazil.pipeline.captured_names import captured_names
+from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.status import CommitStatus, Phase, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.trouble import trouble_of_error, trouble_of_state
+from frazil.seams import SystemClock
+from frazil.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.table_state import SnapshotFacts
+    from frazil.config import Config
+    from frazil.ledger.table import DatedStanding
+    from frazil.model.table_name import TableName
+    from frazil.pipeline.captured_names import Named
+    from frazil.pipeline.status import Trouble
+    from frazil.seams import Clock
+
+# Of each table of the lake; a person asks what happened last, not for the history.
+_LAST_COMMITS: Final = 3
+_MILLISECONDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one table of the lake shows: its last commits, or why nobody may go on from it."""
+
+    commits: tuple[CommitStatus, ...] = ()
+    error: FrazilError | None = None
+
+
+def load_offline_status(
+    lake: Lake, config: Config, *, clock: Clock | None = None
+) -> PipelineStatus:
+    """Ask ledger and tables. How far readers are behind only a running process can tell.
+
+    A catalog or store that does not answer is raised; what is wrong with one table is its trouble.
+    """
+    now = (clock or SystemClock()).now()
+    if config.source is None:
+        tables = _listed_tables(lake, config, now)
+    else:
+        tables = _captured_tables(lake, config, now)
+    commits = sorted((each for one in tables for each in one.commits), key=lambda each: each.at)
+    return PipelineStatus(
+        pipeline=config.pipeline,
+        version=__version__,
+        at=now,
+        started_at=None,
+        is_live=False,
+        source=None if config.source is None else SourceStatus(kind=config.source.kind),
+        tables=tables,
+        commits=tuple(reversed(commits)),
+    )
+
+
+def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableState, ...]:
+    try:
+        ledger = Ledger.open(lake, ledger_name(config))
+    except TableNotFoundError:
+        return ()
+    standings = ledger.dated_standings()
+    names = captured_names(config, [each.standing.table for each in standings])
+    return tuple(_captured(lake, each, names[each.standing.table], now) for each in standings)
+
+
+def _captured(lake: Lake, dated: DatedStanding, names: Named, now: datetime) -> TableState:
+    table, state = dated.standing.table, dated.standing.state
+    if isinstance(names, FrazilError):
+        unnamed = trouble_of_error(names, since=now)
+        return TableState(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
+    changelog = _look(lake, names.changelog, Role.INGEST, table)
+    mirror = _look(lake, names.mirror, Role.MERGE, table)
+    trouble = trouble_of_state(table, state, since=dated.since) or _trouble(
+        # While a table is copied, whatever its tables are does not matter.
+        () if isinstance(state, Copying) else (changelog, mirror),
+        now,
+    )
+    return TableState(
+        table=table,
+        phase=_phase(trouble, is_copied=isinstance(state, Copying)),
+        since=dated.since,
+        changelog=str(names.changelog),
+        mirror=str(names.mirror) if mirror.commits else None,
+        commits=_newest_first(changelog, mirror),
+        trouble=trouble,
+    )
+
+
+def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableState, ...]:
+    catalog = config.catalog.name
+    tables = []
+    for each in config.tables:
+        looks = [
+            _look(lake, parse_table_name(each.mirror, catalog=catalog), Role.MERGE, each.mirror)
+        ]
+        if each.changelog is not None:
+            name = parse_table_name(each.changelog, catalog=catalog)
+            # Whose marker it has, if any, is the business of who fills it.
+            looks.append(_look(lake, name, None, each.mirror))
+        trouble = _trouble(looks, now)
+        commits = _newest_first(*looks)
+        tables.append(
+            TableState(
+                table=each.mirror,
+                phase=_phase(trouble),
+                since=commits[0].at if commits else now,
+                changelog=each.changelog,
+                mirror=each.mirror,
+                commits=commits,
+                trouble=trouble,
+            )
+        )
+    return tuple(tables)
+
+
+def _look(lake: Lake, name: TableName, role: Role | None, table: str) -> _Found:
+    """The table's last commits; one that is not there yet has none."""
+    try:
+        opened = lake.open(name)
+        newest = tuple(islice(opened.walk_ancestry(), _LAST_COMMITS))
+        if role is not None:
+            opened.load_marker(role)
+    except TableNotFoundError:
+        return _Found()
+    except FrazilError as error:
+        if recovery_for(error).action is not Action.NEVER:
+            raise
+        return _Found(error=error)
+    word = (role or Role.INGEST).value
+    return _Found(tuple(_commit(each, table, word, str(name)) for each in newest))
+
+
+def _commit(snapshot: SnapshotFacts, table: str, role: str, lake_table: str) -> CommitStatus:
+    return CommitStatus(
+        at=datetime.fromtimestamp(snapshot.committed_at / _MILLISECONDS, UTC),
+        table=table,
+        role=role,
+        lake_table=lake_table,
+        snapshot_id=snapshot.id,
+        rows=snapshot.count("added-records"),
+        seconds=None,
+    )
+
+
+def _trouble(looks: Sequence[_Found], now: datetime) -> Trouble | None:
+    errors = [each.error for each in looks if each.error is not None]
+    return trouble_of_error(errors[0], since=now) if errors else None
+
+
+def _phase(trouble: Trouble | None, *, is_copied: bool = False) -> Phase:
+    if trouble is not None:
+        return Phase.STOPPED
+    # Nobody streams while no process runs.
+    return Phase.COPYING if is_copied else Phase.WAITING
+
+
+def _newest_first(*looks: _Found) -> tuple[CommitStatus, ...]:
+    commits = [commit for each in looks for commit in each.commits]
+    return tuple(sorted(commits, key=lambda each: each.at, reverse=True))
