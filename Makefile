@@ -4,16 +4,16 @@ BIN := .venv/bin
 CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
-FAST := "not deep and not spark and not services"
+FAST := "not deep and not spark and not services and not web"
 FAST_WORKERS ?= 2
-# Tests with a JVM or a service share the cores too: each worker has one session and services of its
+# Tests with a JVM, a service or a browser share the cores too: each worker has one session and services of its
 # own, together less than 10 GiB. tests/conftest.py says which files come first.
-FULL := "not deep and (spark or services)"
+FULL := "not deep and (spark or services or web)"
 FULL_WORKERS ?= 2
 FULL_ORDER := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-deep check fmt bench docs lock build clean
+.PHONY: help setup demo test test-fast test-web test-deep check fmt bench docs lock build clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -28,8 +28,12 @@ test: check ## Run the checks and all tests (what CI runs)
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) -m $(FULL)
 
-test-fast: setup ## Run the tests that need no JVM and no service
+test-fast: setup ## Run the tests that need no JVM, no service and no browser
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
+
+test-web: setup ## Run the tests of the status page in the machine's Chromium
+	@$(BIN)/python -m tools.browser
+	@$(BIN)/pytest -q -m web
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
