@@ -28,7 +28,11 @@ def heading(status: PipelineStatus) -> str:
 def sentence(status: PipelineStatus) -> str:
     """How the pipeline is."""
     line, lag = words.headline(status), status.lag_seconds
-    return line if lag is None else f"{line}, {words.duration(lag)} behind"
+    if lag is None:
+        return line
+    # What is stopped is left out of the figure.
+    whose = "; the others are " if status.stopped else ", "
+    return f"{line}{whose}{words.duration(lag)} behind"
 
 
 def source_line(status: PipelineStatus) -> str | None:

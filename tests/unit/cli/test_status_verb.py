@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
@@ -107,7 +110,7 @@ def test_a_table_tells_how_every_table_stands(
     lines = shown.out.splitlines()
     assert lines[:5] == [
         "shop  frazil 0.1.0  ingest + merge  up 2 d 4 h",
-        "1 of 6 tables needs you, 3.4 s behind",
+        "1 of 6 tables needs you; the others are 3.4 s behind",
         "source postgres  1.4 s, 180 KiB behind  slot shop_frazil reserved, active, keeps 40 MiB, "
         "safe for 9.5 GiB more  next batch in 3 s",
         "",
@@ -292,6 +295,33 @@ def test_a_reader_who_has_seen_enough_ends_it(document: Callable[..., Path]) -> 
             watching.stdout.close()
             assert watching.wait(20) == ExitCode.DONE
             assert watching.stderr.read() == b""
+
+
+def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -> None:
+    shown = [running()]
+    terminal, inner = pty.openpty()
+    painted = b""
+    with served(lambda: shown[0]) as address:
+        words = ["status", "--watch", "-c", str(document(address))]
+        program = f"import sys; from frazil.cli.main import main; sys.exit(main({words!r}))"
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdout=inner, stderr=inner, stdin=inner
+        ) as watching:
+            os.close(inner)
+            while b"Following 5 tables" not in painted:
+                painted += os.read(terminal, 65536)
+            shown[0] = stopped()
+            while b"frazil resync public.invoices" not in painted:
+                painted += os.read(terminal, 65536)
+            watching.send_signal(signal.SIGINT)
+            # Linux tells the end of a terminal by an error.
+            with suppress(OSError):
+                while more := os.read(terminal, 65536):
+                    painted += more
+            assert watching.wait(20) == ExitCode.DONE
+    os.close(terminal)
+    assert painted.count(b"\x1b[?1049h") == painted.count(b"\x1b[?1049l") == 1
+    assert b"Traceback" not in painted
 
 
 def test_the_screen_shows_the_last_state_while_nobody_answers() -> None:
