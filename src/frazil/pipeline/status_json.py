@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from frazil.pipeline.status import (
@@ -48,7 +49,8 @@ def status_to_json(status: PipelineStatus) -> dict[str, object]:
 
 def redact_status(status: PipelineStatus, redactor: Redactor) -> PipelineStatus:
     """The same without a secret in any of its texts; names are texts too."""
-    return cast("PipelineStatus", _redacted(status, redactor.redact))
+    # A table's name stands in every commit of its, and a text costs its length each time.
+    return cast("PipelineStatus", _redacted(status, cache(redactor.redact)))
 
 
 def status_from_json(document: object) -> PipelineStatus:

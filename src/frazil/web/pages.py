@@ -10,7 +10,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from frazil.pipeline.status_json import redact_status, status_to_json
+from frazil.seams import SystemClock
 from frazil.web.access import Access, Verdict
+from frazil.web.keeping import Kept
 from frazil.web.page_rendering import render_refusal, render_status
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from frazil.config import Telemetry
     from frazil.pipeline.status import PipelineStatus
+    from frazil.seams import Clock
     from frazil.telemetry.redaction import Redactor
 
 # Nothing comes from elsewhere, nothing is sent elsewhere, nobody frames the page. Scripts and
@@ -77,13 +80,15 @@ def build_pages(
     *,
     token: str | None,
     is_local: bool,
+    clock: Clock | None = None,
 ) -> tuple[BaseRoute, ...]:
     """The routes ``/`` and ``/status``, and what the page is made of, for ``build_app``.
 
     ``now`` is asked in any thread. With a token both ask for it. ``is_local`` says that the server
     is bound to loopback, where only names of loopback are answered.
     """
-    pages = _Pages(now, redactor, Access(token=token, is_local=is_local))
+    access = Access(token=token, is_local=is_local)
+    pages = _Pages(now, redactor, access, clock or SystemClock())
     return (
         Route("/", pages.page, methods=["GET"]),
         Route("/status", pages.status, methods=["GET"]),
@@ -92,14 +97,18 @@ def build_pages(
 
 
 class _Pages:
-    """The answers; plain functions run in starlette's threads, so that no probe waits for them."""
+    """The answers; plain functions run in starlette's threads, so that no probe waits for them.
+
+    The page is shown again for a second: many who look cost as much as one. Programs get what is.
+    """
 
     def __init__(
-        self, now: Callable[[], PipelineStatus], redactor: Redactor, access: Access
+        self, now: Callable[[], PipelineStatus], redactor: Redactor, access: Access, clock: Clock
     ) -> None:
         self._now = now
         self._redactor = redactor
         self._access = access
+        self._page = Kept(self._render_page, clock)
         self._assets = _load_assets()
         self._addresses = {
             name: f"/assets/{name}?v={_digest(body)}" for name, body in self._assets.items()
@@ -113,8 +122,7 @@ class _Pages:
             host = request.headers.get("host", "")
             refusal = render_refusal(verdict, host=host, assets=self._addresses)
             return _refused(verdict, Response(refusal, media_type="text/html"))
-        shown = render_status(redact_status(self._now(), self._redactor), assets=self._addresses)
-        return Response(shown, media_type="text/html", headers=PAGE_HEADERS)
+        return Response(self._page.text(), media_type="text/html", headers=PAGE_HEADERS)
 
     def status(self, request: Request) -> Response:
         verdict = self._access.judge(request)
@@ -132,6 +140,10 @@ class _Pages:
             return Response("Not Found", status_code=NOT_FOUND, media_type="text/plain")
         headers = {**PAGE_HEADERS, "cache-control": _KEPT, "content-type": _ASSETS[name]}
         return Response(self._assets[name], headers=headers)
+
+    def _render_page(self) -> str:
+        shown = redact_status(self._now(), self._redactor)
+        return render_status(shown, assets=self._addresses)
 
 
 def _logged_in(request: Request, access: Access) -> Response:

@@ -12,6 +12,7 @@ import pytest
 
 from frazil.config import Telemetry
 from frazil.pipeline.status_json import status_from_json
+from frazil.seams import ManualClock
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from frazil.web.access import is_local_host
@@ -19,7 +20,7 @@ from frazil.web.app import build_app
 from frazil.web.page_view import Advice, advice_of, shares_of
 from frazil.web.pages import PAGE_HEADERS, build_pages, configured_pages
 from frazil.web.readiness import Readiness
-from tests.support.statuses import RESYNC, SCENARIOS, running, stopped, table
+from tests.support.statuses import NOW, RESYNC, SCENARIOS, running, stopped, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,6 +267,27 @@ def test_the_document_says_whether_there_are_pages_and_who_sees_them() -> None:
     assert routes() == 3
     assert Telemetry.model_validate({"listen": "[::1]:9"}).is_local
     assert not Telemetry.model_validate({"listen": ":9", "token": TOKEN}).is_local
+
+
+def test_many_who_look_within_a_second_cost_as_much_as_one() -> None:
+    asked: list[int] = []
+
+    def now() -> PipelineStatus:
+        asked.append(1)
+        return replace(running(), errors={"FRZ-SRC-01": len(asked)})
+
+    clock = ManualClock(NOW)
+    redactor = Redactor()
+    pages = build_pages(now, redactor, token=None, is_local=True, clock=clock)
+    metrics = Metrics("shop", release="1", redactor=redactor)
+    app = build_app(metrics, Readiness(), redactor, routes=pages)
+    pages_shown = {ask(app, "/").text for _ in range(5)}
+    assert (len(pages_shown), len(asked)) == (1, 1)
+    clock.advance(1)
+    assert ask(app, "/").text not in pages_shown
+    # A program gets what is.
+    assert ask(app, "/status").json()["errors"] == {"FRZ-SRC-01": 3}
+    assert ask(app, "/status").json()["errors"] == {"FRZ-SRC-01": 4}
 
 
 def test_a_remedy_is_a_command_or_a_sentence_with_commands() -> None:

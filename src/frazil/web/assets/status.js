@@ -3,8 +3,10 @@
 // position, a selection and opened details stay as they are. Without this script the page reloads.
 (() => {
   const LOST_AFTER = 2; // failures in a row: one may be a restart
-  const ANSWER_MS = 5000;
+  const ANSWER_MS = 10000;
+  const SHARE = 0.1; // of the time may go into answering us: the process has other work
   const page = () => document.getElementById("page");
+  const interval = () => Number(page().dataset.refreshSeconds) * 1000;
   const lost = document.getElementById("lost");
   let failures = 0;
   let lastSeen = new Date();
@@ -71,6 +73,7 @@
   async function refresh() {
     clearTimeout(timer);
     if (document.hidden) return;
+    const begun = performance.now();
     try {
       const answer = await fetch("/", {
         cache: "no-store",
@@ -95,7 +98,7 @@
       }
     }
     clearTimeout(timer);
-    timer = setTimeout(refresh, Number(page().dataset.refreshSeconds) * 1000);
+    timer = setTimeout(refresh, Math.max(interval(), (performance.now() - begun) / SHARE));
   }
 
   async function copy(button) {
@@ -114,5 +117,5 @@
     if (button) copy(button);
   });
   document.addEventListener("visibilitychange", refresh);
-  timer = setTimeout(refresh, Number(page().dataset.refreshSeconds) * 1000);
+  timer = setTimeout(refresh, interval());
 })();
