@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from frazil.cli.groups import GROUPS
+from frazil.cli.init_signature import init
 from frazil.cli.options import Document, Format, Tables, invocation_of
 from frazil.cli.output import OutputFormat
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
+app.command()(init)
 
 
 @app.callback()

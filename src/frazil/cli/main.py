@@ -47,5 +47,6 @@ def _end_with(error: Exception, invocation: Invocation) -> ExitCode:
     write_note(redact(f"error {error.code}: {error}"))
     if isinstance(error, ConfigError):
         for mistake in error.mistakes:
-            write_note(redact(mistake))
+            if mistake not in error.message:
+                write_note(redact(mistake))
     return exit_code_for(error)

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
         TopicColumnType,
         Validation,
     )
-    from frazil.config.loading import LoadedConfig, load_config
+    from frazil.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_config
     from frazil.config.observing import LogFormat, LogLevel, Telemetry
     from frazil.config.per_table import TableSettings, table_settings
     from frazil.config.postgres_source import OnSlotLost, PostgresSource
     from frazil.config.redaction import MASK, secret_values
     from frazil.config.running import DeadLetters, Ingest, Ledger, Merge, Retry, Spark
     from frazil.config.showing import ShownTree, ShownValue, native_document, show_document
+    from frazil.config.starting import FirstAnswers, FirstSource, first_document
     from frazil.config.tables import (
         Changelog,
         ColumnSettings,
@@ -91,8 +92,10 @@ _ROOMS = {
         "Validation",
     ),
     "loading": (
+        "DEFAULT_PATH",
         "LoadedConfig",
         "load_config",
+        "parse_config",
     ),
     "observing": (
         "LogFormat",
@@ -125,6 +128,11 @@ _ROOMS = {
         "native_document",
         "show_document",
     ),
+    "starting": (
+        "FirstAnswers",
+        "FirstSource",
+        "first_document",
+    ),
     "tables": (
         "Changelog",
         "ColumnSettings",
@@ -155,6 +163,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "DEFAULT_PATH",
     "MASK",
     "S3",
     "Azure",
@@ -173,6 +182,8 @@ __all__ = [
     "Encryption",
     "Envelope",
     "Evolution",
+    "FirstAnswers",
+    "FirstSource",
     "Gcs",
     "Index",
     "Ingest",
@@ -209,8 +220,10 @@ __all__ = [
     "Validation",
     "Write",
     "config_schema",
+    "first_document",
     "load_config",
     "native_document",
+    "parse_config",
     "secret_values",
     "show_document",
     "table_settings",

@@ -59,7 +59,7 @@ _URI_RULES = {
         "thrift://… for kind hive",
     ),
 }
-_KEYS_OF_KIND = {
+KEYS_OF_KIND = {
     "token": CatalogKind.REST,
     "credential": CatalogKind.REST,
     "oauth2_server_uri": CatalogKind.REST,
@@ -149,7 +149,7 @@ class Catalog(Section):
         yield from self._address_rules()
         if self.token is not None and self.credential is not None:
             yield Broken(("credential",), "excludes catalog.token: give one of the two")
-        for key, kind in _KEYS_OF_KIND.items():
+        for key, kind in KEYS_OF_KIND.items():
             if getattr(self, key) is not None and self.kind is not kind:
                 yield Broken((key,), f"is for kind {kind}, and this catalog is {self.kind}")
         if self.kind is not CatalogKind.REST:

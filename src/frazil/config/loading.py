@@ -44,8 +44,17 @@ def load_config(path: Path | None, *, environ: Mapping[str, str]) -> LoadedConfi
     ConfigError with every mistake; no message ever holds a secret.
     """
     path = path or Path(environ.get(PATH_VARIABLE) or DEFAULT_PATH)
+    try:
+        text = read_text(path, limit=LARGEST_DOCUMENT)
+    except UnreadableError as error:
+        raise _config_error(path, [Mistake(Place(str(path), ""), str(error))]) from None
+    return parse_config(text, path, environ=environ)
+
+
+def parse_config(text: str, path: Path, *, environ: Mapping[str, str]) -> LoadedConfig:
+    """The same for a text that is in this file, or is to be written there."""
     directory = path.parent.absolute()
-    root, mistakes = _read_tree(path)
+    root, mistakes = _read_tree(text, path)
     substitution = Substitution(environ, directory)
     filled = substitution.fill(root)
     mistakes.extend(substitution.mistakes)
@@ -62,12 +71,9 @@ def load_config(path: Path | None, *, environ: Mapping[str, str]) -> LoadedConfi
     return LoadedConfig(config, dialect, origins, translation.warnings, path)
 
 
-def _read_tree(path: Path) -> tuple[Node, list[Mistake]]:
+def _read_tree(text: str, path: Path) -> tuple[Node, list[Mistake]]:
     try:
-        text = read_text(path, limit=LARGEST_DOCUMENT)
         root, mistakes = parse_yaml(text, label=str(path))
-    except UnreadableError as error:
-        raise _config_error(path, [Mistake(Place(str(path), ""), str(error))]) from None
     except RefusedYamlError as error:
         raise _config_error(path, list(error.mistakes)) from None
     return root, list(mistakes)

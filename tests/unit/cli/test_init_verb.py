@@ -1,0 +1,120 @@
+"""``init`` through the front door: what it writes, asks, and refuses."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.init_signature import CatalogWord, SourceWord
+from frazil.cli.main import main
+from frazil.config import (
+    DEFAULT_PATH,
+    CatalogKind,
+    FirstSource,
+    KafscaleSource,
+    PostgresSource,
+    load_config,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Capture = pytest.CaptureFixture[str]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    here = tmp_path / "My shop"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    return here
+
+
+def test_the_words_of_the_options_are_those_of_the_configuration() -> None:
+    assert [each.value for each in SourceWord] == [each.value for each in FirstSource]
+    assert [each.value for each in CatalogWord] == [each.value for each in CatalogKind]
+
+
+def test_off_a_terminal_it_asks_nothing_and_takes_what_is_usual(
+    folder: Path, capsys: Capture
+) -> None:
+    assert main(["init"]) == ExitCode.DONE
+    said = capsys.readouterr()
+    assert said.out == f"wrote {DEFAULT_PATH}\n"
+    assert "export DATABASE_URL=" in said.err
+    assert "frazil check" in said.err
+    environ = {"DATABASE_URL": "postgresql://h/d"}
+    config = load_config(folder / DEFAULT_PATH, environ=environ).config
+    assert config.pipeline == "my_shop"
+    assert isinstance(config.source, PostgresSource)
+    assert config.catalog.warehouse == f"file://{folder}/lake".replace(" ", "%20")
+
+
+def test_options_answer_everything(folder: Path) -> None:
+    words = ["--pipeline", "sales", "--dsn-variable", "SALES", "--table", "a.*", "--table", "b.c"]
+    words += ["--catalog", "rest", "--warehouse", "s3://bucket/lake", "--output", "sales.yaml"]
+    assert main(["init", *words]) == ExitCode.DONE
+    environ = {"SALES": "postgresql://h/d", "CATALOG_URI": "http://c"}
+    config = load_config(folder / "sales.yaml", environ=environ).config
+    assert isinstance(config.source, PostgresSource)
+    assert (config.pipeline, config.source.tables) == ("sales", ("a.*", "b.c"))
+    assert config.catalog.token is None
+
+
+def test_a_terminal_is_asked_for_what_no_option_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("sales\nnonsense\nkafscale\nrest\n\n"))
+    assert main(["init", "--warehouse", "s3://bucket/lake"]) == ExitCode.DONE
+    said = capsys.readouterr()
+    assert "one of postgres, kafscale, buffer, none, please" in said.err
+    assert "password" not in said.err.lower()
+    environ = {"KAFSCALE_BUCKET": "b", "ETCD_URL": "http://e", "CATALOG_URI": "http://c"}
+    config = load_config(folder / DEFAULT_PATH, environ=environ).config
+    assert config.pipeline == "sales"
+    assert isinstance(config.source, KafscaleSource)
+
+
+def test_a_file_that_is_there_stays_as_it_is_unless_forced(folder: Path, capsys: Capture) -> None:
+    file = folder / DEFAULT_PATH
+    file.write_text("mine", encoding="utf-8")
+    assert main(["init"]) == ExitCode.USAGE
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert "--force" in capsys.readouterr().err
+    assert main(["init", "--yes"]) == ExitCode.DONE
+    assert file.read_text(encoding="utf-8") != "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--pipeline", "Shop"], "pipeline: must be lowercase letters"),
+        (["--warehouse", "ftp://x"], "catalog.warehouse: must be"),
+        (["--dsn-variable", "postgresql://u:word@h/d"], "must be the name of a variable"),
+        (["--table", "orders"], "source.tables[0]: must be schema.table"),
+        (["--output", "no/such/folder.yaml"], "cannot be written"),
+    ],
+)
+def test_a_wrong_answer_is_told_once_and_nothing_is_written(
+    words: list[str], sentence: str, folder: Path, capsys: Capture
+) -> None:
+    assert main(["init", *words]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.count(sentence) == 1
+    assert "word@" not in said
+    assert list(folder.iterdir()) == []
+
+
+def test_it_can_be_looked_at_before_it_is_written(folder: Path, capsys: Capture) -> None:
+    assert main(["init", "--output", "-", "--source", "none"]) == ExitCode.DONE
+    assert "changelog: public.users_changelog" in capsys.readouterr().out
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,71 @@
+"""The first document: it loads as it is, says what keys mean, and shows true defaults."""
+
+from __future__ import annotations
+
+import re
+from itertools import cycle, product
+from typing import TYPE_CHECKING
+
+from frazil.config import (
+    CatalogKind,
+    FirstAnswers,
+    FirstSource,
+    config_schema,
+    first_document,
+    parse_config,
+    show_document,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAREHOUSES = ("./lake", "s3://bucket/lake", "gs://bucket/lake", "abfss://c@a.example/lake")
+# Every source with every catalog; what a warehouse brings depends on neither.
+EVERY = [
+    FirstAnswers(pipeline="shop", source=source, catalog=catalog, warehouse=warehouse)
+    for (source, catalog), warehouse in zip(
+        product(FirstSource, CatalogKind), cycle(WAREHOUSES), strict=False
+    )
+]
+TEXTS = [(each, first_document(each)) for each in EVERY]
+HIDDEN = re.compile(r"(?m)^( *)# ([a-z0-9_]+:)")
+
+
+def meaning(text: str, answers: FirstAnswers, folder: Path) -> dict[str, str]:
+    loaded = parse_config(text, folder / "frazil.yaml", environ=answers.variables)
+    assert loaded.warnings == ()
+    shown = {each.path: each.value for each in show_document(loaded)}
+    # The one that depends on the source.
+    return {**shown, "changelog.column_prefix": loaded.config.column_prefix}
+
+
+def test_a_first_document_loads_and_what_stands_behind_a_mark_is_the_default(
+    tmp_path: Path,
+) -> None:
+    for answers, text in TEXTS:
+        uncovered = HIDDEN.sub(r"\1\2", text)
+        assert uncovered != text
+        assert meaning(uncovered, answers, tmp_path) == meaning(text, answers, tmp_path)
+
+
+def test_every_comment_is_in_the_words_of_the_models() -> None:
+    schema = config_schema()
+    sections = [schema, *schema["$defs"].values()]  # type: ignore[attr-defined]
+    words = {
+        str(entry.get("description", "")).split("\n", maxsplit=1)[0]
+        for section in sections
+        for entry in (section, *section.get("properties", {}).values())
+    }
+    for _, text in TEXTS:
+        body = text.split("\n\n", maxsplit=1)[1]
+        comments = [line.rpartition("  # ")[2] for line in body.splitlines() if "  # " in line]
+        assert {each for each in comments if each[0].isupper()} <= words
+
+
+def test_nothing_secret_is_in_it_but_by_the_name_of_a_variable() -> None:
+    text = first_document(FirstAnswers(pipeline="shop", dsn_variable="SHOP_DSN"))
+    assert "dsn: ${SHOP_DSN}" in text
+
+
+def test_it_has_no_more_than_three_screens() -> None:
+    assert max(text.count("\n") for _, text in TEXTS) < 150
