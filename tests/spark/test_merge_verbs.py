@@ -53,7 +53,9 @@ def test_plan_merge_and_verify_tell_one_story(shop: MergeShop) -> None:
     shop.change("users", (2, None, "DELETE"), (1, "Ada Lovelace", "u"))
     shop.change("orders", (7, "a pen", "INSERT"))
 
-    plans = {each["table"]: each for each in shop.run_json("plan", "--exit-code", status=4)}
+    found = shop.run_json("plan", "--exit-code", status=4)
+    assert found["source"] is None
+    plans = {each["table"]: each for each in found["tables"]}
     assert plans["public.users"]["plan"]["rows"] == 5
     assert plans["public.users"]["plan"]["creates_mirror"]["format_version"] == 3
     assert plans["public.orders"]["problem"] is None

@@ -106,7 +106,7 @@ def plan(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show what the next merge would do; change nothing.
+    """Show what the next run would create, change, copy and merge; change nothing.
 
     \b
     frazil plan -c frazil.yaml

@@ -1,0 +1,157 @@
+"""What a run would find and do at a server before it captures anything; nothing is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.clients.postgres.catalog_facts import (
+    load_position,
+    load_publication,
+    load_server,
+    load_slot,
+)
+from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.replication import SystemIdentity
+from frazil.errors import FrazilError, PermissionError, SlotBusyError  # noqa: A004
+from frazil.model.lsn import parse_lsn
+from frazil.sources.postgres.catalog_looking import load_views
+from frazil.sources.postgres.pending_changes import load_pending
+from frazil.sources.postgres.publishing import plan_publication, refuse_unfit
+from frazil.sources.postgres.server_checks import is_usable
+from frazil.sources.postgres.server_watch import (
+    check_continuity,
+    check_kind,
+    check_publication,
+    check_slot,
+    check_source,
+    check_timeline,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from frazil.clients.postgres.session import Session
+    from frazil.model.marker import Marker
+    from frazil.model.postgres_facts import PublicationFacts, ServerFacts, SlotFacts
+    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.settings import PostgresSettings
+
+# The server decodes this much of its log in seconds; more is not looked into.
+MOST_PENDING_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLook:
+    """A server, what is there under the pipeline's names, and the tables that are meant.
+
+    ``position`` is how far its log is. ``pending`` has the tables by number with changes that the
+    slot keeps, each with the last one's position; None if that could not be looked into.
+    """
+
+    server: ServerFacts
+    slot: SlotFacts | None
+    publication: PublicationFacts | None
+    views: Mapping[str, CatalogView] = field(repr=False)
+    position: int
+    pending: Mapping[int, int] | None
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """How much log the slot keeps unread; None without one that can be read."""
+        if self.slot is None or self.slot.confirmed_flush is None:
+            return None
+        return max(0, self.position - self.slot.confirmed_flush)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What a run does at the server first: SQL, and a slot that is made; or why it cannot."""
+
+    statements: tuple[str, ...] = ()
+    creates_slot: bool = False
+    problem: FrazilError | None = None
+
+
+def load_look(settings: PostgresSettings) -> SourceLook:
+    """Look at the server in a session that cannot write."""
+    with connect(settings.dsn, purpose="plan") as session:
+        with session.one_view():
+            server = load_server(session)
+            slot = load_slot(session, settings.slot)
+            publication = load_publication(session, settings.publication)
+            views = load_views(
+                session,
+                publication=settings.publication,
+                include=settings.include,
+                exclude=settings.exclude,
+            )
+        position = load_position(session)
+        pending = None
+        if slot is not None and publication is not None and is_usable(slot, server):
+            pending = _load_pending(session, slot, publication.name, position)
+    return SourceLook(
+        server=server,
+        slot=slot,
+        publication=publication,
+        views=views,
+        position=position,
+        pending=pending,
+    )
+
+
+def _load_pending(
+    session: Session, slot: SlotFacts, publication: str, position: int
+) -> Mapping[int, int] | None:
+    begin = slot.confirmed_flush
+    if begin is None or slot.is_active or position - begin > MOST_PENDING_BYTES:
+        return None
+    try:
+        return load_pending(session, slot=slot.name, publication=publication, until=position)
+    except SlotBusyError:
+        return None
+
+
+def plan_preparation(
+    look: SourceLook,
+    settings: PostgresSettings,
+    tables: Collection[str],
+    since: Marker | None,
+) -> Preparation:
+    """What ``PostgresSource.prepare`` would do for these tables; pure."""
+    publication, slot = look.publication, look.slot
+    wanted = [view.table for name, view in look.views.items() if name in tables]
+    try:
+        if since is not None:
+            _check_continuation(look, settings, since)
+        elif slot is not None:
+            check_kind(slot, database=look.server.database)
+        refuse_unfit(publication, wanted)
+        is_ours = settings.creates_publication
+        statements = plan_publication(
+            publication, wanted, name=settings.publication, only_adds=not is_ours
+        )
+        if statements and not is_ours:
+            message = f"the publication {settings.publication} does not send all tables."
+            raise PermissionError(message, next_step="frazil check shows the SQL for it")
+    except FrazilError as error:
+        return Preparation(problem=error)
+    # One that is of no use any more makes place for a new one.
+    creates_slot = slot is None or slot.is_lost or publication is None
+    return Preparation(statements=statements, creates_slot=creates_slot)
+
+
+def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:
+    position = parse_lsn(str(since.position))
+    server = SystemIdentity(
+        system_identifier=look.server.system_identifier,
+        timeline=look.server.timeline,
+        log_end=look.position,
+        database=look.server.database,
+    )
+    check_source(server, settings.slot, since.source)
+    # Where timelines parted only a connection for replication is told; a run asks there.
+    check_timeline(server, (), generation=since.epoch, position=position)
+    check_publication(look.publication, name=settings.publication)
+    slot = check_slot(look.slot, name=settings.slot, database=server.database)
+    check_continuity(slot, position)
