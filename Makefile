@@ -38,14 +38,15 @@ test-web: setup ## Run the tests of the status page in the machine's Chromium
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
 
-check: setup ## Check style, types, imports, dependencies and generated pages
+check: setup ## Check style, types, imports, dependencies and documentation
 	@$(BIN)/ruff format --check --quiet $(CODE)
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo > .tools/lint-imports.log || { cat .tools/lint-imports.log; exit 1; }
 	@$(BIN)/deptry --no-ansi . > .tools/deptry.log 2>&1 || { cat .tools/deptry.log; exit 1; }
 	@$(BIN)/python -m tools.reference_pages --check
-	@echo "check: style, types, imports, dependencies and generated pages are in order"
+	@$(BIN)/python -m tools.site --check
+	@echo "check: style, types, imports, dependencies and documentation are in order"
 
 fmt: setup ## Format the code and apply safe fixes
 	@$(BIN)/ruff check --fix --quiet $(CODE) || true
@@ -54,8 +55,10 @@ fmt: setup ## Format the code and apply safe fixes
 bench: setup ## Measure, check the results, and write benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: setup ## Generate docs/reference from the code
+docs: setup ## Generate docs/reference from the code, and build the site into site
 	@$(BIN)/python -m tools.reference_pages
+	@$(BIN)/python -m tools.site
+	@echo "docs: site/index.html"
 
 lock: setup ## Refresh the locked dependencies with their hashes
 	@$(PYTHON) -m tools.lock
@@ -64,4 +67,4 @@ build: setup ## Build the wheel and the source archive into dist
 	@$(BIN)/hatchling build
 
 clean: ## Remove what setup and the tests made in this checkout
-	@rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .tools dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -111,11 +111,11 @@ def configuration_page() -> str:
     sections = [("The document", schema)]
     sections += [(name, definitions[name]) for name in sorted(definitions)]
     for name, section in sections:
-        lines += section_table(name, section)
+        lines += section_table(name, section, definitions)
     return "\n".join(lines)
 
 
-def section_table(name: str, section: Schema) -> list[str]:
+def section_table(name: str, section: Schema, definitions: dict[str, Schema]) -> list[str]:
     """The keys of one object; nothing for enumerations and the like."""
     properties = cast("dict[str, Schema]", section.get("properties", {}))
     if not properties:
@@ -133,7 +133,8 @@ def section_table(name: str, section: Schema) -> list[str]:
     for key, entry in properties.items():
         default = "required" if key in required else shown(entry)
         meaning = str(entry.get("description", "")).replace("|", "\\|")
-        lines.append(f"| `{key}` | {value_kind(entry)} | {default} | {meaning} |")
+        kind = value_kind(entry, definitions)
+        lines.append(f"| `{key}` | {kind} | {default} | {meaning} |")
     return [*lines, ""]
 
 
@@ -145,20 +146,25 @@ def shown(entry: Schema) -> str:
     return f"`{text}`"
 
 
-def value_kind(entry: Schema) -> str:
-    """What may stand there, in a few words."""
+def value_kind(entry: Schema, definitions: dict[str, Schema]) -> str:
+    """What may stand there, in a few words; a section is a link to its keys."""
     choices = cast("list[Schema]", entry.get("anyOf") or entry.get("oneOf") or [])
     if choices:
-        return " or ".join(dict.fromkeys(value_kind(choice) for choice in choices))
+        return " or ".join(dict.fromkeys(value_kind(choice, definitions) for choice in choices))
     if "$ref" in entry:
         name = str(entry["$ref"]).rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        is_section = "properties" in definitions[name]
+        return (
+            f"[{name}](#{name.lower()})"
+            if is_section
+            else value_kind(definitions[name], definitions)
+        )
     if "enum" in entry:
         return ", ".join(f"`{value}`" for value in cast("list[object]", entry["enum"]))
     if "const" in entry:
         return f"`{entry['const']}`"
     if entry.get("type") == "array":
-        return f"list of {value_kind(cast('Schema', entry.get('items', {})))}"
+        return f"list of {value_kind(cast('Schema', entry.get('items', {})), definitions)}"
     return str(entry.get("type", "anything"))
 
 

@@ -2,7 +2,7 @@
 
 For programs and notebooks: ``run`` brings the mirrors of a pipeline up to date, ``merge_table``
 merges a changelog into its mirror with a Spark session of the caller's, ``load_config`` reads a
-configuration. What is heavy is imported when it is used.
+configuration, ``open_session`` starts a session for one. What is heavy is imported when it is used.
 """
 
 from importlib import import_module
@@ -12,6 +12,7 @@ from frazil.errors import FrazilError
 from frazil.version import __version__
 
 if TYPE_CHECKING:
+    from frazil.clients.spark import open_session
     from frazil.config import load_config
     from frazil.merge.library import merge_table
     from frazil.merge.report import MergeReport
@@ -23,6 +24,7 @@ _MODULE_OF = {
     "PipelineStatus": "frazil.pipeline.status",
     "load_config": "frazil.config",
     "merge_table": "frazil.merge.library",
+    "open_session": "frazil.clients.spark",
     "run": "frazil.pipeline.library",
 }
 
@@ -47,5 +49,6 @@ __all__ = [
     "__version__",
     "load_config",
     "merge_table",
+    "open_session",
     "run",
 ]
