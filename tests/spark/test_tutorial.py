@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial" / "first-steps.md"
 EXAMPLE = ROOT / "examples" / "postgres_to_iceberg.py"
+# A JVM of a minute never earns back what its second compiler costs: half the time of these tests.
+QUICK_JVM = "{spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
 PART = re.compile(
     r"(?m)^(?:<!-- exits with (?P<status>\d+) -->\n)?"
     r"^```(?P<kind>sh|python|text)\n(?P<text>(?s:.*?))^```"
@@ -86,6 +88,7 @@ def environment(database: Database) -> dict[str, str]:
     return {
         **os.environ,
         "DATABASE_URL": database.dsn.value,
+        "FRAZIL__SPARK__CONF": QUICK_JVM,
         "PATH": f"{scripts}:{psql}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
