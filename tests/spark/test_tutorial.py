@@ -89,6 +89,8 @@ def environment(database: Database) -> dict[str, str]:
         **os.environ,
         "DATABASE_URL": database.dsn.value,
         "FRAZIL__SPARK__CONF": QUICK_JVM,
+        # Nobody listens there: status must not find the process of another test.
+        "FRAZIL__TELEMETRY__LISTEN": "127.0.0.1:9",
         "PATH": f"{scripts}:{psql}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
