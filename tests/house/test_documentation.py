@@ -15,6 +15,7 @@ from typer.main import get_command
 from frazil.cli.app import app
 from frazil.config import config_schema, parse_config
 from frazil.errors import leaves
+from frazil.pipeline.reloading import RELOADABLE
 from frazil.telemetry.metric_names import METRICS
 from tools.site import external_fetches
 
@@ -128,6 +129,12 @@ def test_every_key_of_the_configuration_that_a_page_names_exists() -> None:
         for key in KEY.findall(page.read_text(encoding="utf-8")):
             if key.partition(".")[0] in sections:
                 assert key in known_keys(), f"{named(page)}: {key}"
+
+
+def test_what_a_reload_takes_up_is_what_the_page_says() -> None:
+    page = (ROOT / "docs/how-to/watch.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| SIGHUP"))
+    assert set(KEY.findall(row)) == RELOADABLE
 
 
 @pytest.mark.parametrize(
