@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
     from frazil.model.marker import Marker
     from frazil.model.table_name import TableName
@@ -122,7 +123,8 @@ class _TablePlanner:
             return replace(step, problem=names)
         if view is None or names is None:
             return step
-        changelog = self._open(names.changelog)
+        table = self._open_table(names.changelog)
+        changelog = None if table is None else ChangelogTable(table)
         try:
             if isinstance(step.state, Live):
                 step = replace(step, has_changes=self._has_changes(changelog, view))
@@ -175,18 +177,14 @@ class _TablePlanner:
         if not table.key:
             return replace(step, no_mirror=str(described.no_key))
         key = tuple(table.column(number).name for number in table.key)
-        is_new = not self._has(names.mirror)
+        is_new = self._open_table(names.mirror) is None
         return replace(step, mirror=MirrorStep(name=names.mirror, is_new=is_new, key=key))
 
-    def _open(self, name: TableName) -> ChangelogTable | None:
-        return ChangelogTable.open(self._lake, name) if self._has(name) else None
-
-    def _has(self, name: TableName) -> bool:
+    def _open_table(self, name: TableName) -> LakeTable | None:
         try:
-            self._lake.open(name)
+            return self._lake.open(name)
         except errors.TableNotFoundError:
-            return False
-        return True
+            return None
 
 
 def _changelog_now(changelog: ChangelogTable) -> ChangelogNow:
