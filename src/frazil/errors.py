@@ -77,7 +77,9 @@ class FrazilError(Exception):
         self.position = position
         self.next_step = next_step
 
-    def __str__(self) -> str:
+    @property
+    def reason(self) -> str:
+        """What went wrong and where, without the next step."""
         where = ""
         if self.table is not None and self.position is not None:
             where = f"{self.table} at {self.position}: "
@@ -85,8 +87,10 @@ class FrazilError(Exception):
             where = f"{self.table}: "
         elif self.position is not None:
             where = f"at {self.position}: "
-        then = f" Next: {self.next_step}" if self.next_step is not None else ""
-        return f"{where}{self.message}{then}"
+        return f"{where}{self.message}"
+
+    def __str__(self) -> str:
+        return self.reason if self.next_step is None else f"{self.reason} Next: {self.next_step}"
 
     @property
     def told(self) -> str:

@@ -5,20 +5,13 @@ Everything is seen from outside: the process table, the page ``/status``, and ``
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import psutil
 
@@ -26,16 +19,15 @@ from frazil.demo.services import embedded_postgres, rest_catalog
 from frazil.demo.shop import create_shop
 from frazil.demo.shop_workload import ShopWorkload
 from frazil.seams import SystemClock
+from tests.support.pipeline_process import PipelineProcess, free_port
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
+    from pathlib import Path
 
     from frazil.demo.services import Postgres, RestCatalog
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = "import sys; from frazil.cli.main import main; sys.exit(main())"
-# Far above what a busy machine needs for any of it.
-PATIENCE_SECONDS = 240.0
 SAMPLE_SECONDS = 0.5
 # What is called available.
 LAG_SECONDS = 60.0
@@ -110,9 +102,8 @@ class Soak:
         self.lags: list[float] = []
         self._fresh: float | None = None
         self._ended = threading.Event()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
+        self.pipeline = PipelineProcess(folder, self._port)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -133,7 +124,7 @@ class Soak:
                 transactions_per_second=self._rate,
             )
             stack.enter_context(self.workload)
-            stack.callback(self._end_life)
+            stack.callback(self.pipeline.end)
             stack.callback(self._ended.set)
             self._stack = stack.pop_all()
         self._watch = threading.Thread(target=self._look_on, daemon=True)
@@ -148,10 +139,6 @@ class Soak:
         return self._folder / "frazil.yaml"
 
     @property
-    def log(self) -> Path:
-        return self._folder / "pipeline.log"
-
-    @property
     def availability(self) -> float:
         """The share of time, from the first answer on, in which lag stayed below the bound."""
         known = [each < LAG_SECONDS for each in self.lags]
@@ -159,24 +146,13 @@ class Soak:
 
     def start(self) -> None:
         """The pipeline begins, or begins again."""
-        source = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-        with self.log.open("a") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "run", "-c", str(self.document)],
-                env={**os.environ, "PYTHONPATH": source},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.lives.append(Life(process, self._clock.monotonic()))
+        self.lives.append(Life(self.pipeline.start(), self._clock.monotonic()))
 
     def kill(self) -> None:
         """The process dies in the middle of whatever it does; another one begins."""
         self._note("kill")
-        life = self.lives[-1]
-        life.process.send_signal(signal.SIGKILL)
-        life.process.wait(PATIENCE_SECONDS)
+        self.pipeline.send(signal.SIGKILL)
+        self.pipeline.wait()
         self.start()
 
     def pause_catalog(self) -> None:
@@ -206,72 +182,38 @@ class Soak:
                 events = [self.kill, self.pause_catalog, self.restart_postgres]
                 self._chance.shuffle(events)
             assert self.workload.is_running, "the workload failed"
-            self.require_alive()
+            self.pipeline.require_alive()
             events.pop()()
-
-    def require_alive(self) -> None:
-        """Nothing that was done to it is a reason to end."""
-        status = self.lives[-1].process.poll()
-        assert status is None, f"the pipeline ended with {status}: {self._last_words()}"
 
     def wait_until_fresh(self) -> None:
         """Every table of the shop is in its mirror, up to a moment that lies after this one."""
         now = self._clock.monotonic()
-        deadline = now + PATIENCE_SECONDS
-        while self._fresh is None or self._fresh < now:
-            self.require_alive()
-            assert self._clock.monotonic() < deadline, f"not caught up: {self._last_words()}"
-            self._clock.sleep(0.2)
+        self.pipeline.wait_until(lambda: (self._fresh or 0.0) >= now, "caught up")
 
     def stop(self) -> int:
         """Ask the pipeline to end; how it did."""
-        process = self.lives[-1].process
-        process.send_signal(signal.SIGTERM)
-        return process.wait(PATIENCE_SECONDS)
+        self.pipeline.send(signal.SIGTERM)
+        return self.pipeline.wait()
 
     def verify(self) -> subprocess.CompletedProcess[str]:
         """``frazil verify``: every row of every table, source beside mirror."""
-        source = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-        return subprocess.run(
-            [sys.executable, "-c", PROGRAM, "verify", "-c", str(self.document)],
-            env={**os.environ, "PYTHONPATH": source},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-
-    def status(self) -> dict[str, object] | None:
-        """What the process tells of itself; None while it tells nothing."""
-        address = f"http://127.0.0.1:{self._port}/status"
-        with suppress(OSError, URLError, ValueError), urlopen(address, timeout=2) as answer:
-            found: dict[str, object] = json.load(answer)
-            return found
-        return None
+        return self.pipeline.command("verify")
 
     def _look_on(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
             now = self._clock.monotonic()
             if self.lives:
                 self.lives[-1].sample(now)
-            lag = _longest_lag(self.status())
+            lag = _longest_lag(self.pipeline.status())
             if lag is not None:
                 self._fresh = max(self._fresh or 0.0, now - lag)
             if self._fresh is not None:
                 # Nobody who does not answer has become fresher.
                 self.lags.append(now - self._fresh)
 
-    def _end_life(self) -> None:
-        if self.lives and self.lives[-1].process.poll() is None:
-            self.lives[-1].process.kill()
-            self.lives[-1].process.wait(PATIENCE_SECONDS)
-
     def _note(self, event: str) -> None:
         began = self.lives[0].began if self.lives else self._clock.monotonic()
         self.events.append(f"{self._clock.monotonic() - began:6.1f} s  {event}")
-
-    def _last_words(self) -> str:
-        return self.log.read_text()[-3000:]
 
 
 def _longest_lag(status: dict[str, object] | None) -> float | None:

@@ -36,6 +36,11 @@ class ResyncRequest:
     dry_run: bool
     yes: bool
 
+    @property
+    def needs_agreement(self) -> bool:
+        """Nothing is destroyed, so naming a table is enough; all of them may cost hours."""
+        return self.everything and not (self.yes or self.dry_run)
+
 
 def run_resync(
     document: Path | None, request: ResyncRequest, output: OutputFormat, invocation: Invocation
@@ -47,7 +52,7 @@ def run_resync(
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
         resync = load_resync(lake, config, request.tables, everything=request.everything)
-        if not (request.yes or request.dry_run):
+        if request.needs_agreement:
             for each in resync.tables:
                 write_note(invocation.redactor.redact(f"{each.table}: {each.state}"))
             typer.confirm("Read them again from their first row?", abort=True, err=True)
@@ -59,9 +64,9 @@ def run_resync(
 def _check(request: ResyncRequest) -> None:
     if request.everything == bool(request.tables):
         raise ConfigError("name the tables to read again, or --all, not both.")
-    if not (request.yes or request.dry_run or sys.stdin.isatty()):
+    if request.needs_agreement and not sys.stdin.isatty():
         raise ConfigError(
-            "reading tables again needs somebody to agree, and this is no terminal.",
+            "reading all tables again needs somebody to agree, and this is no terminal.",
             next_step="look with --dry-run, then repeat with --yes",
         )
 

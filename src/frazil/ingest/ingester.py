@@ -241,20 +241,18 @@ class Ingester:
             try:
                 place = self._table(name).load_place()
             except OF_ONE_TABLE as error:
-                self._hold({name: error.told})
+                self._hold(name, error)
                 return None
             if place is None:
-                self._hold({name: _no_changelog(name).told})
+                self._hold(name, _no_changelog(name))
                 return None
             self._places[name] = place
         return self._places[name]
 
-    def _hold(self, reasons: Mapping[str, str]) -> None:
-        at = self._position_text()
-        standings = [self._standing(name, Held(at, reason)) for name, reason in reasons.items()]
-        for each in standings:
-            _log.error("table held", table=each.table, reason=str(each.state))
-        self._book.note(standings, batch=self._new_name())
+    def _hold(self, name: str, error: errors.FrazilError) -> None:
+        _tell_held(name, error)
+        held = self._standing(name, Held(self._position_text(), error.told))
+        self._book.note([held], batch=self._new_name())
 
     def _standing(self, name: str, state: State) -> TableStanding:
         return TableStanding(table=name, identity=self._book.standings[name].identity, state=state)
@@ -384,7 +382,7 @@ class Ingester:
     def _troubled(self, walked: Walked) -> dict[str, TableStanding]:
         at = self._position_text()
         for name, error in walked.troubles.items():
-            _log.error("table held", table=name, code=error.code, message=str(error))
+            _tell_held(name, error)
         return {
             name: self._standing(name, Held(at, error.told))
             for name, error in walked.troubles.items()
@@ -459,6 +457,11 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
+
+
+def _tell_held(table: str, error: errors.FrazilError) -> None:
+    remedy = error.next_step or error.remedy
+    _log.error("table held", table=table, code=error.code, reason=error.reason, remedy=remedy)
 
 
 def _no_changelog(table: str) -> errors.FrazilError:

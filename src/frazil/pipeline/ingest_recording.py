@@ -70,7 +70,7 @@ class IngestRecorder:
             self._reporting.report(error)
             return
         self._metrics.add(names.ERRORS, code=error.code)
-        log = _log.bind(code=error.code, position=error.position, message=str(error))
+        log = _log.bind(code=error.code, position=error.position, reason=error.reason)
         if isinstance(step, Again):
             log.warning("ingest failed and is tried again", wait=round(step.seconds, 3))
         else:

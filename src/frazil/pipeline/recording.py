@@ -182,7 +182,7 @@ def _log_error(table: str, error: Exception, step: Step) -> None:
         # A stranger's text may quote a row; where it happened is enough to find the defect.
         log.error("merge failed unexpectedly", frames=frames_of(error))
         return
-    log = log.bind(code=error.code, position=error.position, message=str(error))
+    log = log.bind(code=error.code, position=error.position, reason=error.reason)
     match step:
         case Again(seconds=seconds):
             log.warning("merge failed and is tried again", wait=round(seconds, 3))

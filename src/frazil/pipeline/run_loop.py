@@ -167,7 +167,7 @@ class RunLoop:
             _log.error(
                 "capturing is stopped until somebody acts; merges go on",
                 code=error.code,
-                message=str(error),
+                reason=error.reason,
                 remedy=error.next_step or error.remedy,
                 look_again=self._look_again_seconds,
             )
