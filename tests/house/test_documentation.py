@@ -60,14 +60,8 @@ def test_there_is_something_to_look_at() -> None:
     assert len(commands()) > 20
 
 
-# Described by its design, and built next.
-SOON = {"status"}
-
-
 def test_every_command_of_a_page_exists_with_its_options() -> None:
     for page, words in commands():
-        if words[0] in SOON:
-            continue
         command: Any = get_command(app)
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
