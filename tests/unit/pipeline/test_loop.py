@@ -3,93 +3,29 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from frazil import errors
-from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.pipeline.loop import BREATH_SECONDS, JITTER, Ending, MergeLoop
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, Step, plan_step
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
 from frazil.pipeline.recovery import RECOVERY, Action
 from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import ManualClock, SeededRandomness
-from tests.support.merge_twins import ManualStop, TwinTable
+from tests.support.loop_stage import INTERVAL, RETRY, START, Stage, gaps, status_of
+from tests.support.merge_twins import TwinTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frazil.merge.report import MergeReport
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-INTERVAL = timedelta(minutes=1)
-RETRY = RetryPolicy(attempts=3, base_seconds=1.0, longest_seconds=8.0)
-
-
-@dataclass
-class Stage:
-    """A clock, a wish to end, tables by name, and everything the loop told."""
-
-    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
-    told: list[tuple[str, str]] = field(default_factory=list)
-    steps: list[tuple[str, Step]] = field(default_factory=list)
-    cycles: list[float] = field(default_factory=list)
-    tables: dict[str, TwinTable] = field(default_factory=dict)
-    stop: ManualStop = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stop = ManualStop(self.clock)
-
-    def table(self, name: str, *script: int | Exception, seconds: float = 1.0) -> TwinTable:
-        self.tables[name] = TwinTable(name, *script, clock=self.clock, seconds=seconds)
-        return self.tables[name]
-
-    def until(self, seconds: float) -> None:
-        self.stop = ManualStop(self.clock, at=seconds)
-
-    def loop(
-        self,
-        concurrency: int = 1,
-        interval: timedelta = INTERVAL,
-        is_alive: Callable[[], bool] = lambda: True,
-    ) -> MergeLoop:
-        return MergeLoop(
-            self.tables,
-            interval=interval,
-            stop=self.stop,
-            concurrency=concurrency,
-            retry=RETRY,
-            clock=self.clock,
-            randomness=SeededRandomness(7),
-            on_report=self._on_report,
-            on_error=self._on_error,
-            on_cycle=self.cycles.append,
-            is_alive=is_alive,
-        )
-
-    def _on_report(self, table: str, report: MergeReport, seconds: float) -> None:
-        assert seconds >= 0
-        self.told.append((table, f"{len(report.commits)} commits"))
-
-    def _on_error(self, table: str, error: Exception, step: Step, seconds: float) -> None:
-        assert seconds >= 0
-        self.told.append((table, type(error).__name__))
-        self.steps.append((table, step))
-
 
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
-
-
-def status_of(loop: MergeLoop, table: str) -> TableStatus:
-    return next(each for each in loop.statuses if each.table == table)
-
-
-def gaps(table: TwinTable) -> list[float]:
-    return [after - before for before, after in zip(table.began, table.began[1:], strict=False)]
 
 
 def test_once_merges_every_table_in_the_order_of_the_configuration(stage: Stage) -> None:
@@ -484,54 +420,3 @@ def test_every_error_leads_to_the_step_that_the_recovery_table_says(
             assert action is Action.LATER
         case GiveWay():
             assert action is Action.STOP
-
-
-def test_a_request_does_not_push_a_table_back_that_waits_for_its_turn(stage: Stage) -> None:
-    stage.table("a", 1, 1)
-    stage.table("b", 1)
-    stage.until(30)
-    loop = stage.loop()
-
-    def ask_for_both() -> None:
-        loop.request(["a", "b"])
-
-    stage.tables["a"].before_batch = ask_for_both
-    loop.run()
-    assert [name for name, _ in stage.told][:3] == ["a", "b", "a"]
-
-
-def test_a_table_that_is_asked_for_while_it_is_merged_is_merged_again_at_once(
-    stage: Stage,
-) -> None:
-    table = stage.table("a", 1)
-    stage.until(30)
-    loop = stage.loop()
-    table.before_batch = lambda: loop.request(["a"])
-    loop.run()
-    assert gaps(table) == [pytest.approx(1 + BREATH_SECONDS)]
-
-
-def test_a_table_that_joins_is_merged_at_once(stage: Stage) -> None:
-    first = stage.table("a", 1)
-    stage.until(30)
-    loop = stage.loop()
-    late = TwinTable("b", 1, clock=stage.clock)
-    first.before_batch = lambda: loop.join("b", late)
-    loop.run()
-    assert late.batches == 1
-    assert [each.table for each in loop.statuses] == ["a", "b"]
-
-
-def test_a_stopped_table_begins_again_only_when_it_was_mended(stage: Stage) -> None:
-    broken = stage.table("a", errors.NullKeyError("x"), 1)
-    other = stage.table("b", 1, 1)
-    stage.until(100)
-    loop = stage.loop()
-    asks = iter((False, True))
-    other.before_batch = lambda: loop.request(["a"], was_mended=next(asks))
-    loop.run()
-    # The first request, of the first minute, left it alone.
-    assert len(broken.began) >= 2
-    assert broken.began[1] > INTERVAL.total_seconds() * (1 - JITTER)
-    assert broken.batches == 1
-    assert status_of(loop, "a").error is None

@@ -1,0 +1,82 @@
+"""A merge loop on a clock that moves when somebody waits, and everything it told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.retrying import RetryPolicy
+from frazil.pipeline.loop import MergeLoop
+from frazil.seams import ManualClock, SeededRandomness
+from tests.support.merge_twins import ManualStop, TwinTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frazil.merge.report import MergeReport
+    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.table_status import TableStatus
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+INTERVAL = timedelta(minutes=1)
+RETRY = RetryPolicy(attempts=3, base_seconds=1.0, longest_seconds=8.0)
+
+
+@dataclass
+class Stage:
+    """A clock, a wish to end, tables by name, and everything the loop told."""
+
+    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
+    told: list[tuple[str, str]] = field(default_factory=list)
+    steps: list[tuple[str, Step]] = field(default_factory=list)
+    cycles: list[float] = field(default_factory=list)
+    tables: dict[str, TwinTable] = field(default_factory=dict)
+    stop: ManualStop = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stop = ManualStop(self.clock)
+
+    def table(self, name: str, *script: int | Exception, seconds: float = 1.0) -> TwinTable:
+        self.tables[name] = TwinTable(name, *script, clock=self.clock, seconds=seconds)
+        return self.tables[name]
+
+    def until(self, seconds: float) -> None:
+        self.stop = ManualStop(self.clock, at=seconds)
+
+    def loop(
+        self,
+        concurrency: int = 1,
+        interval: timedelta = INTERVAL,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> MergeLoop:
+        return MergeLoop(
+            self.tables,
+            interval=interval,
+            stop=self.stop,
+            concurrency=concurrency,
+            retry=RETRY,
+            clock=self.clock,
+            randomness=SeededRandomness(7),
+            on_report=self._on_report,
+            on_error=self._on_error,
+            on_cycle=self.cycles.append,
+            is_alive=is_alive,
+        )
+
+    def _on_report(self, table: str, report: MergeReport, seconds: float) -> None:
+        assert seconds >= 0
+        self.told.append((table, f"{len(report.commits)} commits"))
+
+    def _on_error(self, table: str, error: Exception, step: Step, seconds: float) -> None:
+        assert seconds >= 0
+        self.told.append((table, type(error).__name__))
+        self.steps.append((table, step))
+
+
+def status_of(loop: MergeLoop, table: str) -> TableStatus:
+    return next(each for each in loop.statuses if each.table == table)
+
+
+def gaps(table: TwinTable) -> list[float]:
+    return [after - before for before, after in zip(table.began, table.began[1:], strict=False)]
