@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.jvms import QUICK_JAVA
 from tests.support.pipeline_process import PipelineProcess, free_port
 from tests.support.postgres_doors import database_on
 
@@ -32,7 +33,9 @@ source: {{kind: postgres, dsn: '{dsn}', tables: ['public.*']}}
 ingest: {{interval: {interval}, max_rows: {rows}}}
 merge: {{interval: 5s}}
 telemetry: {{listen: '127.0.0.1:{port}', log: {{format: json}}}}
-spark: {{master: 'local[2]', conf: {{spark.sql.shuffle.partitions: '2'}}}}
+spark:
+  master: 'local[2]'
+  conf: {{spark.sql.shuffle.partitions: '2', spark.driver.extraJavaOptions: '{java}'}}
 """
 
 
@@ -56,6 +59,7 @@ class Story:
                 interval=interval,
                 rows=rows,
                 port=self.port,
+                java=QUICK_JAVA,
             )
         )
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 # Such a process lives for seconds: what the second compiler makes of its code comes too late to be
-# used, and takes a third of its time. The session of the tests lives for minutes and has both, and
-# so have the processes that shall start as users start them: canaries, spark-submit, any session.
+# used, and takes a third of its time. So do the sessions of the tests, a quarter of theirs. Both
+# compilers have the processes that shall start as users start them: canaries, spark-submit, others.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"

@@ -19,6 +19,7 @@ from frazil.demo.services import embedded_postgres, rest_catalog
 from frazil.demo.shop import create_shop
 from frazil.demo.shop_workload import ShopWorkload
 from frazil.seams import SystemClock
+from tests.support.jvms import QUICK_JAVA
 from tests.support.pipeline_process import PipelineProcess, free_port
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ ingest: {{interval: 1s}}
 merge: {{interval: 10s}}
 retry: {{base: 100ms, max: 2s}}
 telemetry: {{listen: '127.0.0.1:{port}', log: {{format: json}}}}
-spark: {{master: 'local[2]', conf: {{spark.sql.shuffle.partitions: '2'}}}}
+spark:
+  master: 'local[2]'
+  conf: {{spark.sql.shuffle.partitions: '2', spark.driver.extraJavaOptions: '{java}'}}
 """
 
 
@@ -116,6 +119,7 @@ class Soak:
                     warehouse=self.catalog.warehouse,
                     dsn=self.postgres.dsn,
                     port=self._port,
+                    java=QUICK_JAVA,
                 )
             )
             self.workload = ShopWorkload(
