@@ -42,6 +42,7 @@ LONGEST = (
     "test_postgres_handover",
     "test_postgres_faults",
     "test_postgres_schema_changes",
+    "test_demo",
     "test_merge_verbs",
     "test_merge_model",
     "test_other_masters",

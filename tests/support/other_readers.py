@@ -55,12 +55,12 @@ def rows_by_duckdb(metadata: str) -> pa.Table:
     """All rows of a table on this machine."""
     # One slash more or less: this reader wants a path that begins with three.
     place = f"file://{urlsplit(metadata).path}".replace("'", "''")
-    with _local_duckdb().cursor() as connection:
+    with local_duckdb().cursor() as connection:
         return connection.execute(f"select * from iceberg_scan('{place}')").to_arrow_table()
 
 
 @cache
-def _local_duckdb() -> duckdb.DuckDBPyConnection:
+def local_duckdb() -> duckdb.DuckDBPyConnection:
     """One for the process: its extensions take longer to load than a small table to read."""
     connection = duckdb.connect(config=_OFFLINE)
     for name in ("avro", "iceberg"):

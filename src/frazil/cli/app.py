@@ -7,6 +7,7 @@ at once and a mistake in the command line does not wait for Spark.
 from __future__ import annotations
 
 # Typer reads these annotations when it runs, so they are not type-checking imports.
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -296,16 +297,29 @@ def teardown(
 def demo(
     context: typer.Context,
     *,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where the lake is made, and stays.")
+    ] = Path("frazil-demo"),
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="How long the shop is watched once it is copied.")
+    ] = 15.0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave services running until Ctrl-C, to look around.")
+        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to look around.")
     ] = False,
 ) -> None:
-    """Take the tour on embedded services.
+    """Watch a shop in Postgres become tables in a lake, and have it proven.
 
     \b
     frazil demo
     frazil demo --keep
     """  # noqa: D301
-    from frazil.cli.demo_verb import run_demo
+    # Before the rest is imported, which takes a moment in which somebody may think better of it.
+    from frazil.cli.interrupting import Interrupts, interruptible
 
-    run_demo(invocation_of(context), keep=keep)
+    def tour(interrupts: Interrupts) -> int:
+        from frazil.cli.demo_verb import DemoWish, run_demo
+
+        wish = DemoWish(folder=folder, seconds=seconds, keep=keep)
+        return run_demo(wish, invocation_of(context).redactor, interrupts)
+
+    raise typer.Exit(interruptible(tour))

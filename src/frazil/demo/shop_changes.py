@@ -77,8 +77,11 @@ class Numbers:
 class ShopChanges:
     """Draws one transaction after the other."""
 
-    def __init__(self, numbers: Numbers, *, seed: int, has_points: bool) -> None:
+    def __init__(
+        self, numbers: Numbers, *, seed: int, has_points: bool, reshapes: bool = True
+    ) -> None:
         self._numbers = numbers
+        self._reshapes = reshapes
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._has_points = has_points
         self._drawn = 0
@@ -92,9 +95,9 @@ class ShopChanges:
 
     def _next_kind(self) -> Happening:
         (kind,) = self._chance.choices(self._kinds, self._weights)
-        if self._drawn == COLUMN_ADDED_AT:
+        if self._reshapes and self._drawn == COLUMN_ADDED_AT:
             return Happening.COLUMN_ADDED
-        if self._drawn % CARTS_EMPTIED_EVERY == CARTS_EMPTIED_AT:
+        if self._reshapes and self._drawn % CARTS_EMPTIED_EVERY == CARTS_EMPTIED_AT:
             return Happening.CARTS_EMPTIED
         chosen: Happening = kind
         return chosen

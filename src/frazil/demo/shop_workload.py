@@ -57,13 +57,21 @@ class ShopCounts:
         """Those that were committed, as far as the server said so."""
         return sum(self.kinds.values())
 
+    def __add__(self, other: ShopCounts) -> ShopCounts:
+        return ShopCounts(
+            kinds=dict(Counter(self.kinds) + Counter(other.kinds)),
+            rows=self.rows + other.rows,
+            outages=self.outages + other.outages,
+        )
+
 
 class ShopWorkload:
     """Changes a shop until it is stopped, in a thread of its own; or so many times, here and now.
 
     A server that goes away is waited for, with bounded back-off. A transaction that was interrupted
     is not repeated, whatever it came to. Without an outage the same seed does the same to the same
-    shop, transaction by transaction.
+    shop, transaction by transaction. One that does not ``reshape`` adds no column and empties no
+    table at once: whoever copies a table then has to begin again.
     """
 
     def __init__(
@@ -72,10 +80,12 @@ class ShopWorkload:
         *,
         seed: int = 1,
         transactions_per_second: float = 50.0,
+        reshapes: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self._dsn = dsn
         self._seed = seed
+        self._reshapes = reshapes
         self._pause = 1.0 / transactions_per_second
         self._clock = clock or SystemClock()
         self._session: Session | None = None
@@ -165,7 +175,7 @@ class ShopWorkload:
                 if self._session is None:
                     self._session = open_shop(self._dsn)
                 if self._changes is None:
-                    self._changes = _load_changes(self._session, self._seed)
+                    self._changes = self._load_changes(self._session)
             except SourceUnavailableError:
                 self._note_outage()
                 if self._stop.wait(wait):
@@ -173,6 +183,13 @@ class ShopWorkload:
                 wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
             else:
                 return self._session, self._changes
+
+    def _load_changes(self, session: Session) -> ShopChanges:
+        (numbers,) = session.load(Numbers, _NUMBERS, doing="looking at the shop")
+        (points,) = session.load(int, _HAS_POINTS, doing="looking at the shop")
+        return ShopChanges(
+            numbers, seed=self._seed, has_points=bool(points), reshapes=self._reshapes
+        )
 
     def _note_outage(self) -> None:
         self._disconnect()
@@ -193,9 +210,3 @@ def _perform(session: Session, statements: tuple[Statement, ...]) -> int:
         ]
     # Statements that touch no rows answer -1.
     return sum(max(0, rows) for rows in touched)
-
-
-def _load_changes(session: Session, seed: int) -> ShopChanges:
-    (numbers,) = session.load(Numbers, _NUMBERS, doing="looking at the shop")
-    (points,) = session.load(int, _HAS_POINTS, doing="looking at the shop")
-    return ShopChanges(numbers, seed=seed, has_points=bool(points))

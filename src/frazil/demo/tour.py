@@ -1,173 +1,193 @@
-"""The tour: every service started, a table written through them, and the proof of what it holds."""
+"""The tour: a living shop is captured into a lake, and what came there is proven row for row."""
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
+from frazil.clients.iceberg.lake import Lake
 from frazil.clients.jars import ICEBERG_VERSION
 from frazil.clients.java import find_java
 from frazil.clients.spark import open_session
-from frazil.config import load_config
-from frazil.demo.services import embedded_postgres, etcd, rest_catalog, seaweedfs
-from frazil.errors import ServiceError
-from frazil.seams import SystemClock
+from frazil.demo.lake_folder import CATALOG, lake_folder
+from frazil.demo.pasted_queries import pasted_queries
+from frazil.demo.pipeline_thread import pipeline_thread
+from frazil.demo.services import embedded_postgres
+from frazil.demo.shop import create_shop
+from frazil.demo.shop_changes import Happening
+from frazil.demo.shop_workload import ShopWorkload
+from frazil.demo.tour_proof import TourProof
+from frazil.demo.tour_watch import Pace, TourWatch
+from frazil.pipeline.observing import observing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
+    from frazil.clients.spark import Session
     from frazil.config import Config
-    from frazil.demo.services import ObjectStore, RestCatalog
-    from frazil.seams import Clock
-
-TABLE = "lake.demo.orders"
-ROWS = 10_000
-# Every tenth order is paid later, every twentieth is taken back: enough for real deletion vectors.
-UPDATE_EVERY = 10
-DELETE_EVERY = 20
-
-_SECRET_VARIABLE = "DEMO_S3_SECRET"  # noqa: S105 - the variable's name
-_DOCUMENT = """
-pipeline: demo
-catalog: {{kind: rest, uri: '{uri}', warehouse: '{warehouse}'}}
-storage:
-  s3:
-    endpoint: '{endpoint}'
-    path_style: true
-    access_key_id: '{access_key}'
-    secret_access_key: ${{{secret}}}
-tables:
-  - {{mirror: demo.orders, changelog: demo.orders_changelog, key: [id]}}
-spark:
-  master: 'local[2]'
-  conf: {{spark.sql.shuffle.partitions: '2'}}
-"""
+    from frazil.demo.lake_folder import LakeFolder
+    from frazil.demo.merge_contest import MergeContest
+    from frazil.demo.pasted_queries import PastedQuery
+    from frazil.demo.pipeline_thread import PipelineThread
+    from frazil.demo.shop_workload import ShopCounts
+    from frazil.demo.tour_watch import Audience
+    from frazil.pipeline.observing import Observed
+    from frazil.pipeline.running import Run
+    from frazil.telemetry.redaction import Redactor
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that was done, as the person should read it."""
+class Serve(Protocol):
+    """Shows a run to browsers and scrapers, for the time of a block that is given the address."""
 
-    title: str
-    detail: str
-    seconds: float
+    def __call__(
+        self, run: Run, config: Config, observed: Observed
+    ) -> AbstractContextManager[object]:
+        """Serve it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What a table of orders holds, in three numbers that any change would move."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourResult:
+    """What was proven, and where a person finds it."""
 
+    folder: Path
+    document: Path
+    dsn_file: Path
+    page: str
     rows: int
-    paid: int
-    cents: int
-
-
-def expected_contents() -> Contents:
-    """What the tour's table must hold, computed without Spark and without the lake."""
-    kept = [number for number in range(ROWS) if number % DELETE_EVERY]
-    paid = [number for number in kept if number % UPDATE_EVERY == 0]
-    return Contents(rows=len(kept), paid=len(paid), cents=sum(number * 7 for number in kept))
+    tables: int
+    contest: MergeContest
+    queries: tuple[PastedQuery, ...]
 
 
 @contextmanager
 def touring(
-    report: Callable[[Step], None],
+    path: Path,
     *,
-    learn_secrets: Callable[[Iterable[str]], None],
-    clock: Clock | None = None,
-) -> Iterator[None]:
-    """Take the tour, reporting each step; services live until the block is left.
+    audience: Audience,
+    redactor: Redactor,
+    serve: Serve,
+    pace: Pace | None = None,
+) -> Iterator[TourResult]:
+    """Take the tour; services, pipeline and pages live until the block is left.
 
-    Secrets made up for the services are told to ``learn_secrets`` before anything uses them.
-    Raises ServiceError when the table does not hold what was written.
+    The lake stays in the folder once it is proven; nothing stays otherwise. Raises ServiceError
+    when mirrors are not what the shop is.
     """
     # What the machine lacks is said before anything is started.
     find_java()
-    watch = _Watch(report, clock or SystemClock())
-    with ExitStack() as services:
-        postgres = services.enter_context(embedded_postgres())
-        learn_secrets([postgres.password])
-        watch.done(f"Postgres {postgres.version}", f"{postgres.host}:{postgres.port}")
-        store = services.enter_context(seaweedfs())
-        learn_secrets([store.secret_key])
-        watch.done("S3 (SeaweedFS)", store.endpoint)
-        catalog = services.enter_context(rest_catalog(s3=store))
-        watch.done("Iceberg REST catalog", catalog.uri)
-        leases = services.enter_context(etcd())
-        watch.done("etcd", leases.endpoint)
-        spark = services.enter_context(open_session(_configuration(store, catalog)))
-        watch.done(f"Spark {spark.version}", f"with Iceberg {ICEBERG_VERSION}, two cores")
-        _write(spark)
-        watch.done(TABLE, f"{ROWS:,} rows written, some updated, some deleted")
-        _prove(spark)
-        watch.done("Proof", "rows, states and sums equal what was written")
-        yield
+    with ExitStack() as stack:
+        folder = stack.enter_context(lake_folder(path))
+        tour = _Tour(stack, folder, TourWatch(audience, pace or Pace()))
+        try:
+            tour.open_shop(redactor)
+            tour.start_pipeline(redactor, serve)
+            tour.live()
+            result = tour.prove()
+            folder.stays = True
+            yield result
+        except BaseException as error:
+            # Before everything is taken down, which takes some seconds.
+            audience.leave(error)
+            raise
 
 
-class _Watch:
-    """Measures from one step to the next."""
+@dataclass(slots=True)
+class _Tour:
+    """What was started so far; every step builds on the one before."""
 
-    def __init__(self, report: Callable[[Step], None], clock: Clock) -> None:
-        self._report = report
-        self._clock = clock
-        self._since = clock.monotonic()
+    stack: ExitStack
+    folder: LakeFolder
+    watch: TourWatch
+    dsn: str = field(default="", repr=False)
+    rows: int = 0
+    page: str = ""
+    session: Session = field(init=False)
+    config: Config = field(init=False)
+    pipeline: PipelineThread = field(init=False)
 
-    def done(self, title: str, detail: str) -> None:
-        now = self._clock.monotonic()
-        self._report(Step(title, detail, now - self._since))
-        self._since = now
+    def open_shop(self, redactor: Redactor) -> None:
+        """A server, and a shop with customers in it."""
+        postgres = self.stack.enter_context(embedded_postgres())
+        redactor.learn([postgres.password])
+        self.watch.done(f"Postgres {postgres.version}", f"{postgres.host}:{postgres.port}")
+        self.dsn = postgres.dsn
+        rows = create_shop(self.dsn)
+        self.rows = sum(rows.values())
+        self.watch.done("A shop", f"{self.rows:,} rows in {len(rows)} tables: {', '.join(rows)}")
 
-
-def _configuration(store: ObjectStore, catalog: RestCatalog) -> Config:
-    """A document like a user's, with the secret in a variable as it should be."""
-    with tempfile.TemporaryDirectory(prefix="frazil-demo-") as folder:
-        document = Path(folder) / "frazil.yaml"
-        document.write_text(
-            _DOCUMENT.format(
-                uri=catalog.uri,
-                warehouse=catalog.warehouse,
-                endpoint=store.endpoint,
-                access_key=store.access_key,
-                secret=_SECRET_VARIABLE,
-            ),
-            encoding="utf-8",
+    def start_pipeline(self, redactor: Redactor, serve: Serve) -> None:
+        """What ``frazil run`` does, with this configuration."""
+        loaded = self.folder.write_document(self.dsn)
+        self.config = loaded.config
+        observed = self.stack.enter_context(observing(loaded, redactor))
+        self.session = self.stack.enter_context(open_session(self.config))
+        self.folder.write_spark_settings(self.config)
+        self.watch.done(f"Spark {self.session.version}", f"with Iceberg {ICEBERG_VERSION}")
+        self.pipeline = self.stack.enter_context(
+            pipeline_thread(self.session, self.config, observed)
         )
-        return load_config(document, environ={_SECRET_VARIABLE: store.secret_key}).config
+        address = self.stack.enter_context(serve(self.pipeline.run, self.config, observed))
+        self.page = f"http://{address}/"
+        self.watch.done("Status page", self.page)
 
+    def live(self) -> None:
+        """Copy and stream while the shop goes on, then let it rest until the lake has all."""
+        watch = self.watch
+        with self._workload(reshapes=False) as gentle:
+            watch.follow(self.pipeline, gentle)
+            watch.until_copied()
+        watch.done("Copied", f"{self.rows:,} rows, while the shop went on")
+        with self._workload(reshapes=True) as lively:
+            watch.follow(self.pipeline, lively)
+            watch.stream()
+        watch.until_caught_up()
+        watch.settle()
+        watch.done("Streamed", f"{_told(watch.counts)}; usually {watch.usual_lag:.1f} s behind")
 
-def _write(spark: SparkSession) -> None:
-    spark.sql("create namespace if not exists lake.demo")
-    spark.sql(
-        f"create table {TABLE} (id bigint, state string, price decimal(12,2)) "
-        "using iceberg tblproperties ('format-version' = '3', "
-        "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read')"
-    )
-    orders = spark.range(ROWS).selectExpr(
-        "id", "'open' as state", "cast(id * 0.07 as decimal(12,2)) as price"
-    )
-    orders.writeTo(TABLE).append()
-    # The table's name is a constant of this module.
-    spark.sql(f"update {TABLE} set state = 'paid' where id % {UPDATE_EVERY} = 0")  # noqa: S608
-    spark.sql(f"delete from {TABLE} where id % {DELETE_EVERY} = 0")  # noqa: S608
-
-
-def _prove(spark: SparkSession) -> None:
-    (row,) = (
-        spark.table(TABLE)
-        .selectExpr(
-            "count(*) as held",
-            "count_if(state = 'paid') as paid",
-            "cast(sum(price * 100) as bigint) as cents",
+    def _workload(self, *, reshapes: bool) -> ShopWorkload:
+        pace = self.watch.pace
+        return ShopWorkload(
+            self.dsn,
+            seed=pace.seed,
+            transactions_per_second=pace.transactions_per_second,
+            reshapes=reshapes,
         )
-        .collect()
-    )
-    found = Contents(rows=row["held"], paid=row["paid"], cents=row["cents"])
-    expected = expected_contents()
-    if found != expected:
-        message = f"{TABLE} holds {found}, and {expected} was written."
-        raise ServiceError(message)
+
+    def prove(self) -> TourResult:
+        """The last merge, the proof, and the same merge by another way."""
+        lake = Lake(self.session, CATALOG)
+        proof = TourProof(self.session, lake, self.config, self.pipeline)
+        last = proof.take_stock(self.dsn, self.watch)
+        self.watch.done(
+            "Stocktaking", f"{last.changes:,} changes at once, merged in {last.seconds:.2f} s"
+        )
+        proven = proof.verify()
+        rows = sum(each.rows_found for each in proven)
+        self.watch.done(
+            "Proof", f"{rows:,} rows in {len(proven)} mirrors: each one is as in Postgres"
+        )
+        contest = proof.compare(last)
+        self.watch.done("MERGE INTO", "the same rows, from the same changes")
+        return TourResult(
+            folder=self.folder.path,
+            document=self.folder.document,
+            dsn_file=self.folder.dsn_file,
+            page=self.page,
+            rows=rows,
+            tables=len(proven),
+            contest=contest,
+            queries=pasted_queries(self.folder, proof.location("shop.orders")),
+        )
+
+
+def _told(counts: ShopCounts) -> str:
+    """What happened in the shop, with what is hardest to follow."""
+    words = [f"{counts.transactions:,} transactions"]
+    if Happening.COLUMN_ADDED in counts.kinds:
+        words.append("a column added")
+    if Happening.CARTS_EMPTIED in counts.kinds:
+        words.append("a table emptied")
+    return ", ".join(words)

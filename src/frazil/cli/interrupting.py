@@ -1,0 +1,66 @@
+"""Ctrl-C as an exception that leaves every block on its way out, and a second one that does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Self
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.output import write_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+# A closed terminal and a supervisor mean the same as the person at the keyboard.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """The first signal raises KeyboardInterrupt; the second one ends the process where it is.
+
+    Ending at once leaves no process behind: keepers and the JVM notice that we are gone.
+    """
+
+    def __init__(self) -> None:
+        self._is_told = False
+        self._came = False
+        self._before = {number: signal.getsignal(number) for number in _ENDING}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
+        for number in _ENDING:
+            signal.signal(number, self._receive)
+
+    def tell(self, what: str) -> None:
+        """Say once that somebody interrupted, and what follows."""
+        if not self._is_told:
+            self._is_told = True
+            write_note(f"interrupted: {what}")
+
+    def _receive(self, _number: int, _frame: FrameType | None) -> None:
+        if self._came:
+            sys.stderr.flush()
+            os._exit(ExitCode.INTERRUPTED)
+        self._came = True
+        raise KeyboardInterrupt
+
+
+def interruptible(work: Callable[[Interrupts], int]) -> int:
+    """What the work comes to, or that it was interrupted."""
+    with Interrupts() as interrupts:
+        try:
+            return work(interrupts)
+        except KeyboardInterrupt:
+            interrupts.tell("nothing is left behind")
+            return ExitCode.INTERRUPTED

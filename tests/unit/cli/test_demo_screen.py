@@ -1,0 +1,101 @@
+"""What a person sees of a demo: a table that moves on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import signal
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from frazil.cli.demo_screen import LINE_SECONDS, DemoScreen
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.interrupting import Interrupts, interruptible
+from frazil.demo.shop_changes import Happening
+from frazil.demo.shop_workload import ShopCounts
+from frazil.demo.tour_watch import Step
+from frazil.seams import ManualClock
+from tests.support.statuses import NOW, running
+
+if TYPE_CHECKING:
+    import pytest
+
+COUNTS = ShopCounts(kinds={Happening.ORDER_PLACED: 1_200, Happening.SALE: 34}, rows=5_678)
+
+
+def console_of(*, is_terminal: bool) -> Console:
+    return Console(file=StringIO(), force_terminal=is_terminal, width=110, highlight=False)
+
+
+def written(console: Console) -> str:
+    file = console.file
+    assert isinstance(file, StringIO)
+    return file.getvalue()
+
+
+def test_off_a_terminal_there_is_a_line_now_and_then_and_nothing_is_coloured() -> None:
+    console, clock = console_of(is_terminal=False), ManualClock(NOW)
+    screen = DemoScreen(console, clock=clock)
+    for _ in range(10):
+        screen.show(running(), COUNTS)
+        clock.advance(LINE_SECONDS / 4)
+    lines = written(console).splitlines()
+    assert len(lines) == 2
+    assert all("1,234 transactions in the shop" in line for line in lines)
+    assert "\x1b" not in written(console)
+
+
+def test_on_a_terminal_the_table_moves_and_is_gone_before_the_last_one() -> None:
+    console = console_of(is_terminal=True)
+    screen = DemoScreen(console)
+    for _ in range(3):
+        screen.show(running(), COUNTS)
+    screen.tell(Step("Copied", "50 rows", 1.25))
+    screen.settle(running(), COUNTS)
+    screen.close()
+    text = written(console)
+    hides, shows = "\x1b[?25l", "\x1b[?25h"
+    assert text.count(hides) == text.count(shows) == 1
+    assert text.index(shows) < text.rindex("CAPTURED")
+
+
+def test_the_last_table_tells_what_became_of_every_table() -> None:
+    console = console_of(is_terminal=False)
+    status = running()
+    DemoScreen(console).settle(status, COUNTS)
+    text = written(console)
+    assert all(each.table in text for each in status.tables)
+    assert "5,678 rows changed" in text
+
+
+def test_a_line_to_paste_is_neither_broken_nor_marked() -> None:
+    console = console_of(is_terminal=True)
+    query = f"select '[bold]', {', '.join(f'column_{number}' for number in range(60))} from t"
+    DemoScreen(console).say(query)
+    assert query in written(console)
+
+
+def test_the_first_interrupt_leaves_every_block_and_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    left = []
+
+    def work(interrupts: Interrupts) -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            interrupts.tell("stopping everything")
+            raise
+        finally:
+            left.append("block")
+        return ExitCode.DONE
+
+    before = signal.getsignal(signal.SIGINT)
+    assert interruptible(work) == ExitCode.INTERRUPTED
+    assert left == ["block"]
+    assert capsys.readouterr().err == "interrupted: stopping everything\n"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_work_that_nobody_interrupts_tells_what_it_came_to() -> None:
+    assert interruptible(lambda _: ExitCode.DONE) == ExitCode.DONE

@@ -1,0 +1,96 @@
+"""The end of a demo: what is printed, and for how long it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from frazil.cli import demo_verb
+from frazil.cli.demo_screen import DemoScreen
+from frazil.cli.demo_verb import DemoWish, show_tour
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.interrupting import Interrupts, interruptible
+from frazil.demo.merge_contest import MergeContest
+from frazil.demo.pasted_queries import PastedQuery
+from frazil.demo.tour import TourResult
+from frazil.model.table_name import TableName
+from frazil.telemetry.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RESULT = TourResult(
+    folder=Path("/shop/frazil-demo"),
+    document=Path("/shop/frazil-demo/frazil.yaml"),
+    dsn_file=Path("/shop/frazil-demo/postgres.dsn"),
+    page="http://127.0.0.1:9093/",
+    rows=50_000,
+    tables=6,
+    contest=MergeContest(
+        mirror=TableName("lake", ("shop",), "order_lines"),
+        changes=6_000,
+        rows=25_000,
+        ours=0.41,
+        merge_into=1.23,
+    ),
+    queries=(PastedQuery("DuckDB", "duckdb", "select 1;"),),
+)
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was taken down; the tour itself is over at once."""
+    taken: list[str] = []
+
+    @contextmanager
+    def touring(*_: object, **__: object) -> Iterator[TourResult]:
+        try:
+            yield RESULT
+        finally:
+            taken.append("services")
+
+    monkeypatch.setattr(demo_verb, "touring", touring)
+    return taken
+
+
+def run(*, keep: bool) -> tuple[int, str]:
+    out = StringIO()
+    wish = DemoWish(folder=RESULT.folder, seconds=1.0, keep=keep)
+
+    def tour(interrupts: Interrupts) -> int:
+        show_tour(wish, DemoScreen(Console(file=out, width=80)), Redactor(), interrupts)
+        return ExitCode.DONE
+
+    return interruptible(tour), out.getvalue()
+
+
+def test_the_result_is_printed_when_everything_is_down(left: list[str]) -> None:
+    code, said = run(keep=False)
+    assert code == ExitCode.DONE
+    assert left == ["services"]
+    assert "6,000 changes into the 25,000 rows of shop.order_lines" in said
+    assert "frazil's merge    0.41 s\n  MERGE INTO        1.23 s" in said
+    assert "# DuckDB, to paste into duckdb\nselect 1;\n" in said
+    assert "until Ctrl-C" not in said
+
+
+def test_what_is_kept_stays_up_until_somebody_interrupts(left: list[str]) -> None:
+    alarm = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    alarm.start()
+    try:
+        code, said = run(keep=True)
+    finally:
+        alarm.cancel()
+    assert code == ExitCode.INTERRUPTED
+    assert left == ["services"]
+    assert said.count("# DuckDB") == 1
+    assert "verify -c /shop/frazil-demo/frazil.yaml\n" in said
+    assert said.endswith("Status page: http://127.0.0.1:9093/\n")

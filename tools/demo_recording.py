@@ -1,0 +1,40 @@
+"""Run the demo and keep what it printed as a picture: ``python -m tools.demo_recording OUT.svg``.
+
+The table that moves while the shop lives is in the picture as it stands at the end.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from frazil.cli.demo_screen import DemoScreen
+from frazil.cli.demo_verb import DemoWish, show_tour
+from frazil.cli.interrupting import Interrupts, interruptible
+from frazil.telemetry.redaction import Redactor
+
+COLUMNS = 108
+# Rich's own template fetches a font from elsewhere; every machine has one of its own.
+_FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+def record(out: Path) -> int:
+    """Take the tour and write the picture."""
+    console = Console(record=True, force_terminal=True, width=COLUMNS, highlight=False)
+    screen = DemoScreen(console, is_live=False, line_seconds=math.inf)
+
+    def tour(interrupts: Interrupts) -> int:
+        wish = DemoWish(folder=Path("frazil-demo"), seconds=15.0)
+        show_tour(wish, screen, Redactor(), interrupts)
+        out.write_text(_FONT_FACE.sub("", console.export_svg(title="make demo")), encoding="utf-8")
+        return 0
+
+    return interruptible(tour)
+
+
+if __name__ == "__main__":
+    sys.exit(record(Path(sys.argv[1]).absolute()))
