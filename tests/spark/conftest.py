@@ -45,7 +45,8 @@ spark:
     spark.jars: '{drivers}'
     # The second compiler pays off too late, and takes a quarter of the time: two of two cores work.
     # For the emulated Glue: its client takes credentials from the process, not from the catalog.
-    spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
+    spark.driver.extraJavaOptions: >-
+      -XX:TieredStopAtLevel=1 -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
 """
 
 
