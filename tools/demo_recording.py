@@ -18,8 +18,8 @@ from frazil.cli.interrupting import Interrupts, interruptible
 from frazil.telemetry.redaction import Redactor
 
 COLUMNS = 108
-# Rich's own template fetches a font from elsewhere; every machine has one of its own.
-_FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+# Rich's own template fetches a font from elsewhere and names its maker; every machine has a font.
+_FOREIGN = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
 
 
 def record(out: Path) -> int:
@@ -30,7 +30,8 @@ def record(out: Path) -> int:
     def tour(interrupts: Interrupts) -> int:
         wish = DemoWish(folder=Path("frazil-demo"), seconds=15.0)
         show_tour(wish, screen, Redactor(), interrupts)
-        out.write_text(_FONT_FACE.sub("", console.export_svg(title="make demo")), encoding="utf-8")
+        picture = _FOREIGN.sub("", console.export_svg(title="make demo"))
+        out.write_text(picture, encoding="utf-8")
         return 0
 
     return interruptible(tour)

@@ -62,5 +62,5 @@ def interruptible(work: Callable[[Interrupts], int]) -> int:
         try:
             return work(interrupts)
         except KeyboardInterrupt:
-            interrupts.tell("nothing is left behind")
+            interrupts.tell("nothing is left running")
             return ExitCode.INTERRUPTED

@@ -57,7 +57,8 @@ def pasted_queries(folder: LakeFolder, orders: str) -> tuple[PastedQuery, ...]:
 
 
 def _spark(folder: LakeFolder) -> str:
-    question = _QUESTION.format(orders="lake.shop.orders")
+    # A line of its own, so that people see where the query begins.
+    question = "\n" + _QUESTION.format(orders="lake.shop.orders")
     words = [
         program("spark-sql"),
         "--properties-file",

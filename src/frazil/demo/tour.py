@@ -56,8 +56,6 @@ class TourResult:
     document: Path
     dsn_file: Path
     page: str
-    rows: int
-    tables: int
     contest: MergeContest
     queries: tuple[PastedQuery, ...]
 
@@ -142,7 +140,7 @@ class _Tour:
         watch.done("Copied", f"{self.rows:,} rows, while the shop went on")
         with self._workload(reshapes=True) as lively:
             watch.follow(self.pipeline, lively)
-            watch.stream()
+            watch.stream(lively)
         watch.until_caught_up()
         watch.settle()
         watch.done("Streamed", f"{_told(watch.counts)}; usually {watch.usual_lag:.1f} s behind")
@@ -176,8 +174,6 @@ class _Tour:
             document=self.folder.document,
             dsn_file=self.folder.dsn_file,
             page=self.page,
-            rows=rows,
-            tables=len(proven),
             contest=contest,
             queries=pasted_queries(self.folder, proof.location("shop.orders")),
         )
