@@ -39,17 +39,23 @@ settings.load_profile("house")
 # The files that take a minute or more, longest first. One that is missing costs nothing but time:
 # taken last, it is run by one worker while the other has nothing to do.
 LONGEST = (
-    "test_postgres_handover",
-    "test_postgres_faults",
-    "test_postgres_schema_changes",
-    "test_demo",
     "test_merge_verbs",
     "test_merge_model",
     "test_other_masters",
+    "test_soak",
     "test_commit_processes",
-    "test_merge_crashes",
+    "test_postgres_handover",
+    "test_postgres_schema_changes",
     "test_lake_contract",
+    "test_postgres_outages",
+    "test_merge_crashes",
+    "test_postgres_values",
+    "test_postgres_faults",
+    "test_verify_source",
     "test_verifying",
+    "test_run_process",
+    "test_demo",
+    "test_tutorial",
     "test_merge_changelogs",
     "test_merge_foreign",
 )
