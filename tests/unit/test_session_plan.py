@@ -108,6 +108,13 @@ def test_glue_and_hive_are_understood(tmp_path: Path) -> None:
     assert catalog_conf(hive)["hive.lock-enabled"] == "false"
 
 
+def test_an_aws_profile_reaches_every_process_that_talks_to_aws(tmp_path: Path) -> None:
+    glue = "kind: glue, region: eu-west-1, warehouse: 's3://b/wh'"
+    plan = planned(tmp_path, f"catalog: {{{glue}, profile: lake}}")
+    assert plan.conf["spark.executorEnv.AWS_PROFILE"] == "lake"
+    assert "spark.executorEnv.AWS_PROFILE" not in planned(tmp_path, f"catalog: {{{glue}}}").conf
+
+
 def test_the_users_properties_and_spark_settings_win(tmp_path: Path) -> None:
     plan = planned(
         tmp_path,

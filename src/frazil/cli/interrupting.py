@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import write_note
+from frazil.cli.signal_handling import SignalHandling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,29 +19,16 @@ if TYPE_CHECKING:
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupts:
+class Interrupts(SignalHandling):
     """The first signal raises KeyboardInterrupt; the second one ends the process where it is.
 
     Ending at once leaves no process behind: keepers and the JVM notice that we are gone.
     """
 
     def __init__(self) -> None:
+        super().__init__(_ENDING)
         self._is_told = False
         self._came = False
-        self._before = {number: signal.getsignal(number) for number in _ENDING}
-
-    def __enter__(self) -> Self:
-        self.install()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def install(self) -> None:
-        """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
-        for number in _ENDING:
-            signal.signal(number, self._receive)
 
     def tell(self, what: str) -> None:
         """Say once that somebody interrupted, and what follows."""

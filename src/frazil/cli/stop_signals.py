@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
+from frazil.cli.signal_handling import SignalHandling
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class StopSignals:
+class StopSignals(SignalHandling):
     """The first signal is a wish to end cleanly; the second one ends the process where it is.
 
     SIGHUP is no such wish: it asks for the configuration to be read again.
@@ -26,24 +27,11 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
+        super().__init__(_HANDLED)
         self.received: signal.Signals | None = None
         # The only queue whose ``put`` may interrupt its own ``get``, as a handler does.
         self._mail: SimpleQueue[None] = SimpleQueue()
         self._reloads = 0
-        self._before = {number: signal.getsignal(number) for number in _HANDLED}
-
-    def __enter__(self) -> Self:
-        self.install()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def install(self) -> None:
-        """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
-        for number in _HANDLED:
-            signal.signal(number, self._receive)
 
     def wait(self) -> None:
         """Until a signal came or somebody called ``wake``."""

@@ -49,6 +49,10 @@ class SessionPlan:
         return self.conf.get("spark.pyspark.python")
 
 
+# Executors get it from Spark, the driver's JVM from whoever launches it.
+PROFILE_KEY = "spark.executorEnv.AWS_PROFILE"
+
+
 def plan_session(config: Config) -> SessionPlan:
     """Settings and jars for this configuration; the user's ``spark.conf`` wins."""
     catalog_key = f"spark.sql.catalog.{config.catalog.name}"
@@ -66,6 +70,9 @@ def plan_session(config: Config) -> SessionPlan:
         "spark.redaction.regex": _REDACTED_KEYS,
         **catalog_conf,
     }
+    if config.catalog.profile is not None:
+        # By the environment, because the Java and the native client of tasks both look there.
+        ours[PROFILE_KEY] = config.catalog.profile
     theirs = dict(config.spark.conf)
     extensions = [_ICEBERG_EXTENSIONS, *filter(None, [theirs.pop(_EXTENSIONS_KEY, None)])]
     conf = ours | theirs | {_EXTENSIONS_KEY: ",".join(extensions)}

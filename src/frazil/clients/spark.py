@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from frazil.clients.jars import ICEBERG_RUNTIME, ensure_jars
 from frazil.clients.java import JavaRuntime, find_java
-from frazil.clients.session_plan import SessionPlan, plan_session
+from frazil.clients.session_plan import PROFILE_KEY, SessionPlan, plan_session
 from frazil.errors import RuntimeMissingError
 from frazil.seams import Failpoint, failpoint
 from frazil.telemetry.foreign_lines import JvmLog
@@ -169,6 +169,8 @@ def _launch_environment(plan: SessionPlan, java: JavaRuntime) -> Iterator[None]:
     if "PYSPARK_PYTHON" not in os.environ:
         # Else workers run whatever python3 is on PATH, without pyarrow and without us.
         wanted["PYSPARK_PYTHON"] = plan.worker_python or sys.executable
+    if PROFILE_KEY in plan.conf:
+        wanted["AWS_PROFILE"] = plan.conf[PROFILE_KEY]
     if plan.is_local:
         # Executors on this machine must not be sent to its outer address, nor listen there.
         wanted |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": None}

@@ -1,0 +1,33 @@
+"""Signals taken for the length of a block, and given back at its end."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
+
+
+class SignalHandling:
+    """Handles these signals while its block runs; whoever inherits says how."""
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        self._before = {number: signal.getsignal(number) for number in numbers}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
+        for number in self._before:
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        raise NotImplementedError
