@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support.ingest_processes import PROGRAM, ROOT
+from tests.support.jvms import QUICK_JAVA
 from tests.support.other_readers import local_duckdb
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Demo:
                     **os.environ,
                     "PYTHONPATH": source,
                     "TMPDIR": str(folder / "tmp"),
+                    "SPARK_SUBMIT_OPTS": QUICK_JAVA,
                     MARK: self._mark,
                 },
                 stdin=subprocess.DEVNULL,
@@ -128,7 +130,13 @@ def queries_in(said: str) -> dict[str, str]:
 
 def revenue_by_spark(command: str, folder: Path) -> Revenue:
     done = subprocess.run(
-        ["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=True, timeout=120
+        ["sh", "-c", command],
+        cwd=folder,
+        env={**os.environ, "SPARK_SUBMIT_OPTS": QUICK_JAVA},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     rows = [line.split("\t") for line in done.stdout.splitlines() if line]
     return {status: (int(orders), Decimal(total)) for status, orders, total in rows}
