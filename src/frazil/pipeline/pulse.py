@@ -9,14 +9,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_END_SECONDS = 2.0
+
+
+def _nothing() -> None:
+    """Nothing was held."""
+
+
 class Pulse:
     """Calls ``beat`` every so many seconds while its block runs; the first one comes at once.
 
-    ``beat`` must not raise: nobody is there to hear of it.
+    ``beat`` must not raise: nobody is there to hear of it. ``at_end`` gives back what it held.
     """
 
-    def __init__(self, name: str, beat: Callable[[], None], *, seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        beat: Callable[[], None],
+        *,
+        seconds: float,
+        at_end: Callable[[], None] = _nothing,
+    ) -> None:
         self._beat = beat
+        self._at_end = at_end
         self._seconds = seconds
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"frazil {name}", daemon=True)
@@ -26,10 +41,12 @@ class Pulse:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        # Not waited for: it may hang in a connection, and holds nothing that must be given back.
         self._ended.set()
+        # Not for long: it may hang in a connection.
+        self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         while not self._ended.is_set():
             self._beat()
             self._ended.wait(self._seconds)
+        self._at_end()

@@ -20,6 +20,7 @@ from frazil.pipeline.mirror_feed import MirrorFeed
 from frazil.pipeline.pulse import Pulse
 from frazil.pipeline.recording import Recorder
 from frazil.pipeline.run_loop import Doorbell, RunLoop
+from frazil.seams import SystemClock
 from frazil.sources.postgres.slot_watch import SlotWatch
 
 if TYPE_CHECKING:
@@ -228,16 +229,18 @@ def _ingest_loop(
 
 
 def _source_pulse(place: Place, capture: Capture) -> Pulse:
-    watch = SlotWatch(capture.settings)
+    watch, clock = SlotWatch(capture.settings), SystemClock()
 
     def look() -> None:
+        # Before the question: what is committed while it is answered may be missing in the answer.
+        asked = clock.monotonic()
         try:
-            place.board.record_look(watch.look())
+            place.board.record_look(watch.look(), asked=asked)
         except FrazilError:
             # The loop meets the same, and tells; the lag grows meanwhile.
             return
 
-    return Pulse("source watch", look, seconds=LOOK_SECONDS)
+    return Pulse("source watch", look, seconds=LOOK_SECONDS, at_end=watch.close)
 
 
 def _named(capture: Capture) -> Callable[[str], CapturedNames | None]:

@@ -167,10 +167,10 @@ class StatusBoard:
             retry_at = now + timedelta(seconds=step.seconds) if isinstance(step, Again) else None
             self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
 
-    def record_look(self, look: SlotLook) -> None:
-        """The server was asked how far it is, a moment ago."""
+    def record_look(self, look: SlotLook, *, asked: float) -> None:
+        """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
-            self._capture.look(self._clock.monotonic(), look.newest)
+            self._capture.look(asked, look.newest)
             self._slot = None if look.slot is None else _slot_status(look.slot, look.newest)
 
     def record_merge_start(self, mirror: str) -> None:

@@ -81,7 +81,7 @@ class Pipeline:
         )
 
     def looks(self, newest: int) -> None:
-        self.board.record_look(SlotLook(newest, SLOT))
+        self.board.record_look(SlotLook(newest, SLOT), asked=self.clock.monotonic())
 
     def status(self) -> PipelineStatus:
         return self.board.now()
@@ -232,7 +232,7 @@ def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
     assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
     assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
-    pipeline.board.record_look(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)))
+    pipeline.board.record_look(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None
     assert lost.slot is not None
