@@ -90,7 +90,7 @@ class IngestRecorder:
 
 
 class TracedIngest:
-    """An ingest whose batches are spans."""
+    """An ingest whose batches are spans, and the commits in them."""
 
     def __init__(self, inner: Ingesting, tracing: Tracing) -> None:
         self._inner = inner
@@ -109,13 +109,25 @@ class TracedIngest:
     def step(self) -> BatchReport | None:
         """The next changes, in a span."""
         with self._tracing.span(SpanName.BATCH, role=_ROLE):
-            return self._inner.step()
+            return self._traced(self._inner.step())
 
     def read_whole(self) -> BatchReport | None:
         """Whole tables, in a span."""
         with self._tracing.span(SpanName.BATCH, role=_ROLE):
-            return self._inner.read_whole()
+            return self._traced(self._inner.read_whole())
 
     def close(self) -> None:
         """Let go of everything."""
         self._inner.close()
+
+    def _traced(self, report: BatchReport | None) -> BatchReport | None:
+        for each in () if report is None else report.tables:
+            self._tracing.record(
+                SpanName.COMMIT,
+                each.seconds,
+                table=each.table,
+                role=_ROLE,
+                snapshot=each.snapshot_id or 0,
+                rows=each.rows,
+            )
+        return report

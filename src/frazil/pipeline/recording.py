@@ -39,7 +39,7 @@ _MOST_CAUSES = 12
 
 
 class TracedMerge:
-    """A table's merges inside a span and with the table's name on every log event."""
+    """A table's merges in a span, every commit in its own, and the name on every log event."""
 
     def __init__(self, table: str, merge: TableMerge, tracing: Tracing) -> None:
         self._table = table
@@ -52,7 +52,17 @@ class TracedMerge:
             bound(table=self._table),
             self._tracing.span(SpanName.BATCH, table=self._table, role=_ROLE),
         ):
-            return self._inner.merge(stop=stop)
+            report = self._inner.merge(stop=stop)
+            for commit in report.commits:
+                self._tracing.record(
+                    SpanName.COMMIT,
+                    commit.seconds,
+                    table=self._table,
+                    role=_ROLE,
+                    snapshot=commit.snapshot_id,
+                    rows=commit.rows_read,
+                )
+            return report
 
 
 class Recorder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import traceback
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -48,6 +49,9 @@ class Tracing(Protocol):
     def span(self, name: SpanName, /, **attributes: Attribute) -> AbstractContextManager[None]:
         """Trace the block; an exception that leaves it is recorded and goes on."""
 
+    def record(self, name: SpanName, seconds: float, /, **attributes: Attribute) -> None:
+        """Trace what has just ended and took so long, as a part of the block it is told in."""
+
     def close(self) -> None:
         """Send what is waiting, for a short while."""
 
@@ -59,6 +63,10 @@ class NoTracing:
         """Just the block."""
         _names(attributes)
         return contextlib.nullcontext()
+
+    def record(self, _name: SpanName, _seconds: float, /, **attributes: Attribute) -> None:
+        """Nothing."""
+        _names(attributes)
 
     def close(self) -> None:
         """Nothing."""
@@ -75,13 +83,9 @@ class OtlpTracing:
     @contextlib.contextmanager
     def span(self, name: SpanName, /, **attributes: Attribute) -> Iterator[None]:
         """Trace the block; logs written within carry its ids."""
-        scrubbed = {
-            key: _plain(self._redactor.scrub_field(key, value))
-            for key, value in _names(attributes).items()
-        }
         with self._tracer.start_as_current_span(
             name.value,
-            attributes=scrubbed,
+            attributes=self._scrubbed(attributes),
             # The library would record the bare message and trace.
             record_exception=False,
             set_status_on_exception=False,
@@ -92,10 +96,23 @@ class OtlpTracing:
                 self._record(span, error)
                 raise
 
+    def record(self, name: SpanName, seconds: float, /, **attributes: Attribute) -> None:
+        """A span that ends now."""
+        end = time.time_ns()
+        begin = end - int(seconds * 1e9)
+        scrubbed = self._scrubbed(attributes)
+        self._tracer.start_span(name.value, start_time=begin, attributes=scrubbed).end(end)
+
     def close(self) -> None:
         """Send what is waiting, then stop."""
         self._provider.force_flush(int(FLUSH_SECONDS * 1000))
         self._provider.shutdown()
+
+    def _scrubbed(self, attributes: dict[str, Attribute]) -> dict[str, Attribute]:
+        return {
+            key: _plain(self._redactor.scrub_field(key, value))
+            for key, value in _names(attributes).items()
+        }
 
     def _record(self, span: Span, error: BaseException) -> None:
         from opentelemetry.trace import StatusCode  # noqa: PLC0415 - as in start_tracing

@@ -285,6 +285,10 @@ class Spans:
         self.opened.append((name.value, attributes))
         yield
 
+    def record(self, name: SpanName, seconds: float, /, **attributes: Attribute) -> None:
+        assert seconds > 0
+        self.opened.append((name.value, attributes))
+
     def close(self) -> None:
         """Nothing is waiting."""
 
@@ -296,6 +300,10 @@ def test_a_merge_runs_in_a_span_and_its_events_name_the_table(lines: io.StringIO
     table.before_batch = lambda: get_logger("frazil.test").info("inside")
     merged = TracedMerge(TABLE, table, spans).merge(stop=lambda: False)
     assert len(merged.commits) == 1
-    assert spans.opened == [("frazil.batch", {"table": TABLE, "role": "merge"})]
+    whose = {"table": TABLE, "role": "merge"}
+    assert spans.opened == [
+        ("frazil.batch", whose),
+        ("frazil.commit", {**whose, "snapshot": 100, "rows": 10}),
+    ]
     (told,) = events(lines)
     assert told["table"] == TABLE

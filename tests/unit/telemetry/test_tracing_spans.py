@@ -74,6 +74,17 @@ def test_spans_nest_and_carry_our_attributes(sink: Sink) -> None:
     assert described["k8s.pod.name"] == "a-***"
 
 
+def test_what_has_ended_is_recorded_as_a_part_of_its_block(sink: Sink) -> None:
+    tracing = start(sink)
+    with tracing.span(SpanName.BATCH, role="merge"):
+        tracing.record(SpanName.COMMIT, 1.5, table=CANARY, rows=3)
+    tracing.close()
+    batch, commit = spans(sink)["frazil.batch"], spans(sink)["frazil.commit"]
+    assert commit.parent_span_id == batch.span_id
+    assert commit.end_time_unix_nano - commit.start_time_unix_nano == 1_500_000_000
+    assert CANARY_PART.encode() not in b"".join(sink.bodies)
+
+
 def test_a_planted_secret_leaves_in_no_span(sink: Sink) -> None:
     tracing = start(sink)
     for error in every_error():
