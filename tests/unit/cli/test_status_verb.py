@@ -303,9 +303,17 @@ def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -
     painted = b""
     with served(lambda: shown[0]) as address:
         words = ["status", "--watch", "-c", str(document(address))]
-        program = f"import sys; from frazil.cli.main import main; sys.exit(main({words!r}))"
+        # Whoever runs the tests in the background has Ctrl-C ignored, and so would the child.
+        program = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            f"from frazil.cli.main import main; sys.exit(main({words!r}))"
+        )
         with subprocess.Popen(
-            [sys.executable, "-c", program], stdout=inner, stderr=inner, stdin=inner
+            [sys.executable, "-c", program],
+            stdout=inner,
+            stderr=inner,
+            stdin=inner,
+            env={**os.environ, "TERM": "xterm"},
         ) as watching:
             os.close(inner)
             while b"Following 5 tables" not in painted:
