@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from frazil.pipeline.loop import Ending, engine_ended
 from frazil.pipeline.pulse import Pulse
+from frazil.seams import SystemClock
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from frazil.cli.stop_signals import StopSignals
+    from frazil.seams import Clock
 
 _log = get_logger(__name__)
 
 
 # A process that cannot work any more should be replaced within seconds.
 WATCH_SECONDS = 1.0
+# What runs in a JVM fails while its shutdown hooks run, which may take as long as this.
+_DYING_SECONDS = 5.0
+_CLOCK = SystemClock()
 
 
 class Supervised(Protocol):
@@ -43,6 +48,7 @@ def supervise(
     interrupt: Callable[[], None],
     is_alive: Callable[[], bool] = lambda: True,
     on_reload: Callable[[], None] = lambda: None,
+    clock: Clock = _CLOCK,
 ) -> Ending:
     """How the loop ended; what it raises is raised here.
 
@@ -57,10 +63,7 @@ def supervise(
     watch = Pulse("engine watch", partial(_wake_if_dead, is_alive, signals), seconds=WATCH_SECONDS)
     run.start()
     with watch:
-        while not run.has_ended and signals.received is None and is_alive():
-            signals.wait()
-            if signals.take_reload():
-                on_reload()
+        _wait(run, signals, is_alive, on_reload)
     if signals.received is None and not run.has_ended:
         loop.abandon()
         stop.set()
@@ -75,7 +78,27 @@ def supervise(
             interrupt()
             return Ending.TOLD
     run.join()
+    if signals.received is not None and run.has_failed and _dies(is_alive, clock):
+        # Supervisors tell a whole group of processes to end, the engine among them.
+        _log.warning("the engine was told to end too; what is not committed did not happen")
+        return Ending.TOLD
     return run.ending()
+
+
+def _wait(
+    run: _Run, signals: StopSignals, is_alive: Callable[[], bool], on_reload: Callable[[], None]
+) -> None:
+    while not run.has_ended and signals.received is None and is_alive():
+        signals.wait()
+        if signals.take_reload():
+            on_reload()
+
+
+def _dies(is_alive: Callable[[], bool], clock: Clock) -> bool:
+    deadline = clock.monotonic() + _DYING_SECONDS
+    while is_alive() and clock.monotonic() < deadline:
+        clock.sleep(_DYING_SECONDS / 50)
+    return not is_alive()
 
 
 def _wake_if_dead(is_alive: Callable[[], bool], signals: StopSignals) -> None:
@@ -103,6 +126,11 @@ class _Run(threading.Thread):
         finally:
             self.has_ended = True
             self._ended()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it came to something that is raised."""
+        return isinstance(self._outcome, Exception)
 
     def ending(self) -> Ending:
         """What the loop came to."""

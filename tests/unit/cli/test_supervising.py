@@ -1,0 +1,85 @@
+"""Whoever supervises a loop: an engine that dies, and one that was told to end with us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.cli.stop_signals import StopSignals
+from frazil.cli.supervising import supervise
+from frazil.errors import RuntimeMissingError
+from frazil.pipeline.loop import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GRACE = timedelta(seconds=20)
+
+
+class Loop:
+    """Runs until told to stop, and then fails because its engine is going away."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.is_abandoned = False
+        self._stop = stop
+
+    def run(self, *, once: bool = False) -> Ending:
+        del once
+        self._stop.wait(GRACE.total_seconds())
+        if not self.is_abandoned:
+            raise ConnectionError("the engine does not answer")
+        return Ending.TOLD
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+def supervised(
+    loop: Loop, stop: threading.Event, is_alive: Callable[[StopSignals], bool]
+) -> Ending:
+    with StopSignals() as signals:
+        return supervise(
+            loop,
+            once=False,
+            stop=stop,
+            signals=signals,
+            grace=GRACE,
+            interrupt=lambda: None,
+            is_alive=lambda: is_alive(signals),
+        )
+
+
+@pytest.fixture
+def told_soon() -> None:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+
+@pytest.mark.usefixtures("told_soon")
+def test_a_signal_that_ended_the_engine_too_is_a_clean_end() -> None:
+    stop = threading.Event()
+    ending = supervised(Loop(stop), stop, lambda signals: signals.received is None)
+    assert ending is Ending.TOLD
+
+
+@pytest.mark.usefixtures("told_soon")
+def test_a_loop_that_fails_after_a_signal_with_a_sound_engine_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("frazil.cli.supervising._DYING_SECONDS", 0.1)
+    stop = threading.Event()
+    with pytest.raises(ConnectionError):
+        supervised(Loop(stop), stop, lambda _signals: True)
+
+
+def test_an_engine_that_dies_by_itself_ends_everything() -> None:
+    stop = threading.Event()
+    loop, answers = Loop(stop), iter([True, True])
+    with pytest.raises(RuntimeMissingError):
+        supervised(loop, stop, lambda _signals: next(answers, False))
+    assert loop.is_abandoned
+    assert stop.is_set()
