@@ -52,6 +52,12 @@ def _snapshot_id(marker: Marker) -> int | None:
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
+def _description(plan: MergePlan) -> str:
+    """What people read in Spark's own pages."""
+    word = "snapshot" if plan.snapshots == 1 else "snapshots"
+    return f"merge {plan.mirror}, {plan.snapshots} {word}"
+
+
 class Merger:
     """Merges one changelog into one mirror; lives on the driver."""
 
@@ -99,7 +105,7 @@ class Merger:
         start = self._clock.monotonic()
         changelog = ChangelogTable(self._open(self._settings.changelog))
         mirror = self._ensured(plan)
-        self._session.sparkContext.setJobDescription(f"merge {self._settings.mirror}")
+        self._session.sparkContext.setJobDescription(_description(plan))
         work = assemble_work(
             self._session,
             plan,
