@@ -46,7 +46,8 @@ spark:
     # The second compiler pays off too late, and takes a quarter of the time: two of two cores work.
     # For the emulated Glue: its client takes credentials from the process, not from the catalog.
     spark.driver.extraJavaOptions: >-
-      -XX:TieredStopAtLevel=1 -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
+      -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+      -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
 """
 
 

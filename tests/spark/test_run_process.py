@@ -118,6 +118,7 @@ def story(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def test_changes_reach_the_mirror_while_it_runs(story: Story) -> None:
+    story.wait_until_merged(USERS, read=500)
     story.sql(f"update {USERS} set price = 1 where id <= 10")
     story.sql(f"delete from {USERS} where id > 495")
     story.wait_until_merged(USERS, update=10, delete=5)

@@ -28,7 +28,7 @@ DESCRIPTOR_ROOM, THREAD_ROOM = 40, 20
 def test_a_minute_of_kills_pauses_and_restarts_ends_with_mirrors_like_their_source(
     tmp_path: Path,
 ) -> None:
-    soak(tmp_path, seconds=60.0, every=12.0, least_availability=0.5)
+    soak(tmp_path, seconds=60.0, every=10.0, least_availability=0.5)
 
 
 @pytest.mark.deep

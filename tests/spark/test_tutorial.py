@@ -20,6 +20,7 @@ import pytest
 
 from frazil.demo.postgres_programs import PostgresVersion, find_programs
 from tests.support import warm_commands
+from tests.support.jvms import QUICK_JAVA
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial" / "first-steps.md"
 EXAMPLE = ROOT / "examples" / "postgres_to_iceberg.py"
 # A JVM of a minute never earns back what its second compiler costs: half the time of these tests.
-QUICK_JVM = "{spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+QUICK_JVM = f"{{spark.driver.extraJavaOptions: {QUICK_JAVA}}}"
 PART = re.compile(
     r"(?m)^(?:<!-- exits with (?P<status>\d+) -->\n)?"
     r"^```(?P<kind>sh|python|text)\n(?P<text>(?s:.*?))^```"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from frazil.demo.services import embedded_postgres, rest_catalog
-from frazil.demo.shop import create_shop
+from frazil.demo.shop import ShopSize, create_shop
 from frazil.demo.shop_workload import ShopWorkload
 from frazil.seams import SystemClock
 from tests.support.jvms import QUICK_JAVA
@@ -35,6 +35,8 @@ LAG_SECONDS = 60.0
 # A life shorter than this has no steady state to be compared with.
 SETTLED_SECONDS = 20.0
 
+# The soak is about changes; a copy that is seen is the demo's business.
+_SHOP = ShopSize(customers=400, products=100, orders=1_200, carts=50)
 _DOCUMENT = """
 pipeline: soak
 catalog: {{kind: rest, uri: '{uri}', warehouse: '{warehouse}'}}
@@ -112,7 +114,7 @@ class Soak:
         with ExitStack() as stack:
             self.postgres: Postgres = stack.enter_context(embedded_postgres())
             self.catalog: RestCatalog = stack.enter_context(rest_catalog())
-            create_shop(self.postgres.dsn)
+            create_shop(self.postgres.dsn, size=_SHOP)
             self.document.write_text(
                 _DOCUMENT.format(
                     uri=self.catalog.uri,

@@ -79,7 +79,8 @@ def run_role(
         signals.install()
         stop = threading.Event()
         run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
-        readiness.add("source", lambda: source_state(board))
+        if run.capture is not None:
+            readiness.add("source", lambda: source_state(board))
         readiness.add("catalog", lambda: catalog_state(run.merge_statuses))
         started.open()
         reload = _Reload(document, invocation, loaded, run)

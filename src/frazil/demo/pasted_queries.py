@@ -66,7 +66,7 @@ def _spark(folder: LakeFolder) -> str:
         "-e",
         question,
     ]
-    return f"{_java_home()}{shlex.join(words)}"
+    return f"{_java_home()}{_python()}{shlex.join(words)}"
 
 
 def _duckdb(place: str) -> str:
@@ -85,6 +85,14 @@ def _java_home() -> str:
     if found.resolve() == java.home.resolve():
         return ""
     return f"JAVA_HOME={shlex.quote(str(java.home))} "
+
+
+def _python() -> str:
+    """Names our Python where Spark's programs would ask another one for Spark."""
+    found, ours = shutil.which("python3"), Path(sys.executable)
+    if found is not None and Path(found).parent == ours.parent:
+        return ""
+    return f"PYSPARK_PYTHON={shlex.quote(near(ours))} "
 
 
 def program(name: str) -> str:
