@@ -4,6 +4,7 @@
 (() => {
   const LOST_AFTER = 2; // failures in a row: one may be a restart
   const ANSWER_MS = 10000;
+  const COPIED_MS = 5000; // long enough to be read
   const SHARE = 0.1; // of the time may go into answering us: the process has other work
   const page = () => document.getElementById("page");
   const interval = () => Number(page().dataset.refreshSeconds) * 1000;
@@ -11,6 +12,7 @@
   let failures = 0;
   let lastSeen = new Date();
   let timer = 0;
+  let copied = null; // the command that somebody has copied a moment ago
 
   const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key : undefined);
 
@@ -68,6 +70,7 @@
     const freshIcon = fresh.querySelector("link[rel=icon]");
     if (icon && freshIcon) morphAttributes(icon, freshIcon);
     morph(page(), wanted);
+    showCopied();
   }
 
   async function refresh() {
@@ -101,11 +104,21 @@
     timer = setTimeout(refresh, Math.max(interval(), (performance.now() - begun) / SHARE));
   }
 
+  // A refresh in between brings the button as the server knows it.
+  function showCopied() {
+    for (const button of document.querySelectorAll("button.copy")) {
+      const command = button.parentElement.querySelector("code");
+      if (command.textContent === copied) button.firstChild.nodeValue = "Copied";
+    }
+  }
+
   async function copy(button) {
     const command = button.parentElement.querySelector("code");
     try {
       await navigator.clipboard.writeText(command.textContent);
-      button.firstChild.nodeValue = "Copied";
+      copied = command.textContent;
+      setTimeout(() => { copied = null; }, COPIED_MS);
+      showCopied();
     } catch {
       getSelection().selectAllChildren(command);
     }
