@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -24,14 +23,13 @@ import psycopg
 from frazil.model.lsn import parse_lsn
 from frazil.model.marker import Role
 from frazil.seams import FAILPOINTS_VARIABLE
+from tests.support.pipeline_process import ENVIRONMENT, PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.support.captured import CapturedDatabase
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = "import sys; from frazil.cli.main import main; sys.exit(main())"
 # Far above what a busy machine needs to start a JVM, or to come to any point of a batch.
 PATIENCE_SECONDS = 120.0
 
@@ -94,11 +92,10 @@ class IngestProcess:
         self.log = document.with_name(f"ingest-{document.stem}-{number}.log")
         hold = f"session.started=hold({self._gate})@1"
         rules = ";".join(filter(None, (hold, kill.failpoints)))
-        source = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, "ingest", "-c", str(document)],
-                env={**os.environ, FAILPOINTS_VARIABLE: rules, "PYTHONPATH": source},
+                env={**ENVIRONMENT, FAILPOINTS_VARIABLE: rules},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

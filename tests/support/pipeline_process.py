@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "import sys; from frazil.cli.main import main; sys.exit(main())"
 # Far above what a busy machine needs for any of it.
 PATIENCE_SECONDS = 240.0
-_ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
 
 
 def free_port() -> int:
@@ -51,7 +51,7 @@ class PipelineProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, "run"],
                 cwd=self.folder,
-                env=_ENVIRONMENT,
+                env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -87,7 +87,7 @@ class PipelineProcess:
         return subprocess.run(
             [sys.executable, "-c", PROGRAM, *words],
             cwd=self.folder,
-            env=_ENVIRONMENT,
+            env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -130,7 +130,7 @@ class _Reload:
     ) -> None:
         self._document = document
         self._invocation = invocation
-        self._loaded = loaded
+        self._started_with = self._taken_up = loaded.config
         self._run = run
 
     def __call__(self) -> None:
@@ -139,10 +139,11 @@ class _Reload:
         except ConfigError as error:
             _log.error("not reloaded: the configuration has mistakes", message=str(error))
             return
-        plan = plan_reload(self._loaded.config, found.config)
-        self._loaded = found
-        if plan.refused:
-            _log.warning("these keys need a restart and stay as they were", keys=plan.refused)
+        refused = plan_reload(self._started_with, found.config).refused
+        if refused:
+            _log.warning("these keys need a restart and stay as they were", keys=refused)
+        taken = plan_reload(self._taken_up, found.config).taken
+        self._taken_up = found.config
         change_level(found.config.telemetry, self._invocation.redactor)
         self._run.take_up(found.config)
-        _log.info("reloaded", keys=plan.taken)
+        _log.info("reloaded", keys=taken)

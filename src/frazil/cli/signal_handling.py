@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-class SignalHandling:
+class SignalHandling(ABC):
     """Handles these signals while its block runs; whoever inherits says how."""
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
@@ -29,5 +30,6 @@ class SignalHandling:
         for number in self._before:
             signal.signal(number, self._receive)
 
+    @abstractmethod
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        raise NotImplementedError
+        """One of them came."""

@@ -40,6 +40,10 @@ class CaptureFreshness:
 
     def look(self, at: float, newest: int) -> None:
         """The source's log was this far."""
+        if self._newest is not None and newest < self._newest:
+            # It counts anew: another server, to which no position of before means anything.
+            self._looks.clear()
+            self._reached = None
         self._newest = newest
         self._looks.append((at, newest))
         if len(self._looks) > MOST_LOOKS:
@@ -50,11 +54,6 @@ class CaptureFreshness:
         """Everything up to here is captured."""
         self._reached = max(position, self._reached or 0)
         self._settle()
-
-    def begin_anew(self) -> None:
-        """The source counts anew, as after another one has taken over."""
-        self._looks.clear()
-        self._reached = self._newest = None
 
     def _settle(self) -> None:
         if self._reached is None:

@@ -22,7 +22,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Leave the table alone until a person has acted and the process was started again."""
+    """Leave the table alone until a person has acted, and says so or starts the process again."""
 
 
 @dataclass(frozen=True, slots=True)

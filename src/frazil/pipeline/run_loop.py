@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from frazil.pipeline.ingest_loop import IngestLoop
     from frazil.pipeline.loop import MergeLoop
     from frazil.seams import Clock
 
@@ -45,6 +44,19 @@ class Ends(Protocol):
 
     def wait(self, timeout: float) -> bool:
         """Wait for the wish, at most so many seconds."""
+
+
+class Capturing(Protocol):
+    """What captures; an ``IngestLoop`` does."""
+
+    def run(self, *, once: bool = False) -> Ending:
+        """Until told to stop, or once."""
+
+    def abandon(self) -> None:
+        """Take no more notice of what runs."""
+
+    def set_interval(self, interval: timedelta) -> None:
+        """From the next batch on."""
 
 
 class Doorbell:
@@ -82,7 +94,7 @@ class RunLoop:
 
     def __init__(
         self,
-        new_ingest: Callable[[], IngestLoop],
+        new_ingest: Callable[[], Capturing],
         merges: MergeLoop,
         *,
         stop: Ends,
@@ -97,6 +109,8 @@ class RunLoop:
         self._look_again_seconds = look_again_seconds
         self._is_abandoned = False
         self._looks_again = threading.Event()
+        # Another one than the ingest loop was made with, once somebody has changed it.
+        self._ingest_interval: timedelta | None = None
         self._ends_with: Exception | None = None
 
     def run(self, *, once: bool = False) -> Ending:
@@ -119,6 +133,7 @@ class RunLoop:
 
     def set_intervals(self, *, ingest: timedelta, merge: timedelta) -> None:
         """From the next runs on; from any thread."""
+        self._ingest_interval = ingest
         self._ingest.set_interval(ingest)
         self._merges.set_interval(merge)
 
@@ -173,12 +188,15 @@ class RunLoop:
             )
             self._wait_for_mending()
             self._ingest = self._new_ingest()
+            if self._ingest_interval is not None:
+                self._ingest.set_interval(self._ingest_interval)
 
     def _wait_for_mending(self) -> None:
+        # What was mended before this failure did not help it.
+        self._looks_again.clear()
         waited = 0.0
         while waited < self._look_again_seconds and not self._stop.is_set():
             if self._looks_again.wait(_GLANCE_SECONDS):
-                self._looks_again.clear()
                 return
             waited += _GLANCE_SECONDS
 

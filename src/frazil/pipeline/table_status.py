@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
+from frazil.pipeline.trouble import DEFECT_REMEDY
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,7 +22,7 @@ class TablePhase(StrEnum):
     """Until its next run; with an error, until it is tried again."""
     MERGING = "merging"
     STOPPED = "stopped"
-    """Not tried again before the process is started anew."""
+    """Not tried again before somebody says that it was mended, or the process is started anew."""
     DONE = "done"
     """Merged, and nobody asked for more."""
 
@@ -62,4 +63,4 @@ class TableStatus:
             return None
         if isinstance(self.error, FrazilError):
             return self.error.next_step or self.error.remedy
-        return "this is a defect in frazil: the trace is in the log; report it"
+        return DEFECT_REMEDY

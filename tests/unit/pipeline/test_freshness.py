@@ -39,6 +39,18 @@ def test_a_position_that_is_behind_takes_nothing_back() -> None:
     assert (capture.through, capture.lag_bytes) == (1.0, 0)
 
 
+def test_a_source_that_counts_anew_is_fresh_only_when_it_was_reached_again() -> None:
+    capture = CaptureFreshness()
+    capture.look(1.0, 1_000)
+    capture.reach(1_000)
+    capture.look(2.0, 50)
+    assert (capture.through, capture.lag_bytes) == (1.0, None)
+    capture.reach(40)
+    assert (capture.through, capture.lag_bytes) == (1.0, 10)
+    capture.reach(50)
+    assert (capture.through, capture.lag_bytes) == (2.0, 0)
+
+
 def test_a_source_that_is_not_captured_for_hours_is_remembered_in_bounded_space() -> None:
     capture = CaptureFreshness()
     capture.reach(0)

@@ -33,6 +33,7 @@ class Ingest:
         self._stop = stop
         self._outcome = outcome
         self._began = began
+        self.interval: timedelta | None = None
 
     def run(self, *, once: bool = False) -> Ending:
         self._began()
@@ -47,7 +48,7 @@ class Ingest:
         """Nobody asks."""
 
     def set_interval(self, interval: timedelta) -> None:
-        """It has none."""
+        self.interval = interval
 
 
 class Stage:
@@ -59,9 +60,11 @@ class Stage:
         self.table = TwinTable("users", *script, clock=SystemClock(), seconds=0.0)
         self.merges = MergeLoop({"users": self.table}, interval=timedelta(hours=1), stop=self.bell)
 
-    def run_loop(self, *ingests: Ingest) -> RunLoop:
+    def run_loop(self, *ingests: Ingest, look_again: float = 0.01) -> RunLoop:
         made = iter(ingests)
-        return RunLoop(lambda: next(made), self.merges, stop=self.stop, look_again_seconds=0.01)  # type: ignore[arg-type, return-value]
+        return RunLoop(
+            lambda: next(made), self.merges, stop=self.stop, look_again_seconds=look_again
+        )
 
 
 def test_once_ingests_and_then_merges() -> None:
@@ -111,6 +114,33 @@ def test_a_source_that_needs_a_person_is_looked_at_again_while_merges_go_on() ->
     mended = Ingest(stage.stop, began=stage.stop.set)
     assert stage.run_loop(broken, mended).run() is Ending.TOLD
     assert stage.table.began
+
+
+def test_an_interval_that_was_changed_is_kept_when_the_source_is_looked_at_again() -> None:
+    stage = Stage()
+    mended = Ingest(stage.stop, began=stage.stop.set)
+    loop = stage.run_loop(Ingest(stage.stop, PositionLostError("lost")), mended)
+    changed = timedelta(seconds=3)
+    loop.set_intervals(ingest=changed, merge=timedelta(hours=1))
+    loop.run()
+    assert mended.interval == changed
+
+
+def test_a_source_that_was_mended_is_looked_at_at_once() -> None:
+    stage = Stage()
+    mended = Ingest(stage.stop, began=stage.stop.set)
+    loop = stage.run_loop(
+        Ingest(stage.stop, PositionLostError("lost")), mended, look_again=10 * PATIENCE
+    )
+    saying = threading.Thread(target=say_until, args=(stage.stop, loop.look_again))
+    saying.start()
+    assert loop.run() is Ending.TOLD
+    saying.join()
+
+
+def say_until(stop: threading.Event, say: Callable[[], None]) -> None:
+    while not stop.wait(0.05):
+        say()
 
 
 def test_a_defect_in_the_ingest_ends_the_process() -> None:

@@ -11,7 +11,7 @@ from frazil import errors
 from frazil.ingest.progress import WholeProgress
 from frazil.ingest.report import BatchReport, TableIngested
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, State, TableStanding
-from frazil.model.postgres_facts import SlotFacts, WalStatus
+from frazil.model.postgres_facts import WalStatus
 from frazil.model.table_name import TableName
 from frazil.pipeline.captured_names import CapturedNames
 from frazil.pipeline.next_step import Again, Hold
@@ -21,23 +21,11 @@ from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import ManualClock
 from frazil.sources.postgres.slot_watch import SlotLook
 from tests.support.merge_twins import report_of
+from tests.support.postgres_sound import SLOT as SOUND_SLOT
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 USERS = "public.users"
-SLOT = SlotFacts(
-    name="shop_frazil",
-    plugin="pgoutput",
-    database="shop",
-    is_temporary=False,
-    is_active=True,
-    confirmed_flush=16,
-    restart=10,
-    wal_status=WalStatus.RESERVED,
-    safe_wal_bytes=4096,
-    invalidation_reason=None,
-    is_two_phase=False,
-    is_failover=False,
-)
+SLOT = replace(SOUND_SLOT, is_active=True, restart=10, safe_wal_bytes=4096)
 
 
 @dataclass

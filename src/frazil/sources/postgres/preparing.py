@@ -13,20 +13,12 @@ from frazil.clients.postgres.catalog_facts import (
 )
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
-from frazil.errors import FrazilError, PermissionError, SlotBusyError  # noqa: A004
-from frazil.model.lsn import parse_lsn
+from frazil.errors import FrazilError, SlotBusyError
 from frazil.sources.postgres.catalog_looking import load_views
 from frazil.sources.postgres.pending_changes import load_pending
-from frazil.sources.postgres.publishing import plan_publication, refuse_unfit
+from frazil.sources.postgres.publishing import permitted_statements, refuse_unfit
 from frazil.sources.postgres.server_checks import is_usable
-from frazil.sources.postgres.server_watch import (
-    check_continuity,
-    check_kind,
-    check_publication,
-    check_slot,
-    check_source,
-    check_timeline,
-)
+from frazil.sources.postgres.server_watch import check_continuation, check_kind, is_useless
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -127,31 +119,31 @@ def plan_preparation(
         elif slot is not None:
             check_kind(slot, database=look.server.database)
         refuse_unfit(publication, wanted)
-        is_ours = settings.creates_publication
-        statements = plan_publication(
-            publication, wanted, name=settings.publication, only_adds=not is_ours
+        statements = permitted_statements(
+            publication,
+            wanted,
+            name=settings.publication,
+            may_change=settings.creates_publication,
         )
-        if statements and not is_ours:
-            message = f"the publication {settings.publication} does not send all tables."
-            raise PermissionError(message, next_step="frazil check shows the SQL for it")
     except FrazilError as error:
         return Preparation(problem=error)
-    # One that is of no use any more makes place for a new one.
-    creates_slot = slot is None or slot.is_lost or publication is None
+    creates_slot = slot is None or is_useless(slot, publication)
     return Preparation(statements=statements, creates_slot=creates_slot)
 
 
 def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:
-    position = parse_lsn(str(since.position))
     server = SystemIdentity(
         system_identifier=look.server.system_identifier,
         timeline=look.server.timeline,
         log_end=look.position,
         database=look.server.database,
     )
-    check_source(server, settings.slot, since.source)
-    # Where timelines parted only a connection for replication is told; a run asks there.
-    check_timeline(server, (), generation=since.epoch, position=position)
-    check_publication(look.publication, name=settings.publication)
-    slot = check_slot(look.slot, name=settings.slot, database=server.database)
-    check_continuity(slot, position)
+    check_continuation(
+        settings,
+        since,
+        server=server,
+        # Where timelines parted only a connection for replication is told; a run asks there.
+        switches=(),
+        publication=look.publication,
+        slot=look.slot,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.errors import ConfigError
+from frazil.errors import ConfigError, PermissionError  # noqa: A004
 from frazil.model.postgres_names import quote_identifier
 from frazil.sources.postgres.problem import Severity
 from frazil.sources.postgres.publication_checks import can_be_published, fitness_problems
@@ -43,6 +43,24 @@ def plan_publication(
     if surplus and publication.is_ours and not only_adds:
         statements.append(f"alter publication {quoted} drop table {', '.join(surplus)}")
     return tuple(statements)
+
+
+def permitted_statements(
+    publication: PublicationFacts | None,
+    tables: Collection[TableFacts],
+    *,
+    name: str,
+    may_change: bool,
+    only_adds: bool = False,
+) -> tuple[str, ...]:
+    """The same, if we may change it; PermissionError if something is to be done by others."""
+    statements = plan_publication(
+        publication, tables, name=name, only_adds=only_adds or not may_change
+    )
+    if statements and not may_change:
+        message = f"the publication {name} does not send all tables."
+        raise PermissionError(message, next_step="frazil check shows the SQL for it")
+    return statements
 
 
 def refuse_unfit(publication: PublicationFacts | None, tables: Collection[TableFacts]) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
-from frazil.model.lsn import format_lsn
+from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.sources.postgres.server_checks import PLUGIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch
+    from frazil.model.marker import Marker
     from frazil.model.postgres_facts import PublicationFacts, SlotFacts
+    from frazil.sources.postgres.settings import PostgresSettings
 
 _RESYNC = "frazil resync --all, or set source.on_slot_lost: resync"
 _RIGHT_SERVER = "point source.dsn at the right server, or frazil resync --all"
@@ -104,3 +106,29 @@ def check_continuity(slot: SlotFacts, position: int) -> None:
             f"only what came before {format_lsn(position)}: the changes between them are lost."
         )
         raise PositionLostError(message, position=format_lsn(position), next_step=_RESYNC)
+
+
+def is_useless(slot: SlotFacts, publication: PublicationFacts | None) -> bool:
+    """Whether a slot makes place for a new one when everything is read from its first row.
+
+    What it keeps was written before there was a publication, if it keeps any.
+    """
+    return slot.is_lost or publication is None
+
+
+def check_continuation(
+    settings: PostgresSettings,
+    since: Marker,
+    *,
+    server: SystemIdentity,
+    switches: Iterable[TimelineSwitch],
+    publication: PublicationFacts | None,
+    slot: SlotFacts | None,
+) -> None:
+    """Refuse a server that cannot give what follows this marker, for any of the reasons above."""
+    position = parse_lsn(str(since.position))
+    check_source(server, settings.slot, since.source)
+    check_timeline(server, switches, generation=since.epoch, position=position)
+    check_publication(publication, name=settings.publication)
+    found = check_slot(slot, name=settings.slot, database=server.database)
+    check_continuity(found, position)

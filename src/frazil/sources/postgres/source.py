@@ -17,15 +17,14 @@ from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.catalog_looking import load_views, load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
-from frazil.sources.postgres.publishing import plan_publication, refuse_unfit
+from frazil.sources.postgres.publishing import permitted_statements, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
+    check_continuation,
     check_continuity,
     check_kind,
-    check_publication,
     check_slot,
-    check_source,
-    check_timeline,
+    is_useless,
     source_identity,
 )
 from frazil.sources.postgres.stream_planning import StreamPlanner
@@ -138,23 +137,19 @@ class PostgresSource:
             server = self._server = connection.identify()
             publication, slot = self._load_traces()
             if since is not None:
-                position = parse_lsn(str(since.position))
-                check_source(server, settings.slot, since.source)
-                check_timeline(
-                    server,
-                    connection.load_history(server.timeline),
-                    generation=since.epoch,
-                    position=position,
+                check_continuation(
+                    settings,
+                    since,
+                    server=server,
+                    switches=connection.load_history(server.timeline),
+                    publication=publication,
+                    slot=slot,
                 )
-                check_publication(publication, name=settings.publication)
-                found = check_slot(slot, name=settings.slot, database=server.database)
-                check_continuity(found, position)
                 self._publish(tables)
                 return since.position
             if slot is not None:
                 check_kind(slot, database=server.database)
-                if slot.is_lost or publication is None:
-                    # What it keeps was written before there was a publication, if it keeps any.
+                if is_useless(slot, publication):
                     connection.drop_slot(settings.slot)
                     _log.warning("slot dropped, to begin anew", slot=settings.slot)
                     slot = None
@@ -394,13 +389,13 @@ class PostgresSource:
                 publication = load_publication(session, settings.publication)
                 views = self._load_views(session)
             wanted = [view.table for name, view in views.items() if name in tables]
-            is_ours = settings.creates_publication
-            statements = plan_publication(
-                publication, wanted, name=settings.publication, only_adds=only_adds or not is_ours
+            statements = permitted_statements(
+                publication,
+                wanted,
+                name=settings.publication,
+                may_change=settings.creates_publication,
+                only_adds=only_adds,
             )
-            if statements and not is_ours:
-                message = f"the publication {settings.publication} does not send all tables."
-                raise errors.PermissionError(message, next_step="frazil check shows the SQL for it")
             for statement in statements:
                 session.execute(statement, doing="changing the publication")
                 _log.info("publication changed", statement=statement)
