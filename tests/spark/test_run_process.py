@@ -155,9 +155,13 @@ def test_status_page_command_and_metrics_tell_the_same(story: Story) -> None:
 def test_a_new_table_is_captured_and_merged_without_a_restart(story: Story) -> None:
     story.sql("create table public.late (id int primary key, word text)")
     story.sql("insert into public.late values (1, 'a'), (2, 'b')")
+    story.sql("create table public.keyless (word text)")
+    story.sql("insert into public.keyless values ('a')")
     # A change of another table is what makes it look.
     story.sql(f"update {ORDERS} set price = 2 where id = 1")
     story.wait_until_merged("public.late", read=2)
+    # Its changelog is all that there is of it.
+    story.wait_until_merged("public.keyless", read=1)
 
 
 def test_a_stopped_table_says_the_same_everywhere_and_its_remedy_mends_it(story: Story) -> None:

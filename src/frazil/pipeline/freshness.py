@@ -79,6 +79,10 @@ class MirrorFreshness:
         for mirror in mirrors:
             self._lacking.setdefault(mirror, base)
 
+    def dismiss(self, mirror: str) -> None:
+        """There is no such mirror."""
+        self._lacking.pop(mirror, None)
+
     def begin_merge(self, mirror: str) -> None:
         """What is in the changelog now is being taken."""
         if mirror in self._lacking:

@@ -98,8 +98,10 @@ class MirrorFeed:
                 )
                 continue
             del self._unsettled[source]
-            # Without a key there is no mirror: its changelog is all that people get.
-            if captured is not None:
+            if captured is None:
+                # Without a key there is no mirror: its changelog is all that people get.
+                self._board.dismiss(str(named.mirror))
+            else:
                 self._join({str(named.mirror): captured})
 
     def _join(self, found: Mapping[str, CapturedMirror]) -> None:

@@ -79,10 +79,6 @@ class WatchedSource(Protocol):
         """Whether nothing is read, because what was read has to be written first."""
 
 
-def _nothing() -> tuple[TableStatus, ...]:
-    return ()
-
-
 class StatusBoard:
     """One per process; may be used from any thread."""
 
@@ -102,7 +98,7 @@ class StatusBoard:
         self._source: WatchedSource | None = None
         self._kind = ""
         self._names: Callable[[str], CapturedNames | None] = lambda _table: None
-        self._merges: Callable[[], Sequence[TableStatus]] = _nothing
+        self._merges: Callable[[], Sequence[TableStatus]] | None = None
         self._slot: SlotStatus | None = None
         self._source_trouble: Trouble | None = None
         self._next_ingest: datetime | None = None
@@ -136,6 +132,11 @@ class StatusBoard:
         with self._lock:
             self._mirrors.expect(mirrors, None if self._ingested else self._clock.monotonic())
 
+    def dismiss(self, mirror: str) -> None:
+        """This mirror will not be: what is captured of its table has no key."""
+        with self._lock:
+            self._mirrors.dismiss(mirror)
+
     # --- what is told ---
 
     def record_batch(self, report: BatchReport) -> None:
@@ -145,9 +146,7 @@ class StatusBoard:
             # A table that was read whole is as fresh as nobody knows until its changes follow.
             base = None if report.is_whole else self._capture.through
             for each in report.tables:
-                names = self._names(each.table)
-                if names is not None:
-                    self._mirrors.expect([str(names.mirror)], base)
+                self._expect_of(self._names(each.table), base)
 
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes, and what it had is booked."""
@@ -216,7 +215,7 @@ class StatusBoard:
             ingested, merges = self._ingested, self._merges
         standings = {} if ingested is None else ingested.standings
         progress = None if ingested is None else ingested.progress
-        statuses = {each.table: each for each in merges()}
+        statuses = {} if merges is None else {each.table: each for each in merges()}
         with self._lock:
             tables = [
                 self._captured(standing, statuses, progress)
@@ -266,6 +265,9 @@ class StatusBoard:
         merge = None if mirror is None else statuses.get(mirror)
         trouble = self._trouble_of(table, standing, merge)
         phase = self._phase_of(standing, merge, trouble)
+        if phase is Phase.COPYING:
+            # Its rows are booked before anybody is told, and until then it would look whole.
+            self._expect_of(names, None)
         return self._state(
             table,
             phase,
@@ -273,6 +275,7 @@ class StatusBoard:
             merge,
             changelog=None if names is None else str(names.changelog),
             mirror=mirror if merge is not None else None,
+            lag_seconds=self._lag_of(phase, mirror, trouble),
             lag_bytes=self._capture.lag_bytes,
             captured=dict(self._tally.captured[table]),
             copy=_copy_status(table, progress) if phase is Phase.COPYING else None,
@@ -280,14 +283,15 @@ class StatusBoard:
 
     def _merged(self, status: TableStatus) -> TableState:
         trouble = self._trouble_of(status.table, None, status)
-        report = status.report
+        phase, report = self._phase_of(None, status, trouble), status.report
         return self._state(
             status.table,
-            self._phase_of(None, status, trouble),
+            phase,
             trouble,
             status,
             changelog=None if report is None else str(report.changelog),
             mirror=status.table,
+            lag_seconds=self._lag_of(phase, status.table, trouble),
         )
 
     def _state(
@@ -299,6 +303,7 @@ class StatusBoard:
         *,
         changelog: str | None,
         mirror: str | None,
+        lag_seconds: float | None,
         lag_bytes: int | None = None,
         captured: Mapping[str, int] | None = None,
         copy: CopyStatus | None = None,
@@ -313,7 +318,7 @@ class StatusBoard:
             since=since,
             changelog=changelog,
             mirror=mirror,
-            lag_seconds=self._lag_of(phase, mirror, trouble),
+            lag_seconds=lag_seconds,
             lag_bytes=lag_bytes,
             captured=captured or {},
             merged={} if mirror is None else dict(self._tally.merged[mirror]),
@@ -335,6 +340,11 @@ class StatusBoard:
             # The changelog is all there is to be compared with.
             base = self._clock.monotonic()
         return self._age(base if mirror is None else self._mirrors.through(mirror, base))
+
+    def _expect_of(self, names: CapturedNames | None, base: float | None) -> None:
+        # Where nobody merges, the changelog is all that readers have of it.
+        if names is not None and self._merges is not None:
+            self._mirrors.expect([str(names.mirror)], base)
 
     def _age(self, through: float | None) -> float | None:
         return None if through is None else max(0.0, self._clock.monotonic() - through)

@@ -39,12 +39,14 @@ class Pipeline:
     reached: int | None = None
     is_paused: bool = False
     merges: dict[str, TableStatus] = field(default_factory=dict)
+    merges_here: bool = True
     board: StatusBoard = field(init=False)
 
     def __post_init__(self) -> None:
         self.board = StatusBoard("shop", roles=("ingest", "merge"), clock=self.clock)
         self.board.follow_capture(self, self, kind="postgres", names=names_of)
-        self.board.follow_merges(lambda: tuple(self.merges.values()))
+        if self.merges_here:
+            self.board.follow_merges(lambda: tuple(self.merges.values()))
 
     def stands(self, state: State, table: str = USERS) -> None:
         self.standings[table] = TableStanding(table=table, identity="1", state=state)
@@ -54,7 +56,7 @@ class Pipeline:
             table=USERS, phase=phase, since=START, next_run=START, error=error
         )
 
-    def captures(self, **operations: int) -> None:
+    def captures(self, *, is_whole: bool = False, **operations: int) -> None:
         ingested = TableIngested(
             table=USERS,
             changelog=f"{USERS}_changelog",
@@ -65,8 +67,20 @@ class Pipeline:
             seconds=0.5,
         )
         self.board.record_batch(
-            BatchReport(batch="b", tables=(ingested,), acknowledged="0/10", seconds=0.5)
+            BatchReport(
+                batch="b",
+                tables=(ingested,),
+                acknowledged="0/10",
+                seconds=0.5,
+                is_whole=is_whole,
+            )
         )
+
+    def reaches(self, position: int) -> None:
+        """Everything that the source has is captured."""
+        self.looks(newest=position)
+        self.reached = position
+        self.board.record_step(10.0)
 
     def looks(self, newest: int) -> None:
         self.board.record_look(SlotLook(newest, SLOT), asked=self.clock.monotonic())
@@ -181,9 +195,7 @@ def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
     pipeline.stands(Live())
     pipeline.merges_stand(TablePhase.WAITING)
     pipeline.board.expect([USERS])
-    pipeline.looks(newest=100)
-    pipeline.reached = 100
-    pipeline.board.record_step(10.0)
+    pipeline.reaches(100)
     assert pipeline.users().lag_seconds is None
     pipeline.board.record_merge_start(USERS)
     pipeline.board.record_merge(USERS, report_of("users"))
@@ -194,20 +206,52 @@ def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
 def test_lag_of_a_mirror_counts_from_the_batch_that_it_lacks(pipeline: Pipeline) -> None:
     pipeline.stands(Live())
     pipeline.merges_stand(TablePhase.WAITING)
-    pipeline.looks(newest=100)
-    pipeline.reached = 100
-    pipeline.board.record_step(10.0)
+    pipeline.reaches(100)
     pipeline.clock.advance(5)
     pipeline.captures(INSERT=1)
-    pipeline.looks(newest=150)
-    pipeline.reached = 150
-    pipeline.board.record_step(10.0)
+    pipeline.reaches(150)
     source = pipeline.status().source
     assert source is not None
     assert (pipeline.users().lag_seconds, source.lag_seconds) == (5, 0)
     pipeline.board.record_merge_start(USERS)
     pipeline.board.record_merge(USERS, report_of("users", 1))
     assert pipeline.users().lag_seconds == 0
+
+
+def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.stands(Copying())
+    assert pipeline.users().lag_seconds is None
+    # Booked, and the board was not told yet.
+    pipeline.stands(Live())
+    pipeline.reaches(100)
+    assert pipeline.users().lag_seconds is None
+    # Told, and the merges do not know it yet.
+    pipeline.captures(is_whole=True, READ=5)
+    pipeline.reaches(150)
+    assert pipeline.users().lag_seconds is None
+    pipeline.merges_stand(TablePhase.MERGING)
+    pipeline.board.record_merge_start(USERS)
+    assert pipeline.users().lag_seconds is None
+    pipeline.board.record_merge(USERS, report_of("users", 5))
+    assert pipeline.users().lag_seconds == 0
+
+
+def test_a_table_without_a_key_is_as_fresh_as_its_changelog(pipeline: Pipeline) -> None:
+    pipeline.stands(Live())
+    pipeline.captures(is_whole=True, READ=5)
+    pipeline.board.dismiss(USERS)
+    pipeline.reaches(100)
+    assert pipeline.users().lag_seconds == 0
+
+
+def test_where_nobody_merges_a_table_is_as_fresh_as_its_changelog() -> None:
+    ingest = Pipeline(merges_here=False)
+    ingest.stands(Live())
+    ingest.captures(is_whole=True, READ=5)
+    ingest.reaches(100)
+    assert ingest.users().lag_seconds == 0
 
 
 def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
