@@ -1,4 +1,4 @@
-"""``plan``, ``merge`` and ``verify`` as processes of their own, alone and beside each other."""
+"""``merge`` as processes of their own, alone and beside each other; what looks at its tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_plan_merge_and_verify_tell_one_story(shop: MergeShop) -> None:
     shop.change("users", (2, None, "DELETE"), (1, "Ada Lovelace", "u"))
     shop.change("orders", (7, "a pen", "INSERT"))
 
-    found = shop.run_json("plan", "--exit-code", status=4)
+    found = shop.run_json_here("plan", "--exit-code", status=4)
     assert found["source"] is None
     plans = {each["table"]: each for each in found["tables"]}
     assert plans["public.users"]["plan"]["rows"] == 5
@@ -70,7 +70,7 @@ def test_plan_merge_and_verify_tell_one_story(shop: MergeShop) -> None:
     assert shop.agrees("users")
 
     shop.spark.sql(f"update {shop.catalog}.public.users set name = 'Eve' where id = 1")
-    differing = shop.run("verify")
+    differing = shop.run_here("verify")
     assert differing.returncode == 4, differing.stderr
     lines = differing.stdout.splitlines()
     assert lines[1].split()[:2] == ["public.users", "differs"]
@@ -263,12 +263,12 @@ def test_instances_that_race_leave_the_mirror_right(spark: SparkSession, tmp_pat
 def test_the_index_is_shown_checked_and_built_anew(shop: MergeShop) -> None:
     shop.change("users", (1, "one", "INSERT"), (2, "two", "INSERT"))
     shop.merge("users")
-    built = shop.run("index", "rebuild", "public.users")
+    built = shop.run_here("index", "rebuild", "public.users")
     assert built.returncode == 0, built.stderr
     assert built.stdout.splitlines()[0].split() == ["FACT", "VALUE"]
-    shown = shop.run_json("index", "show", "public.users")
+    shown = shop.run_json_here("index", "show", "public.users")
     assert (shown["state"], shown["entries"], shown["key"]) == ("current", 2, ["id"])
-    assert shop.run_json("index", "verify", "public.users") == {
+    assert shop.run_json_here("index", "verify", "public.users") == {
         "rows": 2,
         "missing": 0,
         "surplus": 0,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sysconfig
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,8 +28,12 @@ from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
 from tests.support.jvms import QUICK_JAVA
 from tests.support.lake_files import SCHEMA, FileWriter
+from tests.support.session_commands import run_on
 
 if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.table import LakeTable
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Capture = pytest.CaptureFixture[str]
-FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
 REDACTOR = Redactor()
 
 DOCUMENT = """
@@ -86,13 +86,7 @@ class Shop:
         self.spark.sql(f"alter table {table.name.quoted} {change}")
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [FRAZIL, "position", *words, "-c", self.document],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_on(self.spark, "position", *words, "-c", str(self.document))
 
 
 def fill(table: LakeTable, role: Role, source: str, *positions: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from frazil.merge.merger import Merger
 from frazil.merge.verifying import verify_mirror
 from frazil.pipeline.assemble import merge_settings
 from tests.support.jvms import QUICK_JAVA
+from tests.support.session_commands import run_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,9 +130,15 @@ class MergeShop:
 
     def run_json(self, *words: str, status: int = 0) -> Any:
         """The command's result as programs read it."""
-        finished = self.run(*words, "-o", "json")
-        assert finished.returncode == status, finished.stderr
-        return json.loads(finished.stdout)
+        return _result(self.run(*words, "-o", "json"), status)
+
+    def run_here(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command that looks at the lake or repairs it, on the session of the tests."""
+        return run_on(self.spark, *words, "-c", str(self.document))
+
+    def run_json_here(self, *words: str, status: int = 0) -> Any:
+        """Its result as programs read it."""
+        return _result(self.run_here(*words, "-o", "json"), status)
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
         """The command, going on by itself."""
@@ -143,3 +150,8 @@ class MergeShop:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def _result(finished: subprocess.CompletedProcess[str], status: int) -> Any:
+    assert finished.returncode == status, finished.stderr
+    return json.loads(finished.stdout)

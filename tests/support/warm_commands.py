@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.main import main
 from frazil.clients import spark
+from tests.support.session_commands import sessions_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +69,7 @@ def main_loop() -> None:
     steps = json.load(sys.stdin)
     results = []
     with ExitStack() as stack:
-        spark._own_session = WarmSession(stack).open
-        spark._refuse_second_session = lambda: None
+        stack.enter_context(sessions_from(WarmSession(stack).open))
         for kind, text, status in steps:
             results.append(run(kind, text))
             if results[-1][0] != status:

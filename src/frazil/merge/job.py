@@ -11,6 +11,7 @@ from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
 from frazil.merge.change_columns import HI, LO, SEQUENCE
+from frazil.merge.null_lists import mark_null_lists
 from frazil.merge.preparing import (
     deletes_of_truncate,
     load_range_facts,
@@ -136,9 +137,10 @@ class MergeRange:
         return met
 
     def _run(self, rows: DataFrame, job: MergeJob) -> tuple[TaskResult, ...]:
-        named = replace(job, names=tuple(rows.columns))
+        sent = mark_null_lists(rows)
+        named = replace(job, names=tuple(sent.columns))
         with running_tasks(self.table, "merging"):
-            return tuple(collect(in_key_order(rows).mapInArrow(named.run_task, PAYLOAD)))
+            return tuple(collect(in_key_order(sent).mapInArrow(named.run_task, PAYLOAD)))
 
 
 def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:

@@ -16,6 +16,7 @@ from frazil.merge.arrow_fold import LinkedRowsError, SortedFolder
 from frazil.merge.incoming import ChangeGate
 from frazil.merge.key_writing import KeyWriter
 from frazil.merge.linked_fold import fold_linked
+from frazil.merge.null_lists import restore_null_lists
 from frazil.merge.report import Action, Phase
 from frazil.merge.task_result import Obstacle, TaskResult
 from frazil.seams import Failpoint, SystemClock, failpoint
@@ -66,7 +67,8 @@ class MergeJob:
             raise
 
     def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (batch.rename_columns(self.names) if self.names else batch for batch in batches)
+        for batch in batches:
+            yield restore_null_lists(batch.rename_columns(self.names) if self.names else batch)
 
 
 class _Task:

@@ -1,0 +1,66 @@
+"""A null list reaches a task as null, and is none on the way: Spark pays for it with every row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+
+from frazil.merge.null_lists import mark_null_lists, restore_null_lists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+LISTS = ("words", "counts", "matrix")
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.sql(
+        "select * from values "
+        "(1, array('a', null), map('a', 1), array(array(1), null)), "
+        "(2, null, null, null), "
+        "(3, array(), map(), array()), "
+        "(4, null, map('b', null), array(array())) "
+        "as t(id, words, counts, matrix)"
+    )
+
+
+def received(rows: DataFrame) -> dict[int, list[object]]:
+    """What a task gets to see of the rows, as text that tells null from empty."""
+
+    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            restored = restore_null_lists(batch)
+            columns = {name: map(repr, restored.column(name).to_pylist()) for name in LISTS}
+            told = {name: pa.array(list(texts)) for name, texts in columns.items()}
+            assert set(restored.schema.names) == {"id", *LISTS}
+            yield pa.RecordBatch.from_pydict({"id": restored.column("id"), **told})
+
+    schema = "id int, " + ", ".join(f"{name} string" for name in LISTS)
+    found = mark_null_lists(rows).mapInArrow(tell, schema).collect()
+    return {row.id: [row[name] for name in LISTS] for row in found}
+
+
+def test_lists_and_maps_arrive_as_they_were(rows: DataFrame) -> None:
+    assert received(rows) == {
+        1: ["['a', None]", "[('a', 1)]", "[[1], None]"],
+        2: ["None", "None", "None"],
+        3: ["[]", "[]", "[]"],
+        4: ["None", "[('b', None)]", "[[]]"],
+    }
+
+
+def test_no_list_is_null_on_the_way(rows: DataFrame) -> None:
+    nulls = [sf.count_if(sf.col(name).isNull()).alias(name) for name in LISTS]
+    assert mark_null_lists(rows).agg(*nulls).first() == (0, 0, 0)
+
+
+def test_rows_without_lists_travel_as_they_are(rows: DataFrame) -> None:
+    assert mark_null_lists(rows.select("id")).columns == ["id"]
