@@ -26,6 +26,7 @@ demo: setup ## Run the tour on embedded services and prove the result
 
 test: check ## Run the checks and all tests (what CI runs)
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
+	@$(BIN)/python -m tests.support.class_archive
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) -m $(FULL)
 
 test-fast: setup ## Run the tests that need no JVM, no service and no browser

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import statistics
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import psycopg
 import pytest
 
@@ -19,6 +20,8 @@ from tests.spark.conftest import lake_config, spark
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
@@ -133,10 +136,15 @@ def _behind(capture: Capture, newest: str) -> int:
 
 
 def _resident() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError
+    """Of this process and of Spark's Python workers; the JVM's heap has its own bound."""
+    driver = psutil.Process()
+    found = int(driver.memory_info().rss)
+    for each in driver.children(recursive=True):
+        # One that ends meanwhile has nothing.
+        with suppress(psutil.Error):
+            if "python" in each.name():
+                found += int(each.memory_info().rss)
+    return found
 
 
 def _assert_flat(samples: list[Sample]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from frazil.clients.jars import POSTGRES_DRIVER, SQLITE_DRIVER, ensure_jars
 from frazil.clients.spark import open_session
 from frazil.config import load_config
+from tests.support.jvms import QUICK_JAVA
 from tests.support.lakes import lake_of, services
 
 if TYPE_CHECKING:
@@ -43,11 +44,9 @@ spark:
     spark.sql.adaptive.enabled: 'false'
     spark.driver.memory: 2g
     spark.jars: '{drivers}'
-    # The second compiler pays off too late, and takes a quarter of the time: two of two cores work.
     # For the emulated Glue: its client takes credentials from the process, not from the catalog.
     spark.driver.extraJavaOptions: >-
-      -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-      -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
+      {java} -Daws.accessKeyId=emulated -Daws.secretAccessKey=emulated
 """
 
 
@@ -63,6 +62,7 @@ def lake_config(
             warehouse=s3_catalog.warehouse,
             endpoint=object_store.endpoint,
             access_key=object_store.access_key,
+            java=QUICK_JAVA,
             # Tests attach catalogs of every kind to this one session.
             drivers=",".join(map(str, ensure_jars(SQLITE_DRIVER, POSTGRES_DRIVER))),
         )

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sysconfig
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,9 +23,11 @@ from frazil.model.marker import Marker, Move, Role
 from frazil.model.table_name import TableName
 from frazil.pipeline.captured_names import captured_names
 from tests.support.lake_files import SCHEMA, FileWriter
+from tests.support.session_commands import run_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
 
 CATALOG = """
 pipeline: shop
@@ -156,13 +154,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
 
 def test_the_command_looks_at_the_lake_and_ends_with_its_status(shop: Shop) -> None:
     shop.load()
-    ended = subprocess.run(
-        [FRAZIL, "check", "-c", shop.document, "-o", "json"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_on(shop.spark, "check", "-c", str(shop.document), "-o", "json")
     assert ended.returncode == ExitCode.FAILED, ended.stderr
     found = json.loads(ended.stdout)
     assert [each["table"] for each in found["problems"]] == ["public.gone_changelog"]

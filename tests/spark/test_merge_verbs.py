@@ -60,7 +60,9 @@ def test_plan_merge_and_verify_tell_one_story(shop: MergeShop) -> None:
     assert plans["public.users"]["plan"]["creates_mirror"]["format_version"] == 3
     assert plans["public.orders"]["problem"] is None
 
-    merged = {each["table"]: each for each in shop.run_json("merge", "--once")}
+    finished = shop.run("merge", "--once", "-o", "json")
+    assert finished.returncode == 0, finished.stderr
+    merged = {each["table"]: each for each in json.loads(finished.stdout)}
     assert {each["state"] for each in merged.values()} == {"done"}
     users = merged["public.users"]["merged"]
     assert (users["rows_read"], users["counts"]["insert"]) == (5, 2)
@@ -88,7 +90,7 @@ def test_a_table_that_needs_a_person_does_not_hold_up_the_other(shop: MergeShop)
     shop.spark.sql(f"alter table {name} unset tblproperties ('frazil.merge')")
     shop.change("users", (2, "two", "INSERT"))
     shop.change("orders", (2, "two", "INSERT"))
-    results = {each["table"]: each for each in shop.run_json("merge", "--once", status=3)}
+    results = {each["table"]: each for each in shop.run_json_here("merge", "--once", status=3)}
     assert results["public.users"]["state"] == "stopped"
     assert results["public.users"]["problem"]["code"] == "FRZ-LAK-09"
     assert "position set" in results["public.users"]["problem"]["remedy"]
@@ -280,8 +282,9 @@ def test_the_index_is_shown_checked_and_built_anew(shop: MergeShop) -> None:
 
 def test_a_catalog_that_stays_away_ends_a_single_run_with_1(shop: MergeShop) -> None:
     text = shop.document.read_text()
-    nowhere = text.replace(f"sqlite:///{shop.folder}/catalog.db", "sqlite:////nowhere/at/all.db")
-    shop.document.write_text(nowhere)
-    results = shop.run_json("merge", "--once", "--table", "public.users", status=1)
+    away = text.replace(f"sqlite:///{shop.folder}/catalog.db", "sqlite:////nowhere/at/all.db")
+    # The session has the catalog of this shop already.
+    shop.document.write_text(away.replace(f"name: {shop.catalog}", f"name: away_{shop.catalog}"))
+    results = shop.run_json_here("merge", "--once", "--table", "public.users", status=1)
     assert results[0]["problem"]["code"] == "FRZ-LAK-03"
     assert results[0]["failures"] == 2

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sysconfig
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,9 +26,11 @@ from frazil.pipeline.status import Phase
 from frazil.pipeline.status_json import status_from_json
 from tests.support.jvms import QUICK_JAVA
 from tests.support.lake_files import SCHEMA, FileWriter
+from tests.support.session_commands import run_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
 DOCUMENT = """
 pipeline: shop
 catalog:
@@ -214,13 +212,7 @@ def test_before_anything_was_captured_there_are_no_tables(stand: Stand) -> None:
 
 
 def test_the_command_reads_the_lake_and_exits_3(stand: Stand) -> None:
-    done = subprocess.run(
-        [FRAZIL, "status", "-o", "json", "-c", stand.document(SOURCE)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_on(stand.spark, "status", "-o", "json", "-c", str(stand.document(SOURCE)))
     assert done.returncode == 3, done.stderr
     assert done.stderr.splitlines()[0].endswith("reading the lake instead")
     shown = status_from_json(json.loads(done.stdout))

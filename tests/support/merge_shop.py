@@ -128,17 +128,15 @@ class MergeShop:
             timeout=240,
         )
 
-    def run_json(self, *words: str, status: int = 0) -> Any:
-        """The command's result as programs read it."""
-        return _result(self.run(*words, "-o", "json"), status)
-
     def run_here(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command that looks at the lake or repairs it, on the session of the tests."""
+        """The command to its end, on the session of the tests."""
         return run_on(self.spark, *words, "-c", str(self.document))
 
     def run_json_here(self, *words: str, status: int = 0) -> Any:
         """Its result as programs read it."""
-        return _result(self.run_here(*words, "-o", "json"), status)
+        finished = self.run_here(*words, "-o", "json")
+        assert finished.returncode == status, finished.stderr
+        return json.loads(finished.stdout)
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
         """The command, going on by itself."""
@@ -150,8 +148,3 @@ class MergeShop:
             stderr=subprocess.PIPE,
             text=True,
         )
-
-
-def _result(finished: subprocess.CompletedProcess[str], status: int) -> Any:
-    assert finished.returncode == status, finished.stderr
-    return json.loads(finished.stdout)

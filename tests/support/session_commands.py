@@ -42,7 +42,10 @@ def run_on(session: SparkSession, *words: str) -> subprocess.CompletedProcess[st
     """The command to its end; logs are set as the command sets them, and put back."""
 
     @contextmanager
-    def lend(_plan: SessionPlan) -> Iterator[SparkSession]:
+    def lend(plan: SessionPlan) -> Iterator[SparkSession]:
+        if session.conf.get(plan.catalog_key, None) is None:
+            for key, value in plan.catalog_conf.items():
+                session.conf.set(key, value)
         yield session
 
     out, err = StringIO(), StringIO()

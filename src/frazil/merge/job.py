@@ -11,7 +11,7 @@ from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
 from frazil.merge.change_columns import HI, LO, SEQUENCE
-from frazil.merge.null_lists import mark_null_lists
+from frazil.merge.null_lists import lists_of, mark_null_lists
 from frazil.merge.preparing import (
     deletes_of_truncate,
     load_range_facts,
@@ -137,7 +137,7 @@ class MergeRange:
         return met
 
     def _run(self, rows: DataFrame, job: MergeJob) -> tuple[TaskResult, ...]:
-        sent = mark_null_lists(rows)
+        sent = mark_null_lists(rows, lists_of(self.layout))
         named = replace(job, names=tuple(sent.columns))
         with running_tasks(self.table, "merging"):
             return tuple(collect(in_key_order(sent).mapInArrow(named.run_task, PAYLOAD)))

@@ -12,28 +12,45 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, MapType
 
+from frazil.merge.change_columns import UNCHANGED
+from frazil.model.schema import List, Map
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from frazil.merge.reading import ReadLayout
 
 # In front of the name of the column that it is about.
 _MARK = "__frazil_is_null_"
+_EMPTY = {List: "array()", Map: "map()"}
 
 
-def mark_null_lists(rows: DataFrame) -> DataFrame:
-    """The same rows without a null list or map, and a column for each that tells where one was."""
+def lists_of(layout: ReadLayout) -> dict[str, str]:
+    """The columns of a merge that may be null lists or maps, each with an empty one in SQL."""
+    lists = {} if layout.unchanged is None else {UNCHANGED: _EMPTY[List]}
+    for feed in layout.feeds:
+        # What nothing feeds is null and has no type.
+        if feed.source is not None and type(feed.target.type) in _EMPTY:
+            lists[feed.target.name] = _EMPTY[type(feed.target.type)]
+    return lists
+
+
+def mark_null_lists(rows: DataFrame, lists: Mapping[str, str]) -> DataFrame:
+    """The same rows with empty ones instead of nulls, and for each a column that tells where."""
+    if not lists:
+        return rows
     columns, marks = [], []
-    for field in rows.schema.fields:
-        column, empty = sf.col(quote(field.name)), _empty(field.dataType)
-        if empty is not None:
-            marks.append(column.isNull().alias(f"{_MARK}{field.name}"))
-            column = sf.coalesce(column, empty).alias(field.name)
+    for name in rows.columns:
+        column = sf.col(quote(name))
+        if name in lists:
+            marks.append(column.isNull().alias(f"{_MARK}{name}"))
+            column = sf.expr(f"coalesce({quote(name)}, {lists[name]})").alias(name)
         columns.append(column)
-    return rows.select(*columns, *marks) if marks else rows
+    return rows.select(*columns, *marks)
 
 
 def restore_null_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -46,13 +63,3 @@ def restore_null_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
             restored = pc.if_else(is_null, pa.scalar(None, whole.type), whole)
             batch = batch.set_column(batch.schema.get_field_index(name), name, restored)
     return batch.drop_columns(marks) if marks else batch
-
-
-def _empty(type_: DataType) -> Column | None:
-    match type_:
-        case ArrayType():
-            return sf.array().cast(type_)
-        case MapType():
-            return sf.create_map().cast(type_)
-        case _:
-            return None
