@@ -309,7 +309,8 @@ def test_another_server_and_another_history_are_refused(
             world.ingest()
         own_server.stop()
         begin_timeline(own_server)
-        world.run("select pg_logical_emit_message(false, 'noise', repeat('x', 300000))")
+        # In a transaction, whose commit brings it to the disk: a log ends where it was flushed.
+        world.run("select pg_logical_emit_message(true, 'noise', repeat('x', 300000))")
         with pytest.raises(SourceReplacedError, match="another history"):
             world.ingest()
         assert all(isinstance(each, Live) for each in world.states().values())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import psycopg
 
@@ -96,12 +98,19 @@ class Database:
         raise AssertionError
 
 
+# Frames come several at a time: what somebody did not look at is for whoever looks next.
+_NOT_SEEN: WeakKeyDictionary[ReplicationStream, deque[object]] = WeakKeyDictionary()
+
+
 def frames(stream: ReplicationStream) -> Iterator[object]:
     """All frames, one by one, for as long as a test may take."""
     clock = SystemClock()
     deadline = clock.monotonic() + PATIENCE_SECONDS
+    waiting = _NOT_SEEN.setdefault(stream, deque())
     while clock.monotonic() < deadline:
-        yield from stream.receive(0.2)
+        while waiting:
+            yield waiting.popleft()
+        waiting.extend(stream.receive(0.2))
     message = "the stream did not say it in time"
     raise AssertionError(message)
 
