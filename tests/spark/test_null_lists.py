@@ -36,19 +36,25 @@ def received(rows: DataFrame) -> dict[int, list[object]]:
     """What a task gets to see of the rows, as text that tells null from empty."""
 
     def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            restored = restore_null_lists(batch)
-            columns = {name: map(repr, restored.column(name).to_pylist()) for name in LISTS}
-            told = {name: pa.array(list(texts)) for name, texts in columns.items()}
-            assert set(restored.schema.names) == {"id", *LISTS}
-            yield pa.RecordBatch.from_pydict({"id": restored.column("id"), **told})
+        # Put together, as a merge does with them.
+        restored = pa.concat_batches([restore_null_lists(batch) for batch in batches])
+        columns = {name: map(repr, restored.column(name).to_pylist()) for name in LISTS}
+        told = {name: pa.array(list(texts)) for name, texts in columns.items()}
+        assert set(restored.schema.names) == {"id", *LISTS}
+        yield pa.RecordBatch.from_pydict({"id": restored.column("id"), **told})
 
     schema = "id int, " + ", ".join(f"{name} string" for name in LISTS)
-    found = mark_null_lists(rows, LISTS).mapInArrow(tell, schema).collect()
+    found = mark_null_lists(rows.coalesce(1), LISTS).mapInArrow(tell, schema).collect()
     return {row.id: [row[name] for name in LISTS] for row in found}
 
 
-def test_lists_and_maps_arrive_as_they_were(rows: DataFrame) -> None:
+@pytest.mark.parametrize("batch_rows", [1, 10_000])
+def test_lists_and_maps_arrive_as_they_were(
+    rows: DataFrame, batch_rows: int, request: pytest.FixtureRequest
+) -> None:
+    conf, key = rows.sparkSession.conf, "spark.sql.execution.arrow.maxRecordsPerBatch"
+    request.addfinalizer(lambda: conf.unset(key))
+    conf.set(key, str(batch_rows))
     assert received(rows) == {
         1: ["['a', None]", "[('a', 1)]", "[[1], None]"],
         2: ["None", "None", "None"],

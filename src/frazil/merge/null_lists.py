@@ -58,8 +58,10 @@ def restore_null_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
     marks = [name for name in batch.schema.names if name.startswith(_MARK)]
     for mark in marks:
         name, is_null = mark.removeprefix(_MARK), batch.column(mark)
+        column = batch.column(name)
         if is_null.true_count:
-            whole = batch.column(name)
-            restored = pc.if_else(is_null, pa.scalar(None, whole.type), whole)
-            batch = batch.set_column(batch.schema.get_field_index(name), name, restored)
+            column = pc.if_else(is_null, pa.scalar(None, column.type), column)
+        # Nullable in every batch, also in one that has no nulls: else they would not fit together.
+        field = pa.field(name, column.type)
+        batch = batch.set_column(batch.schema.get_field_index(name), field, column)
     return batch.drop_columns(marks) if marks else batch
