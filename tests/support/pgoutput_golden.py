@@ -13,6 +13,7 @@ from frazil.codec.pgoutput_messages import (
     StreamStart,
     StreamStop,
     Truncate,
+    TypeName,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,23 @@ def without_empty_parts(messages: Sequence[Message]) -> list[Message]:
             kept.pop()
         else:
             kept.append(message)
+    return kept
+
+
+def without_repetitions(messages: Sequence[Message]) -> list[Message]:
+    """Descriptions that were given before are left out: a server gives them again at any time.
+
+    It does so whenever something makes it forget what it has sent, such as an autovacuum.
+    """
+    known: dict[tuple[type[Message], int, int | None], Message] = {}
+    kept: list[Message] = []
+    for message in messages:
+        if isinstance(message, Relation | TypeName):
+            key = (type(message), message.oid, message.xid)
+            if known.get(key) == message:
+                continue
+            known[key] = message
+        kept.append(message)
     return kept
 
 
