@@ -167,8 +167,8 @@ class PositionLostError(SourceError):
 
     code = "FRZ-SRC-03"
     meaning = (
-        "The source has discarded changes that were not captured yet: slot invalidated or "
-        "dropped, or segments removed by retention."
+        "Changes that were not captured yet are lost: slot invalidated or dropped, segments "
+        "removed by retention, a table replaced, published otherwise or stopped for too long."
     )
     remedy = (
         "Run `frazil resync TABLE` for the tables named; their mirrors stay readable meanwhile."

@@ -136,7 +136,7 @@ def stand(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stan
         "public.held": Held("0/5", INCOMPATIBLE.told),
         "public.copying": Copying(),
         "public.failed": Copying("FRZ-LAK-02 the store refused. Next: frazil check"),
-        "public.lost": ResyncNeeded("0/9"),
+        "public.lost": ResyncNeeded("0/9", "its row filter changed"),
     }
     Ledger.ensure(lake, name("shop_ledger", "frazil")).note(
         [],
@@ -188,6 +188,10 @@ def test_the_ledger_tells_how_captured_tables_stand(stand: Stand) -> None:
     assert held.trouble is not None
     assert held.trouble.code == INCOMPATIBLE.code
     assert held.trouble.remedy == "frazil resync public.held"
+    lost = tables["public.lost"].trouble
+    assert lost is not None
+    assert lost.reason.endswith("the table has to be read again: its row filter changed.")
+    assert lost.remedy == "frazil resync public.lost"
     assert held.trouble.since == held.since
     lost = tables["public.lost"].trouble
     assert lost is not None

@@ -38,7 +38,12 @@ _PLAIN = (
     "read_again",
     "left_out",
 )
-_REPLACED = ("recreated", "left_and_came", "taken_out", "filtered")
+_REPLACED = {
+    "recreated": "it was dropped and created again, or another table took its name",
+    "left_and_came": "it left the publication and entered it again",
+    "taken_out": "it left the publication and entered it again",
+    "filtered": "it left the publication and entered it again, and its row filter changed",
+}
 
 
 @dataclass
@@ -173,7 +178,9 @@ def test_a_table_that_comes_while_the_pipeline_runs_is_read(lived: Lived) -> Non
 
 @pytest.mark.parametrize("table", _REPLACED)
 def test_a_table_that_is_not_what_it_was_waits_for_a_resync(lived: Lived, table: str) -> None:
-    assert isinstance(lived.seen["changed"][table], ResyncNeeded)
+    stands = lived.seen["changed"][table]
+    assert isinstance(stands, ResyncNeeded)
+    assert stands.reason == _REPLACED[table]
     # Readers have what was captured, until the table was read again.
     assert {row["id"] for row in lived.seen["replaced"][table]} == {1, 2}
     db = lived.db

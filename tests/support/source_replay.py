@@ -309,7 +309,8 @@ class Capture:
         return {
             each.name
             for each in self.source.discover()
-            if each.name in self.markers and each.identity != self.markers[each.name].identity
+            if each.name in self.markers
+            and self.source.tell_apart(self.markers[each.name].identity, each.identity)
         }
 
     def told(self, table: str) -> list[Row]:

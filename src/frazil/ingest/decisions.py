@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from frazil.ledger.standing import State
     from frazil.model.source_table import SourceTable
 
-GONE = (
-    f"{UnsupportedSchemaChangeError.code} the table is not at the source any more: it was dropped, "
-    "renamed or is not published. Next: bring it back, or leave it out by source.exclude"
+IS_GONE = UnsupportedSchemaChangeError(
+    "the table is not at the source any more: it was dropped, renamed or is not published.",
+    next_step="bring it back, or leave it out by source.exclude",
 )
+GONE = IS_GONE.told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class _Look:
     standing: TableStanding
     table: SourceTable | None
     position: str
+    tell_apart: Callable[[str, str], tuple[str, ...]]
     retries_held: bool
 
     def state(self) -> State:
@@ -42,8 +44,9 @@ class _Look:
             return self._gone(before)
         if isinstance(before, Copying):
             return Copying() if self.retries_held else before
-        if self.table.identity != self.standing.identity:
-            return ResyncNeeded(self.position)
+        differences = self.tell_apart(self.standing.identity, self.table.identity)
+        if differences:
+            return ResyncNeeded(self.position, ", and ".join(differences))
         if isinstance(before, Held) and (self.retries_held or before.reason == GONE):
             return Live()
         return before
@@ -62,11 +65,13 @@ def judge_tables(
     tables: Mapping[str, SourceTable],
     *,
     wants: Callable[[str], bool],
+    tell_apart: Callable[[str, str], tuple[str, ...]],
     position: str,
     retries_held: bool = False,
 ) -> tuple[TableStanding, ...]:
     """The standings that change, new tables included.
 
+    ``tell_apart`` says in words what happened between two identities, none for the same table, and
     ``position`` is what the source was acknowledged to. A table that is held is tried again only
     when ``retries_held``: when somebody may have acted.
     """
@@ -83,6 +88,7 @@ def judge_tables(
                 standing=standing,
                 table=tables.get(name),
                 position=position,
+                tell_apart=tell_apart,
                 retries_held=retries_held,
             ).state()
             if wants(name)

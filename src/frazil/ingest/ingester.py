@@ -14,7 +14,7 @@ from uuid import UUID
 from frazil import errors
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
-from frazil.ingest.decisions import judge_tables
+from frazil.ingest.decisions import GONE, IS_GONE, judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
@@ -268,11 +268,12 @@ class Ingester:
             self._book.standings,
             found,
             wants=self._source.wants,
+            tell_apart=self._source.tell_apart,
             position=self._position_text(),
             retries_held=retries_held,
         )
         for each in changed:
-            _log.info("table stands", table=each.table, state=str(each.state))
+            _tell(each)
         return changed
 
     def _prepare_source(self, changed: Sequence[TableStanding]) -> None:
@@ -396,25 +397,24 @@ class Ingester:
 
     def _past_bound(self, changed: Mapping[str, TableStanding]) -> dict[str, TableStanding]:
         """Held tables for which the source has kept enough: it goes on without them."""
-        held = [
-            each
+        held = {
+            each.table: each.state
             for each in {**self._book.standings, **changed}.values()
             if isinstance(each.state, Held)
-        ]
+        }
         if not held or self.acknowledged is None:
             return {}
         kept = self._source.kept_since(self.acknowledged)
         if kept <= self._settings.held_bytes:
             return {}
         at = self._position_text()
-        for each in held:
-            _log.error("resync needed", table=each.table, since=at, kept_bytes=kept)
-        return {
-            each.table: TableStanding(
-                table=each.table, identity=each.identity, state=ResyncNeeded(at)
-            )
-            for each in held
+        forgotten = {
+            name: self._standing(name, ResyncNeeded(at, _outlasted(state)))
+            for name, state in held.items()
         }
+        for each in forgotten.values():
+            _tell(each)
+        return forgotten
 
     def _take_places(self, walked: Walked) -> None:
         for name, done in walked.committed.items():
@@ -459,9 +459,29 @@ class Ingester:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
 
 
+def _tell(standing: TableStanding) -> None:
+    match standing.state:
+        case Held(reason=reason) if reason == GONE:
+            _tell_held(standing.table, IS_GONE)
+        case ResyncNeeded() as state:
+            _tell_stopped("resync needed", standing.table, state.error(standing.table))
+        case state:
+            _log.info("table stands", table=standing.table, state=str(state))
+
+
 def _tell_held(table: str, error: errors.FrazilError) -> None:
+    _tell_stopped("table held", table, error)
+
+
+def _tell_stopped(event: str, table: str, error: errors.FrazilError) -> None:
     remedy = error.next_step or error.remedy
-    _log.error("table held", table=table, code=error.code, reason=error.reason, remedy=remedy)
+    _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
+
+
+def _outlasted(held: Held) -> str:
+    # What was to be done then does not help any more.
+    why = held.reason.partition(" Next: ")[0].removesuffix(".")
+    return f"it was stopped for longer than source.on_stopped_table.hold allows, by {why}"
 
 
 def _no_changelog(table: str) -> errors.FrazilError:

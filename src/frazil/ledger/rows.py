@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.ledger.standing import Copying, Held, Live, TableStanding, parse_state
+from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding, parse_state
 from frazil.model.schema import Field, Primitive, Schema
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _details(state: State) -> tuple[str | None, str | None]:
             return None, None
         case Copying(reason):
             return None, reason
-        case Held(position, reason):
+        case Held(position, reason) | ResyncNeeded(position, reason):
             return position, reason
         case _:
             return state.position, None

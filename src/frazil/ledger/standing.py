@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from frazil.errors import ForeignChangeError
+from frazil.errors import ForeignChangeError, PositionLostError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,24 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ResyncNeeded:
-    """The source has moved on without this table."""
+    """Changes after this position are missing, or are of another table; the reason says which."""
 
     word: ClassVar[str] = "resync needed"
 
     position: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"resync needed since {self.position}"
+        return f"resync needed since {self.position}: {self.reason}"
+
+    def error(self, table: str) -> PositionLostError:
+        """As it is told to a person, wherever they look."""
+        return PositionLostError(
+            f"the table has to be read again: {self.reason}.",
+            table=table,
+            position=self.position,
+            next_step=f"frazil resync {table}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +98,8 @@ def parse_state(word: str, position: str | None, reason: str | None) -> State:
             return Live()
         case Held.word, str(), str():
             return Held(position, reason)
-        case ResyncNeeded.word, str(), None:
-            return ResyncNeeded(position)
+        case ResyncNeeded.word, str(), str():
+            return ResyncNeeded(position, reason)
         case Left.word, str(), None:
             return Left(position)
         case _:

@@ -26,7 +26,7 @@ from frazil.pipeline.run_plan import ChangelogStep, MirrorStep, RunPlan, TableSt
 from frazil.sources.postgres.preparing import plan_preparation
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.table_description import TableDescription, describe_table
-from frazil.sources.postgres.table_identity import identity_of
+from frazil.sources.postgres.table_identity import identity_differences, identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,6 +94,7 @@ def _judged(
         standings,
         found,
         wants=lambda name: is_meant(name, include=settings.include, exclude=settings.exclude),
+        tell_apart=identity_differences,
         position="" if acknowledged is None else str(acknowledged.position),
         retries_held=True,
     )

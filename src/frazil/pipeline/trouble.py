@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError, PositionLostError, leaves
+from frazil.errors import FrazilError, leaves
 from frazil.ledger.standing import Copying, Held, ResyncNeeded
 from frazil.pipeline.status import Trouble
 
@@ -51,13 +51,7 @@ def trouble_of_state(table: str, state: State, *, since: datetime) -> Trouble | 
     match state:
         case Held(reason=reason) | Copying(reason=str() as reason):
             return trouble_of_text(reason, since=since)
-        case ResyncNeeded(position=position):
-            error = PositionLostError(
-                "the source has moved on without this table, or it is another one now.",
-                table=table,
-                position=position,
-                next_step=f"frazil resync {table}",
-            )
-            return trouble_of_error(error, since=since)
+        case ResyncNeeded():
+            return trouble_of_error(state.error(table), since=since)
         case _:
             return None

@@ -165,6 +165,12 @@ class Source(Protocol):
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that are to be captured, as they are now."""
 
+    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+        """What happened to a table between two of its identities, in words; none: it is the same.
+
+        Each completes "the table has to be read again: …".
+        """
+
     def wants(self, table: str) -> bool:
         """Whether the configuration names this table, be it there or not."""
 

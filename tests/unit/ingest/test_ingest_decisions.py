@@ -20,6 +20,14 @@ def stands(state: object, identity: str = "same") -> TableStanding:
     return TableStanding(table=NAME, identity=identity, state=state)  # type: ignore[arg-type]
 
 
+def tell_apart(before: str, now: str) -> tuple[str, ...]:
+    return () if before == now else (f"it is {now}", f"it was {before}")
+
+
+# What both differences become.
+OTHER = "it is another, and it was same"
+
+
 def judged(
     before: TableStanding | None,
     found: SourceTable | None,
@@ -31,6 +39,7 @@ def judged(
         {} if before is None else {NAME: before},
         {} if found is None else {NAME: found},
         wants=lambda _name: is_wanted,
+        tell_apart=tell_apart,
         position=POSITION,
         retries_held=retries_held,
     )
@@ -46,7 +55,7 @@ def test_a_table_nobody_wants_is_not_taken_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [Copying(), Live(), Held("0/10", "why"), ResyncNeeded("0/10")], ids=str
+    "state", [Copying(), Live(), Held("0/10", "why"), ResyncNeeded("0/10", "why")], ids=str
 )
 def test_a_table_removed_from_the_configuration_leaves(state: object) -> None:
     assert judged(stands(state), table(), is_wanted=False) == (stands(Left(POSITION)),)
@@ -58,8 +67,8 @@ def test_what_did_not_change_is_not_told(state: object) -> None:
 
 
 @pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
-def test_another_table_under_the_same_name_needs_a_resync(state: object) -> None:
-    assert judged(stands(state), table("another")) == (stands(ResyncNeeded(POSITION)),)
+def test_another_table_under_the_same_name_needs_a_resync_and_says_why(state: object) -> None:
+    assert judged(stands(state), table("another")) == (stands(ResyncNeeded(POSITION, OTHER)),)
 
 
 def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
@@ -68,7 +77,7 @@ def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
 
 def test_only_a_resync_ends_the_need_for_one() -> None:
     for found in (table(), table("another"), None):
-        assert judged(stands(ResyncNeeded("0/10")), found, retries_held=True) == ()
+        assert judged(stands(ResyncNeeded("0/10", "why")), found, retries_held=True) == ()
 
 
 @pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
@@ -90,7 +99,7 @@ def test_the_same_table_that_comes_back_lost_nothing() -> None:
 
 def test_another_table_in_place_of_one_that_went_lost_something() -> None:
     found = judged(stands(Held("0/10", GONE)), table("another"))
-    assert found == (stands(ResyncNeeded(POSITION)),)
+    assert found == (stands(ResyncNeeded(POSITION, OTHER)),)
 
 
 def test_only_a_new_process_tries_a_held_table_again() -> None:

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from frazil.ledger.rows import Row
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-STATES = [Copying(), Live(), Held("0/A", "type changed"), ResyncNeeded("0/B"), Left("0/C")]
+STATES = [
+    Copying(),
+    Live(),
+    Held("0/A", "type changed"),
+    ResyncNeeded("0/B", "its row filter changed"),
+    Left("0/C"),
+]
 
 
 def rows_of(*standings: TableStanding, entries: tuple[LedgerEntry, ...] = ()) -> list[Row]:
@@ -57,7 +63,7 @@ def test_states_read_as_people_say_them() -> None:
         "copying",
         "live",
         "held at 0/A: type changed",
-        "resync needed since 0/B",
+        "resync needed since 0/B: its row filter changed",
         "left at 0/C",
     ]
 

@@ -147,7 +147,9 @@ def test_what_only_a_person_or_another_process_can_end_ends_the_loop(error: Exce
 
 
 @pytest.mark.parametrize(
-    "state", [Held("0/1", "why"), ResyncNeeded("0/1"), Copying("a value does not fit")], ids=str
+    "state",
+    [Held("0/1", "why"), ResyncNeeded("0/1", "why"), Copying("a value does not fit")],
+    ids=str,
 )
 def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:
     stage = Stage(Script(behind=1))

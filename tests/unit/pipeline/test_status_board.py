@@ -117,7 +117,7 @@ def pipeline() -> Pipeline:
         (Copying(), Phase.COPYING),
         (Live(), Phase.STREAMING),
         (Held("0/1", "FRZ-SCH-01 x"), Phase.STOPPED),
-        (ResyncNeeded("0/1"), Phase.STOPPED),
+        (ResyncNeeded("0/1", "why"), Phase.STOPPED),
         (Copying("FRZ-SCH-02 x"), Phase.STOPPED),
     ],
 )

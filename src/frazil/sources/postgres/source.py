@@ -30,7 +30,7 @@ from frazil.sources.postgres.server_watch import (
 from frazil.sources.postgres.stream_planning import StreamPlanner
 from frazil.sources.postgres.stream_spool import StreamSpool, Taken
 from frazil.sources.postgres.table_description import describe_table
-from frazil.sources.postgres.table_identity import identity_of
+from frazil.sources.postgres.table_identity import identity_differences, identity_of
 from frazil.sources.protocol import Batch
 from frazil.telemetry.logs import get_logger
 
@@ -124,6 +124,10 @@ class PostgresSource:
         with self._session("looking at tables") as session, session.one_view():
             views = self._load_views(session)
         return tuple(self._described(view) for view in views.values())
+
+    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+        """What the server never announces, by what the ledger recorded."""
+        return identity_differences(before, now)
 
     def wants(self, table: str) -> bool:
         """Whether the patterns choose this name."""
