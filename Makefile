@@ -4,13 +4,17 @@ BIN := .venv/bin
 CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
-FAST := "not deep and not spark and not services and not web"
+# Many short tests: whoever is done takes over half of what the other still has.
+FAST := tests/house tests/unit --dist worksteal -m "not deep"
 FAST_WORKERS ?= 2
 # Tests with a JVM, a service or a browser share the cores too: each worker has one session and services of its
 # own, together less than 10 GiB. tests/conftest.py says which files come first.
-FULL := "not deep and (spark or services or web)"
+FULL := tests/services tests/spark tests/web -m "not deep"
 FULL_WORKERS ?= 2
 FULL_ORDER := --dist loadfile --no-loadscope-reorder
+
+# Hundreds of processes load the same modules: they are compiled once, whatever the machine's habit is.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-web test-deep check fmt bench docs lock build clean
@@ -25,12 +29,12 @@ demo: setup ## Run the tour on embedded services and prove the result
 	@$(BIN)/frazil demo
 
 test: check ## Run the checks and all tests (what CI runs)
-	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
+	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
 	@$(BIN)/python -m tests.support.class_archive
-	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) -m $(FULL)
+	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
 
 test-fast: setup ## Run the tests that need no JVM, no service and no browser
-	@$(BIN)/pytest -q -n $(FAST_WORKERS) -m $(FAST)
+	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
 
 test-web: setup ## Run the tests of the status page in the machine's Chromium
 	@$(BIN)/python -m tools.browser

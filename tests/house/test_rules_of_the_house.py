@@ -128,5 +128,17 @@ def test_the_makefile_stays_within_fifteen_targets_each_with_help() -> None:
     assert helped == targets
 
 
+def test_every_test_is_in_a_folder_that_a_suite_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    suites = dict(re.findall(r"^(FAST|FULL) := (.*)", makefile, re.MULTILINE))
+    fast, full = (set(re.findall(r"tests/(\w+)", suites[name])) for name in ("FAST", "FULL"))
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    assert {file.relative_to(ROOT / "tests").parts[0] for file in files} == fast | full | {"deep"}
+    heavy = re.compile(r"mark\.(spark|services|web)\b")
+    for file in files:
+        if file.relative_to(ROOT / "tests").parts[0] in fast:
+            assert not heavy.search(file.read_text(encoding="utf-8")), file.name
+
+
 def test_contributing_is_short_enough_to_be_read() -> None:
     assert lines_in(ROOT / "CONTRIBUTING.md") <= 100

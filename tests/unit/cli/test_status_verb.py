@@ -225,7 +225,7 @@ def test_what_is_not_our_process_is_not_believed(
             pass
 
     with HTTPServer(("127.0.0.1", 0), Stranger) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         main(["status", "-c", str(document(f"127.0.0.1:{server.server_port}"))])
         server.shutdown()
