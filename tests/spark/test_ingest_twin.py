@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from frazil.ledger.table import Ledger
 from frazil.model.lsn import parse_lsn
 from frazil.model.schema import Primitive
 from frazil.model.table_name import TableName
+from frazil.pipeline.trouble import trouble_of_state
 from frazil.seams import InjectedFault, armed
 from frazil.sources.in_memory import InMemorySource
 from frazil.sources.in_memory_database import (
@@ -28,6 +30,7 @@ from frazil.sources.in_memory_database import (
     Update,
 )
 from frazil.sources.protocol import Limit
+from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
 from tests.support.lakes import Kind
 
 if TYPE_CHECKING:
@@ -266,7 +269,9 @@ def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
     assert ingester.acknowledged == before, "the source must keep what the held table needs"
 
 
-def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(world: World) -> None:
+def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     live(world)
     world.held_bytes = 1
     ingester = world.run()
@@ -274,8 +279,16 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(world: 
     world.database.transact(Spoil(USERS, UnrepresentableValueError("does not fit")))
     world.add(ORDERS, 2)
     world.run(ingester)
-    assert isinstance(world.states(ingester)[USERS], ResyncNeeded)
+    state = world.states(ingester)[USERS]
+    assert isinstance(state, ResyncNeeded)
     assert parse_lsn(str(ingester.acknowledged)) > before
+    told = trouble_of_state(USERS, state, since=datetime.now(UTC))
+    assert told is not None
+    assert "does not fit" in told.reason
+    (record,) = [each for each in caplog.records if each.msg == "resync needed"]
+    said = getattr(record, FIELDS_ATTRIBUTE)
+    assert (said["table"], said["code"]) == (USERS, told.code)
+    assert (said["reason"], said["remedy"]) == (told.reason, told.remedy)
     # A new process does not forget it, whatever else happens.
     again = world.run()
     assert isinstance(world.states(again)[USERS], ResyncNeeded)
