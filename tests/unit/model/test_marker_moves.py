@@ -126,3 +126,24 @@ def test_positions_are_read_only() -> None:
     assert list(marker.position) == ["a", "b"]
     with pytest.raises(TypeError):
         marker.position["a"] = 9  # type: ignore[index]
+
+
+def test_the_same_batch_is_done_only_when_the_table_has_all_of_its_positions() -> None:
+    found = at({"p0": 5, "p1": 7, "p2": 1}, "b")
+
+    done = judge_move(found, move({"p0": 1, "p1": 2}, {"p0": 5, "p1": 7}, "b"))
+    half = judge_move(found, move({"p0": 5, "p1": 2}, {"p0": 9, "p1": 7}, "b"))
+    ahead = judge_move(found, move({"p0": 5}, {"p0": 9}, "b"))
+
+    assert done == AlreadyDone(found)
+    assert half == Overtaken(found)
+    assert isinstance(ahead, Allowed)
+    assert ahead.marker.position == {"p0": 9, "p1": 7, "p2": 1}
+
+
+def test_the_same_batch_with_another_kind_of_position_is_not_done() -> None:
+    found = at("7", "b")
+
+    assert judge_move(found, move(None, "8", "b")) == Overtaken(found)
+    assert judge_move(found, move(None, {"7": 7}, "b")) == OtherSource(found)
+    assert judge_move(found, move("7", "8", "b")) == Allowed(at("8", "b"))

@@ -96,6 +96,30 @@ class Receipt:
     marker: Marker
 
 
+def unplanned_counts(
+    staged: SnapshotFacts, changes: FileChanges, head: SnapshotFacts | None
+) -> tuple[str, ...]:
+    """Where a staged snapshot adds or removes another number of files than was planned.
+
+    A delete file that is silently not removed would make the table unreadable.
+    """
+    before = head.count("total-data-files") if head is not None else 0
+    removed = before if changes.replaces_everything else len(changes.removed)
+    planned = {
+        "added-data-files": len(changes.added),
+        "added-delete-files": len(changes.added_deletes),
+        "deleted-data-files": removed,
+    }
+    if not removed:
+        # With a data file Iceberg may drop deletes that only it needed.
+        planned["removed-delete-files"] = len(changes.removed_deletes)
+    return tuple(
+        f"{name} is {staged.count(name)}, planned were {count}"
+        for name, count in planned.items()
+        if staged.count(name) != count
+    )
+
+
 class Committer:
     """Commits to one table; ``reload`` opens the table anew, past every cache."""
 
@@ -253,7 +277,9 @@ class Committer:
             raise self._not_staged(error, commit) from error
         if staged is None:
             raise errors.CommitConflictError("no snapshot was staged.", table=self._name)
-        self._require_counts(staged, commit, base.head)
+        if unplanned := unplanned_counts(staged, commit.changes, base.head):
+            message = f"the files are not those of the plan: {'; '.join(unplanned)}."
+            raise self._other_files(message, commit)
         return staged
 
     def _stage_schema(self, staging: JavaObject, schema: Schema) -> None:
@@ -293,30 +319,6 @@ class Committer:
         named = self._gateway.text_list(_referenced(changes.added_deletes))
         update.validateDataFilesExist(named)
         return update
-
-    def _require_counts(
-        self, staged: SnapshotFacts, commit: StrictCommit, head: SnapshotFacts | None
-    ) -> None:
-        """A delete file that is silently not removed would make the table unreadable."""
-        changes = commit.changes
-        before = head.count("total-data-files") if head is not None else 0
-        removed = before if changes.replaces_everything else len(changes.removed)
-        planned = {
-            "added-data-files": len(changes.added),
-            "added-delete-files": len(changes.added_deletes),
-            "deleted-data-files": removed,
-        }
-        if not removed:
-            # With a data file Iceberg may drop deletes that only it needed.
-            planned["removed-delete-files"] = len(changes.removed_deletes)
-        wrong = [
-            f"{name} is {staged.count(name)}, planned were {count}"
-            for name, count in planned.items()
-            if staged.count(name) != count
-        ]
-        if wrong:
-            message = f"the files are not those of the plan: {'; '.join(wrong)}."
-            raise self._other_files(message, commit)
 
     def _with_marker(
         self, transaction: JavaObject, commit: StrictCommit, written: Marker
