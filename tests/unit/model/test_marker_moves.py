@@ -145,5 +145,6 @@ def test_the_same_batch_with_another_kind_of_position_is_not_done() -> None:
     found = at("7", "b")
 
     assert judge_move(found, move(None, "8", "b")) == Overtaken(found)
+    assert judge_move(at({"7": 7}, "b"), move(None, "8", "b")) == Overtaken(at({"7": 7}, "b"))
     assert judge_move(found, move(None, {"7": 7}, "b")) == OtherSource(found)
     assert judge_move(found, move("7", "8", "b")) == Allowed(at("8", "b"))
