@@ -20,6 +20,7 @@ from frazil.clients.jars import ICEBERG_RUNTIME, SQLITE_DRIVER, ensure_jars
 from frazil.clients.java import find_java
 from tests.support import cluster_merge
 from tests.support.mirrored import files_catalog, write_document
+from tests.support.standalone_cluster import standalone_cluster
 
 pytestmark = pytest.mark.spark
 
@@ -107,29 +108,28 @@ def test_a_job_with_python_tasks_runs_on_a_cluster_of_separate_executors(tmp_pat
     assert worker_folders() <= before
 
 
-def test_a_merge_of_many_tasks_on_separate_executors_survives_the_loss_of_one(
+@pytest.mark.fault("K9")
+def test_a_merge_of_many_tasks_survives_the_loss_of_one_and_a_speculative_copy_of_another(
     tmp_path: Path,
 ) -> None:
-    document = write_document(tmp_path, files_catalog(tmp_path), "local-cluster[2,1,1024]")
-    finished = subprocess.run(
-        [sys.executable, Path(cluster_merge.__file__), document, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    program = Path(cluster_merge.__file__)
+    environment = {"PYTHONPATH": str(ROOT), "FOLDER_OF_COPIES": str(tmp_path)}
+    with standalone_cluster(tmp_path) as master:
+        document = write_document(tmp_path, files_catalog(tmp_path), master)
+        finished = run(sys.executable, program, document, tmp_path, **environment)
     # The process itself has compared every row and every entry of the index.
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
     assert (report["executors"], report["tasks"]) == (2, 4)
-    first, second, third = report["merges"]
+    first, second, third, fourth = report["merges"]
     assert (first["counts"], first["files"]) == ({"insert": 400}, 8)
     assert second["counts"] == {"insert": 40, "update": 160, "delete": 40, "none": 10}
     assert (second["files"], second["repairs"]) == (4, [])
     assert third["repairs"] == ["missing"]
-    # The file of the task that died is there as well, and nobody names it.
-    assert report["written"] == 8 + 4 + 1 + 1
+    assert (tmp_path / "copied").exists()
+    assert (sum(fourth["counts"].values()), fourth["files"]) == (200, 4)
+    # The files of the task that died and of the copy are there as well, and nobody names them.
+    assert report["written"] == 8 + 4 + 1 + 1 + 4 + 1
 
 
 def test_a_session_under_spark_submit_uses_its_jvm(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A process of its own that merges on whatever master its document names.
 
-``python cluster_merge.py DOCUMENT FOLDER``: merges in many tasks, loses one of them on the way, and
-prints what came of it as one line of JSON.
+``python cluster_merge.py DOCUMENT FOLDER``: merges in many tasks, loses one of them on the way, has
+another one done twice by speculation, and prints what came of it as one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 from pyspark import TaskContext
 
 from frazil.clients.iceberg.lake import Lake
@@ -22,6 +21,7 @@ from frazil.config import load_config
 from frazil.merge import assembly, plan
 from frazil.merge.settings import IndexSettings
 from frazil.merge.task import MergeJob
+from frazil.seams import SystemClock
 from tests.support.mirrored import Mirrored
 
 if TYPE_CHECKING:
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.merge.report import MergeReport
+
+
+# Where the copy of a task tells the first one that it is there too; executors inherit it.
+FOLDER_OF_COPIES = Path(os.environ.get("FOLDER_OF_COPIES", "."))
+# Any task that takes longer than the shortest one is worth a copy.
+SPECULATION = {
+    "FRAZIL__SPARK__CONF__spark.speculation": "true",
+    "FRAZIL__SPARK__CONF__spark.speculation.interval": "100ms",
+    "FRAZIL__SPARK__CONF__spark.speculation.multiplier": "1.01",
+    "FRAZIL__SPARK__CONF__spark.speculation.quantile": "0.5",
+    "FRAZIL__SPARK__CONF__spark.speculation.minTaskRuntime": "1s",
+}
 
 
 class DyingJob(MergeJob):
@@ -44,12 +56,20 @@ class DyingJob(MergeJob):
         yield from told
 
 
-def command(process: psutil.Process) -> str:
-    """How a process was started; nothing for a worker that ends while it is asked."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+class SlowJob(MergeJob):
+    """Its second task is so slow that Spark starts a copy of it; both do all of the work."""
+
+    def run_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        told = list(MergeJob.run_task(self, batches))
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1:
+            copied = FOLDER_OF_COPIES / "copied"
+            if context.attemptNumber() == 0:
+                while not copied.exists():
+                    SystemClock().sleep(0.05)
+            copied.touch()
+        yield from told
 
 
 def told(report: MergeReport) -> dict[str, object]:
@@ -66,7 +86,7 @@ def work(document: Path, folder: Path) -> dict[str, object]:
     """What this process does."""
     # As if some hundreds of rows were millions.
     plan._ROWS_OF_ONE_TASK, plan._ROWS_PER_TASK = 50, 64
-    config = load_config(document, environ={}).config
+    config = load_config(document, environ=SPECULATION).config
     with open_session(config) as spark:
         lake = Lake(spark, config.catalog.name)
         index = IndexSettings(cache_dir=folder / "cache", young_entries=64)
@@ -81,11 +101,17 @@ def work(document: Path, folder: Path) -> dict[str, object]:
         table.index_head().unlink()
         third = table.change_and_merge({1: "third", 2: None, 1000: "third"})
         table.check()
-        family = psutil.Process().children(recursive=True)
+        assembly.MergeJob = SlowJob  # type: ignore[attr-defined]
+        table.change(dict.fromkeys(range(0, 400, 2), "fourth"))
+        fourth = table.merge()
+        assembly.MergeJob = MergeJob  # type: ignore[attr-defined]
+        table.check()
+        executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
         return {
-            "executors": sum("CoarseGrainedExecutorBackend" in command(each) for each in family),
+            # The driver is among them.
+            "executors": len(executors) - 1,
             "tasks": 2**tasks,
-            "merges": [told(each) for each in (first, second, third)],
+            "merges": [told(each) for each in (first, second, third, fourth)],
             "written": len(list(table.index_head().parents[1].glob("data/*.parquet"))),
         }
 
