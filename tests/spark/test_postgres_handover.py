@@ -27,7 +27,7 @@ CONF = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JA
 KILLS = 5
 # Of each database; every other one is read whole under fire again.
 KILLS_OF_MANY = 10
-MOST_KILLS = 50
+MOST_KILLS = 200
 
 
 def a_seed() -> int:

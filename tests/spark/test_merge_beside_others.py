@@ -1,0 +1,140 @@
+"""Merges beside compaction, appends and sweeps of others, and changes of keys that nobody knows."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from frazil.errors import CommitConflictError
+from frazil.merge.report import Action
+from frazil.merge.settings import IndexSettings
+from frazil.seams import SystemClock, armed
+from tests.support.mirrored import Mirrored, attach_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.lake import Lake
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = "options => map('rewrite-all', 'true')"
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return attach_files(spark, tmp_path_factory.mktemp("beside"))
+
+
+@pytest.fixture
+def table(spark: SparkSession, lake: Lake, tmp_path: Path) -> Mirrored:
+    return Mirrored.create(spark, lake, index=IndexSettings(cache_dir=tmp_path, young_entries=16))
+
+
+@pytest.mark.fault("E5", "E6")
+def test_an_update_of_an_unknown_key_is_its_row_and_a_delete_of_one_is_nothing(
+    table: Mirrored,
+) -> None:
+    table.change_and_merge({1: "known", 2: "known"})
+
+    (commit,) = table.change_and_merge({1: "again", 7: "unknown", 8: None}).commits
+
+    table.check()
+    assert table.expected == {1: ("again", "p1"), 2: ("known", "p2"), 7: ("unknown", "p1")}
+    assert commit.unknown_updates == 1
+    assert commit.counts[Action.NONE] == 1
+
+
+@pytest.mark.fault("X5")
+def test_a_sweep_for_orphans_leaves_the_files_of_a_merge_under_way(
+    table: Mirrored, tmp_path: Path
+) -> None:
+    table.change_and_merge(dict.fromkeys(range(20), "first"))
+    table.change(dict.fromkeys(range(0, 20, 2), "second"))
+    gate = tmp_path / "gate"
+    gate.touch()
+    merge = threading.Thread(target=table.merge)
+    with armed(f"merge.written=hold({gate})@1"):
+        merge.start()
+        try:
+            wait_until(gate.with_name("gate.reached").exists)
+            # With the age that Iceberg itself takes for safe.
+            table.call("remove_orphan_files")
+        finally:
+            gate.unlink()
+            merge.join()
+
+    table.check()
+
+
+@pytest.mark.fault("X6")
+@pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=[pytest.mark.deep])])
+def test_merges_compactions_and_appends_at_once_end_with_the_right_rows(
+    table: Mirrored, rounds: int
+) -> None:
+    table.change_and_merge(dict.fromkeys(range(50), "first"))
+    crowd = Crowd(table, rounds)
+
+    with ThreadPoolExecutor(2) as others:
+        working = [others.submit(crowd.append), others.submit(crowd.compact)]
+        while not crowd.is_done.is_set():
+            crowd.merge()
+    for each in working:
+        each.result()
+    table.merge()
+
+    table.check()
+    # Nobody starves: appends and merges land all the time, whatever becomes of the compactions.
+    assert crowd.merges >= rounds
+    assert crowd.appends >= rounds
+
+
+class Crowd:
+    """Who works on one mirror and its changelog at the same time."""
+
+    def __init__(self, table: Mirrored, rounds: int) -> None:
+        self._table = table
+        self._rounds = rounds
+        self.is_done = threading.Event()
+        self.appends = self.merges = 0
+
+    def append(self) -> None:
+        while not self.is_done.is_set():
+            at = self.appends = self.appends + 1
+            keys = range(at % 7, 60, 7)
+            self._table.change({key: None if key % 11 == at % 11 else f"v{at}" for key in keys})
+
+    def merge(self) -> None:
+        try:
+            self._table.merge()
+        except CommitConflictError:
+            return
+        self.merges += 1
+
+    def compact(self) -> None:
+        """Until it was tried often enough and the others had their turns too."""
+        tried = 0
+        try:
+            while tried < self._rounds or min(self.merges, self.appends) < self._rounds:
+                tried += 1
+                # A merge that deleted rows of the files meanwhile refuses it, and rightly so.
+                with suppress(Py4JJavaError):
+                    self._table.call("rewrite_data_files", arguments=EVERYTHING)
+        finally:
+            self.is_done.set()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic() + 120
+    while not condition():
+        assert clock.monotonic() < deadline
+        clock.sleep(0.05)
