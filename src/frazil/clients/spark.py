@@ -28,7 +28,13 @@ from pyspark.sql import SparkSession
 
 from frazil.clients.jars import ICEBERG_RUNTIME, ensure_jars
 from frazil.clients.java import JavaRuntime, find_java
-from frazil.clients.session_plan import PROFILE_KEY, SessionPlan, plan_session
+from frazil.clients.session_plan import (
+    PROFILE_KEY,
+    REDACTION_KEY,
+    SessionPlan,
+    joined_patterns,
+    plan_session,
+)
 from frazil.errors import RuntimeMissingError
 from frazil.seams import Failpoint, failpoint
 from frazil.telemetry.foreign_lines import JvmLog
@@ -112,8 +118,11 @@ def _session_of_submit(plan: SessionPlan) -> Iterator[SparkSession]:
     # Connected first, so that the settings given to spark-submit are seen and stay.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
+    # What is secret to the caller stays so, and our secrets are added.
+    hidden = joined_patterns(conf.get(REDACTION_KEY), plan.conf[REDACTION_KEY])
     for key, value in plan.conf.items():
         conf.setIfMissing(key, value)
+    conf.set(REDACTION_KEY, hidden)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         yield session
