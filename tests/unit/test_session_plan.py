@@ -165,7 +165,7 @@ def test_a_secret_is_not_sent_in_clear_text_unless_it_is_allowed(
         planned(tmp_path, f"catalog: {{{catalog}}}")
     assert place in str(refused.value)
     if "HTTP:" not in catalog:
-        assert planned(tmp_path, f"catalog: {{{catalog}, allow_insecure: true}}")
+        assert planned(tmp_path, f"catalog: {{{catalog}, allow_insecure: true}}").conf
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_secret_is_not_sent_in_clear_text_unless_it_is_allowed(
 )
 def test_what_sends_no_secret_in_clear_text_is_accepted(tmp_path: Path, catalog: str) -> None:
     keys = "storage: {s3: {access_key_id: k, secret_access_key: s, endpoint: 'http://minio:9000'}}"
-    assert planned(tmp_path, f"catalog: {{{catalog}}}", keys)
+    assert planned(tmp_path, f"catalog: {{{catalog}}}", keys).conf
 
 
 def test_a_rest_catalog_signs_in_with_client_credentials(tmp_path: Path) -> None:

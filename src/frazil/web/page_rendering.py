@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from frazil.model.printable import printable_lines
 from frazil.pipeline import status_words
 from frazil.web.access import Verdict
 from frazil.web.page_view import advice_of, shares_of, slot_tone, table_tone, view_of
@@ -50,12 +51,19 @@ def _iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
+def _finalized(value: object) -> object:
+    # Marks that turn text around would do so on a page as well; what is markup is ours.
+    is_markup = hasattr(value, "__html__")
+    return printable_lines(value) if isinstance(value, str) and not is_markup else value
+
+
 def _build_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("frazil.web"),
         # Everything is HTML here; no name of a table is.
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -156,6 +156,15 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert "&lt;script&gt;alert" in html
 
 
+@pytest.mark.fault("N48")
+def test_a_name_turns_no_text_of_the_page_around() -> None:
+    name = "public.\u202egnp\x1b[2J"
+    status = replace(running(), pipeline=name, tables=(table(name),))
+    html = ask(application(lambda: status), "/").text
+    assert not re.search("[\x1b\u202e]", html)
+    assert r"public.\u202egnp\x1b[2J" in re.search("<title>(.*?)</title>", html, re.DOTALL)[1]  # type: ignore[index]
+
+
 def test_secrets_are_shown_nowhere() -> None:
     trouble = replace(
         RESYNC,
