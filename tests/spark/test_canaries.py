@@ -215,7 +215,8 @@ def test_mistakes_beside_and_inside_secrets_sing_no_canary(tmp_path: Path, name:
 def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
     document, events = written(tmp_path, "postgres"), tmp_path / "events"
     events.mkdir()
-    open_doors = f"""  conf:
+    open_doors = f"""  encrypt: true
+  conf:
     spark.ui.enabled: 'true'
     spark.eventLog.enabled: 'true'
     spark.eventLog.compress: 'false'

@@ -371,6 +371,18 @@ def test_the_users_pattern_of_secrets_is_added_to_ours(tmp_path: Path) -> None:
     assert not hidden_by_spark(plan, "java.home")
 
 
+def test_encryption_is_one_line(tmp_path: Path) -> None:
+    conf = planned(tmp_path, SQLITE, "spark: {encrypt: true}").conf
+    for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled"):
+        assert conf[f"spark.{name}"] == "true"
+    assert "spark.authenticate" not in planned(tmp_path, SQLITE).conf
+    standalone = "spark: {master: 'spark://h:7077', encrypt: true}"
+    with pytest.raises(ConfigError, match=r"spark\.authenticate\.secret"):
+        planned(tmp_path, SQLITE, standalone)
+    with_secret = standalone.replace("true}", "true, conf: {spark.authenticate.secret: s3cr3t}}")
+    assert hidden_by_spark(planned(tmp_path, SQLITE, with_secret), "spark.authenticate.secret")
+
+
 def test_a_plan_shows_no_setting_when_printed(tmp_path: Path) -> None:
     storage = "storage: {s3: {access_key_id: k, secret_access_key: canary-9d1}}"
     plan = planned(tmp_path, SQLITE.replace("file:///data/lake", "s3://b/lake"), storage)

@@ -27,6 +27,15 @@ _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionEx
 
 REDACTION_KEY = "spark.redaction.regex"
 _HADOOP = "spark.hadoop."
+# What travels between Spark's processes, and what they put down on disk meanwhile.
+_ENCRYPTED = MappingProxyType(
+    {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",
+        "spark.io.encryption.enabled": "true",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,8 @@ def plan_session(config: Config) -> SessionPlan:
         "spark.sql.session.timeZone": "UTC",
         **catalog_conf,
     }
+    if config.spark.encrypt:
+        ours |= _ENCRYPTED
     if config.catalog.profile is not None:
         # By the environment, because the Java and the native client of tasks both look there.
         ours[PROFILE_KEY] = config.catalog.profile

@@ -98,6 +98,13 @@ class Telemetry(Section):
         Secret | None,
         Field(description="Asked for by / and /status; required when listen is not loopback."),
     ] = None
+    hosts: Annotated[
+        tuple[Name, ...],
+        Field(
+            description="Names by which it may be asked when listen is not loopback; none: any. "
+            "Addresses in numbers, and /healthz, are always answered."
+        ),
+    ] = ()
     release: Annotated[
         Name | None, Field(description="Release shown in reports; none: frazil's version.")
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from frazil.pipeline.status import PipelineStatus
 
+_HOST: Final = re.compile(r"[\w.:\[\]-]+", re.ASCII)
 # Without a script the page is loaded again, which moves the reader about: not too often then.
 RELOAD_SECONDS: Final = 10
 # With one it is brought up to date in place.
@@ -42,7 +44,8 @@ def render_refusal(verdict: Verdict, *, host: str, assets: Mapping[str, str]) ->
     return _environment.get_template("refused.html").render(
         is_wrong_host=verdict is Verdict.WRONG_HOST,
         is_wrong_token=verdict is Verdict.WRONG_TOKEN,
-        host=host,
+        # Part of a command to copy, and whoever asked wrote it.
+        host=host if _HOST.fullmatch(host) else "HOST",
         assets=assets,
     )
 
