@@ -127,7 +127,8 @@ def _print_lines(
             "blob": number,
             "type": blob.type,
             "fields": list(blob.fields),
-            "snapshot_id": blob.snapshot_id,
+            # As text, because many readers of JSON round such numbers.
+            "snapshot_id": str(blob.snapshot_id),
             "sequence_number": blob.sequence_number,
             "offset": blob.offset,
             "length": blob.length,
