@@ -25,8 +25,9 @@ MASK = "*****"
 _USER_INFO = re.compile(
     r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#\s]*(?::(?!\d{1,5}(?:[/?#]|$))[^\s]*)?)@"
 )
-# Values that are in every log: hiding those of a property that nobody knows would shred the text.
-_EVERYDAY = re.compile(r"(?i)true|false|none|null|auto|default|\d{1,7}(?:\.\d+)?[a-z%]{0,2}")
+# A shorter value of a property that nobody knows is rather a word that is in every log: hiding it
+# would shred the text.
+_SHORTEST_UNKNOWN = 8
 _SECRET_PART = re.compile(r"(?:^(?:Bearer|Basic|Token|Digest)\s+|=)([^\s;,&]{8,})", re.IGNORECASE)
 _QUERY_SECRET = re.compile(
     r"(?P<head>[?&;](?:[^=&;]*(?:passw|secret|token|key|sig|credential|sas)[^=&;]*)=)(?P<value>[^&;#]+)",
@@ -70,16 +71,20 @@ def secret_values(loaded: LoadedConfig) -> frozenset[str]:
             if isinstance(value, SecretStr):
                 found.update(_secret_parts(value.get_secret_value()))
             elif isinstance(value, str) and Marker.GUARDED in setting.spot.markers:
-                found.update(_secret_parts(value) if _may_be_secret(setting, value) else ())
-                found.update(_passwords(value))
+                found.update((*_property_secrets(setting, value), *_passwords(value)))
     return frozenset(filter(None, found))
 
 
-def _may_be_secret(setting: Setting, value: str) -> bool:
+def _property_secrets(setting: Setting, value: str) -> Iterator[str]:
     name = _property_name(setting)
     if name is None or is_harmless(name):
-        return False
-    return announces_secret(name) or _EVERYDAY.fullmatch(value) is None
+        return
+    if announces_secret(name) or name.lower().startswith("header."):
+        parts = tuple(_secret_parts(value))
+    else:
+        parts = (value,)
+    shortest = 0 if announces_secret(name) else _SHORTEST_UNKNOWN
+    yield from (part for part in parts if len(part) >= shortest)
 
 
 def _secret_parts(text: str) -> Iterator[str]:

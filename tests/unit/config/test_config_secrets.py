@@ -283,9 +283,23 @@ def test_an_address_under_a_harmless_name_loses_its_password(tmp_path: Path) -> 
 
 def test_everyday_values_of_unknown_properties_do_not_shred_the_log(tmp_path: Path) -> None:
     document = document_with("catalog.token", "t0ken")
-    document["spark"] = {"conf": {"spark.x": "true", "spark.y": "1024m", "spark.z": "hunter2"}}
+    document["spark"] = {
+        "conf": {
+            "spark.x": "true",
+            "spark.y": "1024m",
+            "spark.z": "hunter2-hunter2",
+            "spark.driver.extraJavaOptions": "-Dfile.encoding=ISO-8859-1",
+            "spark.my.password": "1234",
+        }
+    }
+    document["catalog"] = {**CATALOG, "properties": {"header.X-Tenant": "shop"}}
     loaded = load_config(write(tmp_path, document), environ={})
-    assert secret_values(loaded) == {"postgresql://h/d", "t0ken", "hunter2"}
+    assert secret_values(loaded) == {
+        "postgresql://h/d",
+        "hunter2-hunter2",
+        "-Dfile.encoding=ISO-8859-1",
+        "1234",
+    }
 
 
 @pytest.mark.fault("N46")
