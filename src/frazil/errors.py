@@ -95,7 +95,9 @@ class FrazilError(Exception):
     @property
     def told(self) -> str:
         """The code and the sentence, as they are written down for others to read."""
-        return f"{self.code} {self}"
+        # Whoever reads it splits at the first `Next: `, which no name of a table may write.
+        reason = self.reason.replace(" Next: ", " Next:\u00a0")
+        return f"{self.code} {reason}" + (f" Next: {self.next_step}" if self.next_step else "")
 
     def __reduce__(self) -> tuple[object, ...]:
         # BaseException would rebuild from ``args`` alone and lose every keyword.

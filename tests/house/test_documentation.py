@@ -30,7 +30,7 @@ MINIMAL = {
     "source": {"kind": "postgres", "dsn": "postgresql://h/d"},
 }
 # What a page may refer to by a variable, and something that such a key takes.
-SAMPLES = {"CATALOG_URI": "http://c", "DATABASE_URL": "postgresql://h/d"}
+SAMPLES = {"CATALOG_URI": "https://c", "DATABASE_URL": "postgresql://h/d"}
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)")
 KEY = re.compile(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`")
 

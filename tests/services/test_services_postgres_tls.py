@@ -11,7 +11,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgoutput_messages import LogicalMessage
 from tests.support.postgres_doors import Database, Secret
-from tests.support.tls_front import LOOPBACK, make_certificate, tls_front
+from tests.support.tls_front import LOOPBACK, make_certificate, server_without_tls, tls_front
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.fault("G14")]
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +79,24 @@ def test_a_certificate_that_does_not_fit_is_refused(
     with pytest.raises(errors.SourceUnavailableError, match="sslrootcert") as caught:
         connect(given, purpose="test")
     assert postgres.password not in str(caught.value)
+
+
+def test_a_certificate_that_has_expired_is_refused(postgres: Postgres, folder: Path) -> None:
+    expired = make_certificate(folder, "expired", is_expired=True)
+    with tls_front(postgres.port, expired) as port:
+        given = dsn(postgres, port, host=LOOPBACK, root=expired.file)
+        with pytest.raises(errors.SourceUnavailableError):
+            connect(given, purpose="test")
+        with pytest.raises(errors.SourceUnavailableError):
+            connect_replication(given, purpose="test")
+
+
+def test_a_server_that_refuses_tls_gets_nothing(postgres: Postgres, folder: Path) -> None:
+    heard: list[bytes] = []
+    with server_without_tls(heard) as port:
+        given = dsn(postgres, port, host=LOOPBACK, root=folder / "right.crt")
+        with pytest.raises(errors.SourceUnavailableError):
+            connect(given, purpose="test")
+        with pytest.raises(errors.SourceUnavailableError):
+            connect_replication(given, purpose="test")
+    assert b"".join(heard) == b""

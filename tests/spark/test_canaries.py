@@ -16,7 +16,7 @@ from pydantic import BaseModel, SecretStr
 
 from frazil.config import Config
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.fault("G11", "N46")]
 
 CANARY = "canary-5f3a"
 FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
@@ -32,13 +32,23 @@ telemetry:
   sentry: {dsn: 'https://canary-5f3a-sentry@127.0.0.1:9/1'}
 spark:
   master: 'local[1]'
-  conf: {spark.hadoop.fs.s3a.secret.key: canary-5f3a-hadoop}
+  conf:
+    spark.hadoop.fs.s3a.secret.key: canary-5f3a-hadoop
+    spark.hadoop.my.own.setting: canary-5f3a-own
+    spark.executorEnv.SOMETHING: canary-5f3a-executor
+    spark.vendor.license: canary-5f3a-vendor
 catalog:
   kind: rest
   uri: 'http://127.0.0.1:9'
   warehouse: wh
   %s
-  properties: {header.Authorization-Token: canary-5f3a-header}
+  properties:
+    header.Authorization: Bearer canary-5f3a-header
+    header.Cookie: session=canary-5f3a-cookie
+    header.X-Api-Key: canary-5f3a-api
+    header.X-Tenant: canary-5f3a-tenant
+    s3.sse.key: canary-5f3a-sse
+    something-new: canary-5f3a-new
 """
 MERGE = "tables: [{mirror: a.b, changelog: a.c, key: [id]}]"
 POSTGRES = "source: {kind: postgres, dsn: 'postgresql://u:canary-5f3a-dsn@127.0.0.1:9/db'}"
@@ -67,7 +77,7 @@ VARIABLES = {
 
 # Does what a running pipeline does with its secrets, and fails in the ways it may fail.
 PROGRAM = """
-import json, os, sys, warnings
+import json, os, sys, urllib.request, warnings
 from pathlib import Path
 import psutil
 from frazil.cli.invocation import Invocation
@@ -95,6 +105,13 @@ with open_session(loaded.config) as spark:
     alive = psutil.Process().children(recursive=True)
     family = [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
     arguments = [p.cmdline() for p in family]
+    page = spark.sparkContext.uiWebUrl
+    application = spark.sparkContext.applicationId
+    shown = [
+        urllib.request.urlopen(f"{page}{path}").read().decode()
+        for path in ("/environment/", f"/api/v1/applications/{application}/environment")
+    ]
+    shown += [str(row) for row in spark.sql("SET").collect()]
     try:
         spark.sql("show namespaces in lake").collect()
     except Exception as error:
@@ -106,6 +123,7 @@ with open_session(loaded.config) as spark:
         print(json.dumps({
             "arguments": arguments,
             "metrics": metrics.expose().body.decode(),
+            "shown": shown,
         }))
         raise CatalogError(f"could not sign in with {secret}") from error
 """
@@ -195,7 +213,17 @@ def test_mistakes_beside_and_inside_secrets_sing_no_canary(tmp_path: Path, name:
 
 
 def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
-    finished = run(sys.executable, "-c", PROGRAM, written(tmp_path, "postgres"), "json")
+    document, events = written(tmp_path, "postgres"), tmp_path / "events"
+    events.mkdir()
+    open_doors = f"""  encrypt: true
+  conf:
+    spark.ui.enabled: 'true'
+    spark.eventLog.enabled: 'true'
+    spark.eventLog.compress: 'false'
+    spark.eventLog.dir: '{events.as_uri()}'
+"""
+    document.write_text(document.read_text().replace("  conf:\n", open_doors))
+    finished = run(sys.executable, "-c", PROGRAM, document, "json")
     assert finished.returncode == 1
     for event in ("loaded", "jvm says", "listing failed", "job failed", "could not sign in with"):
         assert event in finished.stderr, finished.stderr
@@ -205,3 +233,12 @@ def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
     assert "frazil_build_info" in report["metrics"]
     assert any("SparkSubmit" in word for words in report["arguments"] for word in words)
     assert CANARY not in finished.stdout
+    everything_shown = "".join(report["shown"])
+    for name in ("spark.vendor.license", "my.own.setting", "lake.header.Cookie"):
+        assert name in everything_shown
+    log = "".join(path.read_text() for path in events.rglob("*") if path.is_file())
+    assert "SparkListenerEnvironmentUpdate" in log
+    assert "spark.vendor.license" in log
+    # The query that failed on purpose is shown by Spark as it was written.
+    ours = [line for line in log.splitlines() if "USER_RAISED_EXCEPTION" not in line]
+    assert CANARY not in "".join(ours)

@@ -142,7 +142,7 @@ def test_show_tells_every_marker_and_what_is_wrong_with_it(shop: Shop) -> None:
     }
     marker = shown["public.users_changelog", "ingest"]["marker"]
     assert (marker["position"], marker["batch"]) == ("0/2", "batch 0/2")
-    assert marker["snapshot"] == int(shop.snapshots[1])
+    assert marker["snapshot"] == shop.snapshots[1]
     assert shown["public.gone", "merge"]["problem"]["code"] == "FRZ-LAK-01"
 
     _, older = shop.mirror.table.load_ancestry()

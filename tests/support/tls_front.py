@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ class Certificate:
     key: Path
 
 
-def make_certificate(folder: Path, name: str) -> Certificate:
-    """A certificate of the loopback's address, which is no name."""
+def make_certificate(
+    folder: Path, name: str, *, address: str = LOOPBACK, is_expired: bool = False
+) -> Certificate:
+    """A certificate of an address, the loopback's unless told, which is no name."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -47,10 +50,10 @@ def make_certificate(folder: Path, name: str) -> Certificate:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(days=2))
+        .not_valid_after(now + timedelta(days=-1 if is_expired else 1))
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -67,9 +70,53 @@ def make_certificate(folder: Path, name: str) -> Certificate:
     return made
 
 
+def make_trust_store(folder: Path, *trusted: Certificate) -> Path:
+    """The certificates as a store that a JVM takes its authorities from; its password is its name.
+
+    Every one of them vouches for itself, so that what else is wrong with it decides.
+    """
+    store = folder / "truststore"
+    entries = [
+        pkcs12.PKCS12Certificate(
+            x509.load_pem_x509_certificate(each.file.read_bytes()), each.file.stem.encode()
+        )
+        for each in trusted
+    ]
+    secret = serialization.BestAvailableEncryption(store.name.encode())
+    store.write_bytes(pkcs12.serialize_java_truststore(entries, secret))
+    return store
+
+
 @contextmanager
-def tls_front(port: int, certificate: Certificate) -> Iterator[int]:
-    """Take TLS on the port that is given and pass it on as plain text, for the block."""
+def server_without_tls(heard: list[bytes]) -> Iterator[int]:
+    """A Postgres that refuses TLS and hopes for a password; what it hears is kept."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    client = server.accept()[0]
+                    client.settimeout(PATIENCE_SECONDS)
+                    with client, suppress(OSError):
+                        client.recv(REQUEST_BYTES)
+                        client.sendall(b"N")
+                        heard.append(client.recv(CHUNK_BYTES))
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE_SECONDS)
+
+
+@contextmanager
+def tls_front(port: int, certificate: Certificate, *, is_postgres: bool = True) -> Iterator[int]:
+    """Take TLS on the port that is given and pass it on as plain text, for the block.
+
+    A client of Postgres asks for TLS first, any other begins with it.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key)
     with ExitStack() as stack:
@@ -81,7 +128,9 @@ def tls_front(port: int, certificate: Certificate) -> Iterator[int]:
             with suppress(OSError):
                 while True:
                     client = server.accept()[0]
-                    threads.append(threading.Thread(target=_serve, args=(client, context, port)))
+                    threads.append(
+                        threading.Thread(target=_serve, args=(client, context, port, is_postgres))
+                    )
                     threads[-1].start()
 
         threads.append(threading.Thread(target=accept))
@@ -94,12 +143,18 @@ def tls_front(port: int, certificate: Certificate) -> Iterator[int]:
                 thread.join(PATIENCE_SECONDS)
 
 
-def _serve(client: socket.socket, context: ssl.SSLContext, port: int) -> None:
+def _serve(
+    client: socket.socket,
+    context: ssl.SSLContext,
+    port: int,
+    is_postgres: bool,  # noqa: FBT001
+) -> None:
     client.settimeout(PATIENCE_SECONDS)
     # A client that does not like the certificate leaves, which is the point.
     with client, suppress(OSError):
-        client.recv(REQUEST_BYTES)
-        client.sendall(b"S")
+        if is_postgres:
+            client.recv(REQUEST_BYTES)
+            client.sendall(b"S")
         with (
             context.wrap_socket(client, server_side=True) as secure,
             socket.create_connection((LOOPBACK, port), timeout=PATIENCE_SECONDS) as upstream,

@@ -51,7 +51,7 @@ def test_json_lines_tell_the_file_and_then_each_blob(capsys: Capture) -> None:
         [2147483645],
         "none",
     )
-    assert (one["snapshot_id"], one["sequence_number"]) == (-1, -1)
+    assert (one["snapshot_id"], one["sequence_number"]) == ("-1", -1)
     assert (one["cardinality"], one["min"], one["max"]) == (316, 1, 995)
     assert one["crc_valid"] is True
     assert "damage" not in one

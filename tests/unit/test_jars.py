@@ -69,6 +69,23 @@ def test_a_jar_is_fetched_once_and_then_used_without_asking_anybody(cache: Path)
     assert runs(cache) == 1
 
 
+@pytest.mark.fault("N50")
+def test_a_cached_jar_that_was_changed_is_fetched_again_before_it_is_used(cache: Path) -> None:
+    (file,) = ensure_jars((PINNED,))
+    file.chmod(0o644)
+    file.write_bytes(b"another")
+    assert ensure_jars((PINNED,)) == (file,)
+    assert file.read_bytes() == CONTENT
+    assert runs(cache) == 2
+
+
+@pytest.mark.fault("N50")
+def test_the_folder_of_jars_is_private(cache: Path) -> None:
+    ensure_jars((PINNED,))
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert stat.S_IMODE(cache.parent.stat().st_mode) == 0o700
+
+
 def test_two_revisions_of_one_module_are_fetched_apart(cache: Path) -> None:
     names = [file.name for file in ensure_jars((PINNED, TESTS))]
     assert names == ["pinned-1.0.jar", "pinned-0.9-tests.jar"]

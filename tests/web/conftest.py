@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
+from frazil.web.access import HostRule
 from frazil.web.app import build_app
 from frazil.web.pages import build_pages
 from frazil.web.readiness import Readiness
@@ -104,9 +105,9 @@ def shown(browser: Browser, token: str | None, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("frazil.web.page_rendering.RELOAD_SECONDS", 1)
     held = Shown(browser, running())
     redactor = Redactor()
-    pages = build_pages(held.now, redactor, token=token, is_local=True)
+    pages = build_pages(held.now, redactor, token=token, hosts=HostRule(is_local=True))
     metrics = Metrics("shop", release="1", redactor=redactor)
-    app = build_app(metrics, Readiness(), redactor, routes=pages)
+    app = build_app(metrics, Readiness(), redactor, routes=pages, hosts=HostRule(is_local=True))
     with serving(app, "127.0.0.1:0") as address:
         held.address = str(address)
         yield held

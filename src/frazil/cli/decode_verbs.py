@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
-from frazil.cli.output import OutputFormat, write_line, write_table
+from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.codec.deletion_vector import (
     BLOB_TYPE,
     LARGEST_BLOB,
@@ -122,20 +121,21 @@ def _print_lines(
         "blobs": len(footer.blobs),
         "properties": dict(footer.properties),
     }
-    write_line(json.dumps(first, ensure_ascii=False))
+    write_json(first, indent=None)
     for number, blob, facts in vectors:
         line: dict[str, object] = {
             "blob": number,
             "type": blob.type,
             "fields": list(blob.fields),
-            "snapshot_id": blob.snapshot_id,
+            # As text, because many readers of JSON round such numbers.
+            "snapshot_id": str(blob.snapshot_id),
             "sequence_number": blob.sequence_number,
             "offset": blob.offset,
             "length": blob.length,
             "codec": blob.codec.value,
             "properties": dict(blob.properties),
         }
-        write_line(json.dumps({**line, **facts}, ensure_ascii=False))
+        write_json({**line, **facts}, indent=None)
         damaged += "damage" in facts
     return damaged
 

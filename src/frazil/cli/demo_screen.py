@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from frazil.model.printable import printable, printable_lines
 from frazil.pipeline.status import Phase
 from frazil.seams import SystemClock
 
@@ -54,7 +55,7 @@ class DemoScreen:
 
     def say(self, text: str = "", *, style: str = "") -> None:
         """A line, as it stands: nothing in it is markup, and nothing breaks it."""
-        self._console.print(Text(text, style=style), soft_wrap=True)
+        self._console.print(Text(printable_lines(text), style=style), soft_wrap=True)
 
     def tell(self, step: Step) -> None:
         """A step that has ended."""
@@ -125,7 +126,7 @@ def _tables(status: PipelineStatus, counts: ShopCounts) -> Group:
 def _row(each: TableState) -> tuple[Text | str, ...]:
     merged = each.merged
     return (
-        f"    {each.table}",
+        Text(f"    {printable(each.table)}"),
         Text(_phase(each), style=_PHASE_STYLES.get(each.phase, "green")),
         f"{sum(each.captured.values()):,}",
         *(f"{merged.get(action, 0):,}" for action in ("insert", "update", "delete")),

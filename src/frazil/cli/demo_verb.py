@@ -15,7 +15,7 @@ from frazil.demo.tour import touring
 from frazil.demo.tour_watch import Pace
 from frazil.pipeline.status_metrics import StatusMetrics
 from frazil.web.app import build_app
-from frazil.web.pages import configured_pages
+from frazil.web.pages import configured_hosts, configured_pages
 from frazil.web.readiness import Readiness
 from frazil.web.server import serving
 
@@ -105,7 +105,9 @@ class _Pages:
         readiness.add("catalog", lambda: catalog_state(run.merge_statuses))
         metrics = StatusMetrics(observed.metrics, run.board)
         pages = configured_pages(config.telemetry, run.board.now, self._redactor)
-        app = build_app(metrics, readiness, self._redactor, pages)
+        app = build_app(
+            metrics, readiness, self._redactor, pages, hosts=configured_hosts(config.telemetry)
+        )
         with serving(app, config.telemetry.listen) as address:
             yield address
 

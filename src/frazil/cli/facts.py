@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from frazil.model.table_name import TableName
+
+# They have 63 bits, and jq, JavaScript and many others keep 53 of a number.
+SNAPSHOT_IDS: Final = frozenset({"snapshot", "snapshot_id", "after", "through", "head"})
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,8 +34,12 @@ def to_json(value: object) -> object:
 
 
 def fields_to_json(value: DataclassInstance | type[DataclassInstance]) -> dict[str, object]:
-    """The fields of a dataclass by their names."""
-    return {each.name: to_json(getattr(value, each.name)) for each in fields(value)}
+    """The fields of a dataclass by their names; ids of snapshots as text."""
+    return {each.name: _field(each.name, getattr(value, each.name)) for each in fields(value)}
+
+
+def _field(name: str, value: object) -> object:
+    return str(value) if name in SNAPSHOT_IDS and isinstance(value, int) else to_json(value)
 
 
 def to_rows(value: object) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from frazil.cli.output import write_line, write_note
+from frazil.cli.output import write_line, write_note, write_text
 from frazil.config import (
     DEFAULT_PATH,
     CatalogKind,
@@ -22,6 +21,7 @@ from frazil.config import (
 )
 from frazil.config.naming import LONGEST_PIPELINE_NAME
 from frazil.errors import ConfigError
+from frazil.model.command import command, quote_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def write_first_document(request: InitRequest) -> None:
     # Before anything is written: what is wrong with an answer is told as of a document.
     parse_config(text, output, environ=answers.variables)
     if output == TO_THE_TERMINAL:
-        write_line(text.rstrip())
+        write_text(text.rstrip())
         return
     try:
         output.write_text(text, encoding="utf-8")
@@ -67,12 +67,12 @@ def write_first_document(request: InitRequest) -> None:
 
 def next_steps(answers: FirstAnswers, output: Path) -> tuple[str, ...]:
     """What to type now."""
-    option = "" if output == Path(DEFAULT_PATH) else f" -c {shlex.quote(str(output))}"
+    option = () if output == Path(DEFAULT_PATH) else ("-c", output)
     sets = [
-        f"  export {name}='{sample}'   # yours, of course"
+        f"  export {name}={quote_word(sample)}   # yours, of course"
         for name, sample in answers.variables.items()
     ]
-    return ("next:", *sets, f"  frazil check{option}")
+    return ("next:", *sets, f"  {command('check', *option)}")
 
 
 def _answers(request: InitRequest) -> FirstAnswers:

@@ -11,6 +11,7 @@ from frazil.cli.exit_codes import ExitCode, exit_code_for
 from frazil.cli.invocation import Invocation
 from frazil.cli.output import write_note
 from frazil.errors import ConfigError, FrazilError
+from frazil.model.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,13 +39,19 @@ def _two_dashes(word: str) -> str:
     return f"-{word}" if word.startswith("-config=") else word
 
 
+def _with_printable_table(error: FrazilError) -> str:
+    # A message may have several lines, but a name that has them would write lines of its own.
+    name = error.table or ""
+    return str(error).replace(name, printable(name)) if printable(name) != name else str(error)
+
+
 def _end_with(error: Exception, invocation: Invocation) -> ExitCode:
     redact = invocation.redactor.redact
     if not isinstance(error, FrazilError):
         write_note(redact(f"error: unexpected {type(error).__name__}: {error}"))
         write_note("This is a defect in frazil; run the command again with --debug and report it.")
         return ExitCode.FAILED
-    write_note(redact(f"error {error.code}: {error}"))
+    write_note(redact(f"error {error.code}: {_with_printable_table(error)}"))
     if isinstance(error, ConfigError):
         for mistake in error.mistakes:
             if mistake not in error.message:

@@ -7,6 +7,8 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from frazil.model.printable import printable, printable_json, printable_lines
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,24 +21,30 @@ class OutputFormat(StrEnum):
 
 
 def write_line(text: str = "") -> None:
-    """A line of the result."""
-    sys.stdout.write(f"{text}\n")
+    """A line of the result, whatever is in it."""
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def write_text(text: str) -> None:
+    """Lines of the result."""
+    sys.stdout.write(f"{printable_lines(text)}\n")
 
 
 def write_note(text: str) -> None:
-    """A line for the person at the terminal, not part of the result."""
-    sys.stderr.write(f"{text}\n")
+    """Lines for the person at the terminal, not part of the result."""
+    sys.stderr.write(f"{printable_lines(text)}\n")
     sys.stderr.flush()
 
 
-def write_json(value: object) -> None:
+def write_json(value: object, *, indent: int | None = 2) -> None:
     """The result as one JSON document; takes what the json module takes."""
-    write_line(json.dumps(value, indent=2, ensure_ascii=False))
+    document = json.dumps(value, indent=indent, ensure_ascii=False)
+    sys.stdout.write(f"{printable_json(document)}\n")
 
 
 def write_table(rows: Sequence[Sequence[str]], *, header: Sequence[str]) -> None:
     """The result in aligned columns, the same on a terminal and in a pipe."""
-    table = [list(header), *map(list, rows)]
+    table = [list(header), *(list(map(printable, row)) for row in rows)]
     # The last column is free to be long: nothing stands behind it.
     widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]
     for row in table:

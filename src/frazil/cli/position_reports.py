@@ -151,5 +151,6 @@ def _marker_json(marker: Marker) -> dict[str, object]:
         "epoch": marker.epoch,
         "sequence": marker.sequence,
         "truncated": marker.truncated,
-        "snapshot": None if snapshot is None else snapshot.id,
+        # As text, because many readers of JSON round such numbers.
+        "snapshot": None if snapshot is None else str(snapshot.id),
     }

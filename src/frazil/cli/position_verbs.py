@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
+from frazil.cli.output import (
+    OutputFormat,
+    write_json,
+    write_line,
+    write_note,
+    write_table,
+    write_text,
+)
 from frazil.cli.position_places import ledger_place
 from frazil.cli.position_plans import check_position, parse_position
 from frazil.cli.position_reports import HEADER, load_reports, report_json, report_row
@@ -79,7 +86,7 @@ def set_in_lake(
         found = report_json(plan.report, redactor)
         write_json({**found, "to": to, "applied": not request.dry_run})
         return
-    write_line(redactor.redact(preview(plan)))
+    write_text(redactor.redact(preview(plan)))
     write_line("nothing was changed: --dry-run" if request.dry_run else "set")
 
 

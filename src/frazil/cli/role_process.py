@@ -19,7 +19,7 @@ from frazil.pipeline.status_board import StatusBoard
 from frazil.pipeline.status_metrics import StatusMetrics
 from frazil.telemetry.logs import get_logger
 from frazil.web.app import build_app
-from frazil.web.pages import configured_pages
+from frazil.web.pages import configured_hosts, configured_pages
 from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
 
@@ -72,7 +72,13 @@ def run_role(
         readiness.add("spark", started)
         if not once:
             pages = configured_pages(config.telemetry, board.now, redactor)
-            app = build_app(StatusMetrics(observed.metrics, board), readiness, redactor, pages)
+            app = build_app(
+                StatusMetrics(observed.metrics, board),
+                readiness,
+                redactor,
+                pages,
+                hosts=configured_hosts(config.telemetry),
+            )
             address = stack.enter_context(serving(app, config.telemetry.listen))
             _log.info("serving", address=str(address))
         session = stack.enter_context(open_session(config))

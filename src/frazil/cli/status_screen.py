@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frazil.cli.status_lines import HEADER, status_lines, table_row, trouble_lines
+from frazil.model.printable import printable
 from frazil.pipeline.status import Phase
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Screen:
         """Paint; ``note`` says that the status is an old one, and why."""
         parts: list[RenderableType] = []
         if note is not None:
-            parts += [Text(note, style=_TROUBLE), Text()]
+            parts += [Text(printable(note), style=_TROUBLE), Text()]
         if status is not None:
             parts += paint(status)
         parts += [Text(), Text("Ctrl-C ends", style="dim")]
@@ -63,7 +64,7 @@ class Screen:
 
 def paint(status: PipelineStatus) -> list[RenderableType]:
     """The same lines as in a pipe, in colour and as wide as the terminal."""
-    first, *others = status_lines(status)
+    first, *others = map(printable, status_lines(status))
     lines = [Text(first, style="bold"), *(Text(line) for line in others), Text()]
     return [*lines, _table(status), *_troubles(status)]
 
@@ -81,14 +82,14 @@ def _table(status: PipelineStatus) -> RenderableType:
             overflow="fold",
         )
     for each in status.tables:
-        name, phase, *rest = map(Text, table_row(each, status))
+        name, phase, *rest = map(Text, map(printable, table_row(each, status)))
         phase.stylize(_style(each))
         table.add_row(name, phase, *rest)
     return table
 
 
 def _troubles(status: PipelineStatus) -> list[RenderableType]:
-    lines = trouble_lines(status)
+    lines = list(map(printable, trouble_lines(status)))
     return [Text(), *(Text(line, style="" if line[:1] == " " else "bold") for line in lines)]
 
 

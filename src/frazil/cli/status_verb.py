@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import replace
@@ -123,7 +122,7 @@ def _watch_lines(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
             told = None
             status = redact_status(answer.status, redactor)
             if last is None or status != replace(last, at=status.at):
-                write_line(json.dumps(status_to_json(status), ensure_ascii=False))
+                write_json(status_to_json(status), indent=None)
                 sys.stdout.flush()
                 last = status
         clock.sleep(WATCH_SECONDS)

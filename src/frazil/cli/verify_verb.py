@@ -160,8 +160,5 @@ def _as_json(
         problem = {"code": found.code, "message": redactor.redact(str(found))}
         return {"table": table, "agrees": None, "problem": problem}
     facts = {name: redactor.scrub(each) for name, each in fields_to_json(found).items()}
-    # As text, because many readers of JSON round such numbers.
-    for name in ("snapshot_id", "through"):
-        facts[name] = None if facts[name] is None else str(facts[name])
     agrees = None if found.is_behind else found.agrees
     return {"table": table, "agrees": agrees, "problem": None, **facts}

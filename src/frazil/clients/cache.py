@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil.clients.private_folder import ForeignFolderError
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ def writing_to(folder: Path) -> Iterator[None]:
     """Turn the file system's refusals into one sentence that names the folder."""
     try:
         yield
+    except ForeignFolderError as error:
+        message = f"{error}, and frazil would run it."
+        raise RuntimeMissingError(
+            message, next_step=f"set {CACHE_VARIABLE} to a folder of your own"
+        ) from error
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             problem = "there is no space left"

@@ -1,7 +1,7 @@
 """The jars Spark and the demo's catalog server run on: pinned here, and nowhere else.
 
-They are fetched once per machine with the Ivy that Spark brings along, checked against the
-checksums below, and from then on used from the cache without any network.
+They are fetched once per user with the Ivy that Spark brings along, checked against the checksums
+below, whenever they are used as well, and from then on taken from the cache without any network.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from xml.etree import ElementTree as ET
 
 from frazil.clients.cache import cache_directory, writing_to
 from frazil.clients.java import find_java
+from frazil.clients.private_folder import private_folder
 from frazil.errors import RuntimeMissingError
 from frazil.seams import Failpoint, failpoint
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+_log = get_logger(__name__)
 
 # For companies that keep their own repository: an Ivy settings file, as Spark's own
 # spark.jars.ivySettings takes it.
@@ -183,15 +187,29 @@ def ensure_jars(*groups: Sequence[Jar]) -> tuple[Path, ...]:
     Any number of processes may call this at once. Raises RuntimeMissingError when the registry
     cannot be reached, the disk is full, or a file is not the pinned one.
     """
-    folder = _jar_folder()
-    if missing_jars(*groups):
-        with writing_to(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+    jars = _each_once(groups)
+    with writing_to(_jar_folder()):
+        folder = private_folder(_jar_folder())
+        if _unusable(jars, folder):
             with _only_one_process(folder):
                 # Asked again: another process may have fetched them while we waited.
-                for round_ in _rounds(missing_jars(*groups)):
+                for round_ in _rounds(_unusable(jars, folder)):
                     _fetch(round_, folder)
-    return tuple(folder / jar.file_name for jar in _each_once(groups))
+    return tuple(folder / jar.file_name for jar in jars)
+
+
+def _unusable(jars: Sequence[Jar], folder: Path) -> tuple[Jar, ...]:
+    """Those that are not there, or not the pinned files any more: a third of a second for all."""
+    found = []
+    for jar in jars:
+        file = folder / jar.file_name
+        is_there = file.is_file()
+        if is_there and _sha256(file) == jar.sha256:
+            continue
+        if is_there:
+            _log.warning("cached jar is not the pinned one and is fetched again", file=str(file))
+        found.append(jar)
+    return tuple(found)
 
 
 def missing_jars(*groups: Sequence[Jar]) -> tuple[Jar, ...]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.clients.cache import cache_directory, writing_to
+from frazil.clients.private_folder import private_folder
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ def _packaged_runtime() -> JavaRuntime | None:
 def _wrapped_home(runtime: Path, major: int) -> Path:
     """A Java home whose ``java`` is our filter in front of the packaged one."""
     # The folder is named by what the wrapper points at: two environments never share one.
-    home = cache_directory() / "java" / f"{major}-{_fingerprint(runtime)}"
+    with writing_to(cache_directory()):
+        kept = private_folder(cache_directory() / "java")
+    home = kept / f"{major}-{_fingerprint(runtime)}"
     wanted = _WRAPPER.format(java=runtime / "bin" / "java")
     wrapper = home / "bin" / "java"
     if wrapper.is_file() and wrapper.read_text(encoding="utf-8") == wanted:

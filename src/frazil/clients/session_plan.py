@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from frazil.clients.iceberg.catalog_settings import (
     needs_azure,
     needs_gcp,
 )
-from frazil.config import CatalogKind
+from frazil.config import SPARK_SECRETS, CatalogKind
 from frazil.errors import ConfigError, RuntimeMissingError
 
 if TYPE_CHECKING:
@@ -24,8 +25,17 @@ if TYPE_CHECKING:
 _EXTENSIONS_KEY = "spark.sql.extensions"
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
-# Spark's own pattern leaves out Iceberg's `credential`, and Azure's `sas`.
-_REDACTED_KEYS = r"(?i)secret|password|passwd|token|credential|access[.-]?key|shared-key|sas|dsn"
+REDACTION_KEY = "spark.redaction.regex"
+_HADOOP = "spark.hadoop."
+# What travels between Spark's processes, and what they put down on disk meanwhile.
+_ENCRYPTED = MappingProxyType(
+    {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",
+        "spark.io.encryption.enabled": "true",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +77,17 @@ def plan_session(config: Config) -> SessionPlan:
         "spark.ui.showConsoleProgress": "false",
         # Timestamps mean the same on every machine.
         "spark.sql.session.timeZone": "UTC",
-        "spark.redaction.regex": _REDACTED_KEYS,
         **catalog_conf,
     }
+    if config.spark.encrypt:
+        ours |= _ENCRYPTED
     if config.catalog.profile is not None:
         # By the environment, because the Java and the native client of tasks both look there.
         ours[PROFILE_KEY] = config.catalog.profile
     theirs = dict(config.spark.conf)
     extensions = [_ICEBERG_EXTENSIONS, *filter(None, [theirs.pop(_EXTENSIONS_KEY, None)])]
     conf = ours | theirs | {_EXTENSIONS_KEY: ",".join(extensions)}
+    conf[REDACTION_KEY] = joined_patterns(theirs.get(REDACTION_KEY), _secret_names(conf))
     return SessionPlan(
         master=conf["spark.master"],
         catalog_key=catalog_key,
@@ -83,6 +95,21 @@ def plan_session(config: Config) -> SessionPlan:
         conf=MappingProxyType(conf),
         jars=_needed_jars(config),
     )
+
+
+def joined_patterns(*patterns: str | None) -> str:
+    """One expression that finds whatever one of these finds."""
+    return "|".join(f"(?:{pattern})" for pattern in patterns if pattern)
+
+
+def _secret_names(conf: Mapping[str, str]) -> str:
+    """What Spark hides in its page, its event log and its answers to SET: all but the harmless.
+
+    Spark shows Hadoop's settings without their prefix, among a thousand of Hadoop's own, so that
+    those are hidden by name.
+    """
+    hadoop = (key.removeprefix(_HADOOP) for key in conf if key.startswith(_HADOOP))
+    return "|".join((SPARK_SECRETS, *(f"^{re.escape(key)}$" for key in hadoop)))
 
 
 def _needed_jars(config: Config) -> tuple[tuple[jars.Jar, ...], ...]:

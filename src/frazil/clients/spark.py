@@ -28,7 +28,13 @@ from pyspark.sql import SparkSession
 
 from frazil.clients.jars import ICEBERG_RUNTIME, ensure_jars
 from frazil.clients.java import JavaRuntime, find_java
-from frazil.clients.session_plan import PROFILE_KEY, SessionPlan, plan_session
+from frazil.clients.session_plan import (
+    PROFILE_KEY,
+    REDACTION_KEY,
+    SessionPlan,
+    joined_patterns,
+    plan_session,
+)
 from frazil.errors import RuntimeMissingError
 from frazil.seams import Failpoint, failpoint
 from frazil.telemetry.foreign_lines import JvmLog
@@ -112,8 +118,11 @@ def _session_of_submit(plan: SessionPlan) -> Iterator[SparkSession]:
     # Connected first, so that the settings given to spark-submit are seen and stay.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
+    # What is secret to the caller stays so, and our secrets are added.
+    hidden = joined_patterns(conf.get(REDACTION_KEY), plan.conf[REDACTION_KEY])
     for key, value in plan.conf.items():
         conf.setIfMissing(key, value)
+    conf.set(REDACTION_KEY, hidden)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         yield session
@@ -132,29 +141,43 @@ def _refuse_second_session() -> None:
 @contextmanager
 def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
     java = find_java()
-    conf = _launch_conf(plan, java, ensure_jars(*plan.jars))
-    output = _JvmOutput(JvmLog().feed)
-    gateway: JavaGateway | None = None
-    try:
-        with _launch_environment(plan, java):
-            gateway = _launch(conf, plan.master, output)
-            session = _create_session(gateway, plan, output)
+    files = ensure_jars(*plan.jars)
+    # Nobody else's to read: settings with secrets, and rows that Spark puts down for a while.
+    with tempfile.TemporaryDirectory(prefix="frazil-session-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        conf = _launch_conf(plan, java, files, folder)
+        output = _JvmOutput(JvmLog().feed)
+        gateway: JavaGateway | None = None
         try:
-            yield session
+            with _launch_environment(plan, java):
+                gateway = _launch(conf, plan.master, output, folder)
+                session = _create_session(gateway, plan, output)
+            try:
+                yield session
+            finally:
+                _stop(session)
         finally:
-            _stop(session)
-    finally:
-        _end_jvm(gateway)
-        output.close()
+            _end_jvm(gateway)
+            output.close()
 
 
-def _launch_conf(plan: SessionPlan, java: JavaRuntime, jars: tuple[Path, ...]) -> dict[str, str]:
+def _launch_conf(
+    plan: SessionPlan, java: JavaRuntime, jars: tuple[Path, ...], folder: Path
+) -> dict[str, str]:
     """The plan's settings together with what only this machine knows."""
     conf = dict(plan.conf)
+    if plan.is_local and "SPARK_LOCAL_DIRS" not in os.environ:
+        # On other machines the cluster's manager gives folders.
+        conf.setdefault("spark.local.dir", str(folder))
     if plan.is_local and plan.worker_python is None and "PYSPARK_PYTHON" not in os.environ:
         # Workers are forks of this installation, so that its own daemon can be theirs.
         conf.setdefault("spark.python.daemon.module", _WORKER_DAEMON)
-    options = (*java.options, f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
+    options = (
+        *java.options,
+        f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        # Libraries are unpacked there, and loaded.
+        f"-Djava.io.tmpdir={shlex.quote(str(folder))}",
+    )
     theirs = conf.get("spark.driver.extraJavaOptions", "")
     conf["spark.driver.extraJavaOptions"] = " ".join(filter(None, (*options, theirs)))
     given = filter(None, conf.get("spark.jars", "").split(","))
@@ -196,20 +219,21 @@ def _apply_environment(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _launch(conf: Mapping[str, str], master: str, output: _JvmOutput) -> JavaGateway:
+def _launch(conf: Mapping[str, str], master: str, output: _JvmOutput, folder: Path) -> JavaGateway:
     """Start the JVM. Settings travel in a private file: a command line is everybody's to read."""
-    with tempfile.TemporaryDirectory(prefix="frazil-session-") as folder:
-        settings = Path(folder) / "session.properties"
-        settings.touch(mode=0o600)
-        settings.write_text(_properties(conf), encoding="ascii")
-        submit = f"--properties-file {shlex.quote(str(settings))} --load-spark-defaults"
-        with _environment({"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}):
-            try:
-                return launch_gateway(  # type: ignore[no-untyped-call]
-                    popen_kwargs={"stdout": output.descriptor, "stderr": output.descriptor}
-                )
-            except PySparkRuntimeError as error:
-                raise _not_started(master, output.complaint()) from error
+    settings = folder / "session.properties"
+    settings.touch(mode=0o600)
+    settings.write_text(_properties(conf), encoding="ascii")
+    submit = f"--properties-file {shlex.quote(str(settings))} --load-spark-defaults"
+    with _environment({"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}):
+        try:
+            return launch_gateway(  # type: ignore[no-untyped-call]
+                popen_kwargs={"stdout": output.descriptor, "stderr": output.descriptor}
+            )
+        except PySparkRuntimeError as error:
+            raise _not_started(master, output.complaint()) from error
+        finally:
+            settings.unlink()
 
 
 def _properties(conf: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from frazil.config.dialects import Dialect
     from frazil.config.document import Config, Source
+    from frazil.config.harmless import SPARK_SECRETS, is_harmless
     from frazil.config.json_schema import config_schema
     from frazil.config.kafscale_source import (
         ColumnsFrom,
@@ -74,6 +75,10 @@ _ROOMS = {
     "document": (
         "Config",
         "Source",
+    ),
+    "harmless": (
+        "SPARK_SECRETS",
+        "is_harmless",
     ),
     "json_schema": ("config_schema",),
     "kafscale_source": (
@@ -166,6 +171,7 @@ __all__ = [
     "DEFAULT_PATH",
     "MASK",
     "S3",
+    "SPARK_SECRETS",
     "Azure",
     "BufferSource",
     "Catalog",
@@ -221,6 +227,7 @@ __all__ = [
     "Write",
     "config_schema",
     "first_document",
+    "is_harmless",
     "load_config",
     "native_document",
     "parse_config",

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
+from frazil.config.clear_text import has_password, is_clear_text
 from frazil.config.section import Broken, Section, defaults
 from frazil.config.values import (
     FreeMapping,
@@ -59,6 +60,14 @@ _URI_RULES = {
         "thrift://… for kind hive",
     ),
 }
+# What a REST catalog gets with every request, or when it is asked for a token.
+_SENT_TO_CATALOG = re.compile(
+    r"(?i)token|credential|header\.(?!X-Iceberg-Access-Delegation$).*|rest\.auth\.(?!type$).*"
+)
+CLEAR_TEXT = (
+    "must be https://… because a secret is sent there "
+    "(or set {}.allow_insecure: true to send it in clear text)"
+)
 KEYS_OF_KIND = {
     "token": CatalogKind.REST,
     "credential": CatalogKind.REST,
@@ -140,6 +149,10 @@ class Catalog(Section):
     sigv4: Annotated[Sigv4 | None, Field(description="rest: sign requests the AWS way.")] = None
     region: Annotated[Name | None, Field(description="glue: AWS region.")] = None
     profile: Annotated[Name | None, Field(description="glue: AWS profile.")] = None
+    allow_insecure: Annotated[
+        Truth,
+        Field(description="rest: send secrets to http:// addresses of other machines as well."),
+    ] = False
     properties: FreeMapping = Field(
         default_factory=dict, description="Handed to Iceberg as they are.", repr=False
     )
@@ -154,6 +167,20 @@ class Catalog(Section):
                 yield Broken((key,), f"is for kind {kind}, and this catalog is {self.kind}")
         if self.kind is not CatalogKind.REST:
             yield from self._warehouse_rules()
+        elif not self.allow_insecure:
+            yield from self._clear_text_rules()
+
+    def _clear_text_rules(self) -> Iterator[Broken]:
+        """Whoever is on the way reads what goes over http://."""
+        signs_in = self.token is not None or self.credential is not None
+        signs_in = signs_in or any(map(_SENT_TO_CATALOG.fullmatch, self.properties))
+        for key, name in (("uri", "uri"), ("oauth2_server_uri", "oauth2-server-uri")):
+            given = self.properties.get(name)
+            address = getattr(self, key) if given is None else given
+            if is_clear_text(address) and (signs_in or has_password(address)):
+                yield Broken(
+                    (key,) if given is None else ("properties", name), CLEAR_TEXT.format("catalog")
+                )
 
     def _address_rules(self) -> Iterator[Broken]:
         rule = _URI_RULES.get(self.kind)

@@ -6,7 +6,8 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, model_validator
 
 from frazil.config.buffer_source import BufferSource
-from frazil.config.catalog import Catalog, Storage
+from frazil.config.catalog import CLEAR_TEXT, Catalog, Storage
+from frazil.config.clear_text import is_clear_text
 from frazil.config.kafscale_source import KafscaleSource
 from frazil.config.naming import PipelineName
 from frazil.config.observing import Telemetry
@@ -107,6 +108,18 @@ class Config(Section):
         if isinstance(self.source, PostgresSource):
             yield from self._identifier_rules(self.source)
         yield from self._table_rules()
+        yield from self._store_rules()
+
+    def _store_rules(self) -> Iterator[Broken]:
+        """Keys of S3 sign and are never sent, but a key that encrypts goes with every request."""
+        given = self.catalog.properties
+        endpoint = given.get("s3.endpoint", self.storage.s3.endpoint)
+        is_key_sent = given.get("s3.sse.type") == "custom" and not self.catalog.allow_insecure
+        if is_key_sent and is_clear_text(endpoint):
+            place: KeyPath = ("catalog", "properties", "s3.endpoint")
+            if "s3.endpoint" not in given:
+                place = ("storage", "s3", "endpoint")
+            yield Broken(place, CLEAR_TEXT.format("catalog"))
 
     def _identifier_rules(self, source: PostgresSource) -> Iterator[Broken]:
         for place, name in (

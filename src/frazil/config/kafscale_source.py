@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from frazil.config.catalog import CLEAR_TEXT
+from frazil.config.clear_text import has_password, is_clear_text
 from frazil.config.naming import TableName
 from frazil.config.section import Broken, Section, defaults
 from frazil.config.values import (
@@ -129,9 +131,16 @@ class Etcd(Section):
     username: Annotated[Name | None, Field(description="User, when it asks for one.")] = None
     password: Annotated[Secret | None, Field(description="That user's password.")] = None
     ca: Annotated[LocalPath | None, Field(description="File with the CA certificate.")] = None
+    allow_insecure: Annotated[
+        Truth, Field(description="Send the password to http:// addresses of other machines.")
+    ] = False
 
     def broken_rules(self) -> Iterator[Broken]:
-        """A password belongs to somebody."""
+        """A password belongs to somebody, and is not for everybody on the way."""
+        for index, address in enumerate(() if self.allow_insecure else self.endpoints):
+            is_secret_sent = self.password is not None or has_password(address)
+            if is_secret_sent and is_clear_text(address):
+                yield Broken(("endpoints", index), CLEAR_TEXT.format("source.etcd"))
         if self.password is not None and self.username is None:
             yield Broken(("username",), "is required with password")
 
@@ -146,6 +155,15 @@ class Registry(Section):
         REGISTRY_TIMEOUT
     )
     cache: Annotated[Duration, Field(description="How long an answer is kept.")] = REGISTRY_CACHE
+    allow_insecure: Annotated[
+        Truth, Field(description="Send a password to an http:// address of another machine.")
+    ] = False
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """A password in the address is not for everybody on the way."""
+        is_secret_sent = has_password(self.base_url) and is_clear_text(self.base_url)
+        if is_secret_sent and not self.allow_insecure:
+            yield Broken(("base_url",), CLEAR_TEXT.format("source.registry"))
 
 
 class Lfs(Section):

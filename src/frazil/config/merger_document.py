@@ -6,6 +6,7 @@ Its section ``iceberg`` is a REST catalog and an S3 store, its tables are merges
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from datetime import timedelta
@@ -103,7 +104,7 @@ def _translate_project(draft: Draft, document: Fields) -> None:
         draft.warn(node.place, f"the pipeline is called {name}, the nearest legal slot name")
     draft.put(("pipeline",), replaced(node, name))
     # The document is usually mounted read-only, so the cache cannot stand beside it.
-    cache = Path(tempfile.gettempdir()) / "frazil" / (name or "merger")
+    cache = Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}" / (name or "merger")
     draft.put_default(("mirror", "index", "cache_dir"), str(cache))
 
 

@@ -1,6 +1,5 @@
 """Settings of logs, metrics, pages and error reports."""
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from enum import StrEnum
@@ -8,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from frazil.config.clear_text import is_loopback
 from frazil.config.section import Broken, Section, defaults
 from frazil.config.values import Name, Secret, Truth, WebAddress, one_of, refuse
 
@@ -51,15 +51,6 @@ def _check_listen(listen: str) -> str:
         sentence = f"must be {error}"
         raise refuse(sentence) from None
     return listen
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Log(Section):
@@ -107,6 +98,13 @@ class Telemetry(Section):
         Secret | None,
         Field(description="Asked for by / and /status; required when listen is not loopback."),
     ] = None
+    hosts: Annotated[
+        tuple[Name, ...],
+        Field(
+            description="Names by which it may be asked when listen is not loopback; none: any. "
+            "Addresses in numbers, and /healthz, are always answered."
+        ),
+    ] = ()
     release: Annotated[
         Name | None, Field(description="Release shown in reports; none: frazil's version.")
     ] = None
@@ -127,7 +125,7 @@ class Telemetry(Section):
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
     def broken_rules(self) -> Iterator[Broken]:
         """Pages that strangers can reach ask for a token; probes and metrics stay open."""

@@ -9,6 +9,7 @@ FRAZIL__TELEMETRY__TOKEN.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ def _translate_name(draft: Draft, sections: Mapping[str, Fields]) -> None:
     name = pipeline_name(f"{prefix}_{namespace}") or KEY_PREFIX
     draft.put_default(("pipeline",), name)
     # The document is mounted read-only, so the cache cannot stand beside it.
-    cache = Path(tempfile.gettempdir()) / "frazil" / name
+    cache = Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}" / name
     draft.put_default(("mirror", "index", "cache_dir"), str(cache))
 
 

@@ -8,6 +8,8 @@ from urllib.parse import unquote
 
 from pydantic import SecretStr
 
+from frazil.config.field_paths import Shape, spot_at
+from frazil.config.harmless import announces_secret, is_harmless
 from frazil.config.values import Marker
 from frazil.config.walking import Setting, settings_of
 
@@ -18,23 +20,20 @@ if TYPE_CHECKING:
 
 MASK = "*****"
 
-_SECRET_NAME = re.compile(
-    r"secret|passw|pwd|token|credential|private|signature|(?:^|[._-])(?:sas|key|auth|dsn)(?:$|[._-])"
-    r"|accesskey|access-key|access\.key|apikey|account\.key|\.key\.",
-    re.IGNORECASE,
+# scheme://user:password@ ; the password may hold any character but the @ that ends it, and a port
+# is none.
+_USER_INFO = re.compile(
+    r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#\s]*(?::(?!\d{1,5}(?:[/?#]|$))[^\s]*)?)@"
 )
-# scheme://user:password@ ; the password may hold any character but the @ that ends it.
-_USER_INFO = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#]*)@")
+# A shorter value of a property that nobody knows is rather a word that is in every log: hiding it
+# would shred the text.
+_SHORTEST_UNKNOWN = 8
+_SECRET_PART = re.compile(r"(?:^(?:Bearer|Basic|Token|Digest)\s+|=)([^\s;,&]{8,})", re.IGNORECASE)
 _QUERY_SECRET = re.compile(
     r"(?P<head>[?&;](?:[^=&;]*(?:passw|secret|token|key|sig|credential|sas)[^=&;]*)=)(?P<value>[^&;#]+)",
     re.IGNORECASE,
 )
 _KEYWORD_PASSWORD = re.compile(r"\b(?:ssl)?password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))")
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a free key such as ``s3.secret-access-key`` announces a secret."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def mask_uri(text: str) -> str:
@@ -48,17 +47,19 @@ def mask_uri(text: str) -> str:
 
 
 def is_masked_whole(setting: Setting) -> bool:
-    """Whether nothing of a value may be shown."""
+    """Whether nothing of a value may be shown: a secret, or a property not known as harmless."""
     if isinstance(setting.value, SecretStr):
         return True
-    is_free = Marker.GUARDED in setting.spot.markers
-    return is_free and len(setting.path) > 1 and is_secret_name(_free_key(setting))
+    name = _property_name(setting)
+    return name is not None and not is_harmless(name)
 
 
-def _free_key(setting: Setting) -> str:
-    # Only below a free mapping is the last key not one of ours.
-    is_free = setting.path[-2:-1] in {("properties",), ("conf",)}
-    return str(setting.path[-1]) if is_free else ""
+def _property_name(setting: Setting) -> str | None:
+    """The name of a property that goes to Iceberg or Spark as it is; None for a key of ours."""
+    above = spot_at(setting.path[:-1])
+    is_property = above is not None and above.shape is Shape.MAPPING
+    is_guarded = Marker.GUARDED in setting.spot.markers
+    return str(setting.path[-1]) if is_property and is_guarded else None
 
 
 def secret_values(loaded: LoadedConfig) -> frozenset[str]:
@@ -70,17 +71,29 @@ def secret_values(loaded: LoadedConfig) -> frozenset[str]:
             if isinstance(value, SecretStr):
                 found.update(_secret_parts(value.get_secret_value()))
             elif isinstance(value, str) and Marker.GUARDED in setting.spot.markers:
-                whole = (value,) if is_masked_whole(setting) else ()
-                found.update((*whole, *_passwords(value)))
+                found.update((*_property_secrets(setting, value), *_passwords(value)))
     return frozenset(filter(None, found))
+
+
+def _property_secrets(setting: Setting, value: str) -> Iterator[str]:
+    name = _property_name(setting)
+    if name is None or is_harmless(name):
+        return
+    if announces_secret(name) or name.lower().startswith("header."):
+        parts = tuple(_secret_parts(value))
+    else:
+        parts = (value,)
+    shortest = 0 if announces_secret(name) else _SHORTEST_UNKNOWN
+    yield from (part for part in parts if len(part) >= shortest)
 
 
 def _secret_parts(text: str) -> Iterator[str]:
     yield text
     yield from _passwords(text)
-    if "://" not in text and text.count(":") == 1:
-        # OAuth2 client credentials: the part after the colon is the secret one.
+    if "://" not in text:
+        # OAuth2 client credentials, `Bearer …` and `session=…`: the part behind is the secret one.
         yield text.partition(":")[2]
+        yield from (match[1] for match in _SECRET_PART.finditer(text))
 
 
 def _passwords(text: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from frazil.config.naming import PipelineTemplate
 from frazil.config.section import Broken, Section
-from frazil.config.values import Count, Duration, FreeMapping, Name, Size
+from frazil.config.values import Count, Duration, FreeMapping, Name, Size, Truth
 
 # Fresh enough for people, and at most 8,640 snapshots a day for the tables.
 INGEST_INTERVAL = timedelta(seconds=10)
@@ -87,6 +87,18 @@ class Spark(Section):
     """The Spark session."""
 
     master: Annotated[Name, Field(description="Spark master.")] = "local[*]"
+    encrypt: Annotated[
+        Truth,
+        Field(description="Encrypt what Spark's processes send each other and keep on disk."),
+    ] = False
     conf: FreeMapping = Field(
         default_factory=dict, description="Spark settings, as they are.", repr=False
     )
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """A standalone cluster has no way to hand out a secret of its own."""
+        name = "spark.authenticate.secret"
+        is_standalone = self.master.startswith("spark://")
+        if self.encrypt and is_standalone and name not in self.conf:
+            sentence = f"needs {name} in spark.conf, the same on every machine of the cluster"
+            yield Broken(("encrypt",), sentence, (("master",), ("conf",)))

@@ -20,6 +20,7 @@ from frazil.ingest.column_numbers import (
     decode_column_numbers,
     encode_column_numbers,
 )
+from frazil.model.command import command
 from frazil.model.policy import Evolution
 from frazil.model.schema import Field, Schema, Struct
 from frazil.model.schema_change import SchemaChange, Widen
@@ -231,5 +232,5 @@ def _unsupported(
 ) -> UnsupportedSchemaChangeError:
     listed = f": {'; '.join(differences)}" if differences else ""
     return UnsupportedSchemaChangeError(
-        f"{what}{listed}.", table=table.name, next_step=next_step or f"frazil resync {table.name}"
+        f"{what}{listed}.", table=table.name, next_step=next_step or command("resync", table.name)
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.command import command
 from frazil.model.table_facts import COLUMNS_PROPERTY
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def decode_column_numbers(text: str, *, table: str) -> ColumnNumbers:
         message = (
             f"the property {COLUMNS_PROPERTY} of its changelog has no columns of version {VERSION}."
         )
-        step = f"restore {COLUMNS_PROPERTY}, or run frazil resync {table}"
+        step = f"restore {COLUMNS_PROPERTY}, or run {command('resync', table)}"
         raise UnsupportedSchemaChangeError(message, table=table, next_step=step) from error
 
 

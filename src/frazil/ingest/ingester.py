@@ -19,6 +19,7 @@ from frazil.ingest.report import BatchReport
 from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.model.command import command
 from frazil.model.marker import Marker, Role
 from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
@@ -486,7 +487,7 @@ def _outlasted(held: Held) -> str:
 
 def _no_changelog(table: str) -> errors.FrazilError:
     return errors.TableNotFoundError(
-        "its changelog is gone, or was emptied.", table=table, next_step=f"frazil resync {table}"
+        "its changelog is gone, or was emptied.", table=table, next_step=command("resync", table)
     )
 
 

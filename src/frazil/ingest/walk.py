@@ -18,6 +18,7 @@ from frazil.clients.task_values import PAYLOAD, collect
 from frazil.ingest.progress import ReadingProgress
 from frazil.ingest.report import TableIngested
 from frazil.ingest.task import IngestJob
+from frazil.model.command import command
 from frazil.model.policy import OnWiden
 from frazil.seams import Failpoint, failpoint
 
@@ -129,7 +130,7 @@ def _prepare(part: TablePart, captured: CapturedTable, walked: Walked) -> None:
 def _stopped_by_widening(table: str, widened: Sequence[str]) -> errors.FrazilError:
     message = f"the type of {', '.join(widened)} was widened, and on_widen is stop."
     return errors.UnsupportedSchemaChangeError(
-        message, table=table, next_step=f"frazil resync {table}"
+        message, table=table, next_step=command("resync", table)
     )
 
 

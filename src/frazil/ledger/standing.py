@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from frazil.errors import ForeignChangeError, PositionLostError
+from frazil.model.command import command
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class ResyncNeeded:
             f"the table has to be read again: {self.reason}.",
             table=table,
             position=self.position,
-            next_step=f"frazil resync {table}",
+            next_step=command("resync", table),
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.merge.changelog_columns import find_column
+from frazil.model.command import command
 from frazil.model.layout_expressions import parse_partition_term, parse_sort_term
 from frazil.model.table_facts import SnapshotOperation
 
@@ -132,14 +133,14 @@ def _position(changelog: ChangelogFacts, marker: Marker, settings: MergeSettings
     if marker.source != changelog.uuid:
         message = f"its UUID is {changelog.uuid}, and the mirror was merged from {marker.source}."
         raise errors.TableReplacedError(
-            message, table=str(changelog.name), next_step=f"frazil resync {settings.mirror}"
+            message, table=str(changelog.name), next_step=command("resync", settings.mirror)
         )
     position = marker.position
     if not isinstance(position, str) or not position.isdecimal():
         raise errors.MarkerLostError(
             "its marker does not name a snapshot of the changelog.",
             table=str(settings.mirror),
-            next_step=f"frazil position set {settings.mirror}",
+            next_step=command("position", "set", settings.mirror),
         )
     return int(position)
 
@@ -159,11 +160,11 @@ def _pending(
     table = str(changelog.name)
     if oldest is None or oldest.parent is None:
         message = f"snapshot {after}, merged last, is not in the history of its current state."
-        next_step = f"frazil position set {settings.mirror}"
+        next_step = command("position", "set", settings.mirror)
         raise errors.RolledBackError(message, table=table, next_step=next_step)
     message = f"snapshot {after}, merged last, is gone: the history begins at {oldest.id}."
     raise errors.PositionLostError(
-        message, table=table, next_step=f"frazil resync {settings.mirror}"
+        message, table=table, next_step=command("resync", settings.mirror)
     )
 
 
@@ -184,7 +185,7 @@ def _require_harmless(
     if snapshot.operation is SnapshotOperation.DELETE:
         message = f"snapshot {snapshot.id} removed changes that may not have been merged."
     raise errors.ForeignChangeError(
-        message, table=str(changelog.name), next_step=f"frazil resync {settings.mirror}"
+        message, table=str(changelog.name), next_step=command("resync", settings.mirror)
     )
 
 

@@ -18,6 +18,7 @@ from frazil.mirror.index_loading import HEAD_PROPERTY, KeyIndex, Unusable, load_
 from frazil.mirror.key_reading import KeyReading, as_scalar
 from frazil.mirror.run_building import fresh_name
 from frazil.mirror.table import MirrorTable
+from frazil.model.command import command
 from frazil.model.repair import Repair, RepairReason
 from frazil.model.schema import Primitive
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -117,7 +118,7 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
     found = load_index(ground.mirror.table.walk_ancestry(), ground.inputs, ground.expected)
     if isinstance(found, Unusable):
         message = f"there is no index of the current state: {found.detail}."
-        step = f"frazil index rebuild {settings.mirror}"
+        step = command("index", "rebuild", settings.mirror)
         raise StaleIndexError(message, table=str(settings.mirror), next_step=step)
     reading = KeyReading(
         ground.mirror.table.name,

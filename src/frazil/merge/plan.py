@@ -9,6 +9,7 @@ from frazil.errors import MarkerLostError
 from frazil.merge.changelog_columns import check_partial_rows, plan_columns, settings_at
 from frazil.merge.changelog_range import choose_range
 from frazil.merge.schema_mapping import plan_schema
+from frazil.model.command import command
 from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.partitioning import TransformKind
 
@@ -128,7 +129,7 @@ def plan_merge(
     marker = None if mirror is None else mirror.marker
     if mirror is not None and marker is None and mirror.total_rows:
         message = f"the table has {mirror.total_rows} rows and no marker of ours."
-        next_step = f"frazil position set {mirror.name}"
+        next_step = command("position", "set", mirror.name)
         raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     chosen = choose_range(changelog, marker, settings)
     if chosen is None:

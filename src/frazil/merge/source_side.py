@@ -12,6 +12,7 @@ from frazil.merge.column_map import decode_column_map
 from frazil.merge.compared_columns import plan_comparison
 from frazil.merge.expected_rows import HI, LO
 from frazil.mirror.key_expressions import key_hash_columns
+from frazil.model.command import command
 from frazil.model.schema import Decimal, List, Primitive
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import quote
@@ -108,7 +109,7 @@ def plan_source_comparison(
     if keys != {columns[number].mirror for number in table.key if number in columns}:
         message = "the key of the table at the source is another one than the mirror's."
         raise UnsupportedSchemaChangeError(
-            message, table=table.name, next_step=f"frazil resync {table.name}"
+            message, table=table.name, next_step=command("resync", table.name)
         )
     fed = [each.mirror for each in sides.layout.columns if each.mirror not in compared]
     return SourceComparison(

@@ -27,6 +27,7 @@ from frazil.merge.row_comparing import (
     load_range_totals,
     with_checksums,
 )
+from frazil.model.command import command
 from frazil.model.marker import Role
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation
@@ -153,7 +154,7 @@ def _merged_history(
     name = str(settings.changelog)
     if marker.source != changelog.state.uuid:
         message = "the mirror was merged from another table than the one of this name."
-        raise TableReplacedError(message, table=name, next_step=f"frazil resync {settings.mirror}")
+        raise TableReplacedError(message, table=name, next_step=command("resync", settings.mirror))
     through = int(str(marker.position))
     history = check_range(changelog.history(), after=None, through=through, table=name)
     refuse_removed_rows(history, table=name)

@@ -2,7 +2,7 @@
 
 A cached file is Arrow's IPC format without compression, mapped into memory, and a trailer with a
 CRC-32 of the file's name and content. It can be lost at any time and is never trusted before its
-checksum was seen to be right in this process.
+checksum was seen to be right in this process. The directory is this user's alone.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ import zlib
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from frazil.clients.private_folder import private_folder
 from frazil.codec.index_entries import Entries
 from frazil.seams import SystemClock
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from frazil.seams import Clock
+
+_log = get_logger(__name__)
 
 # Named with the form of the content: another form gets another ending.
 _ENDING = ".entries1"
@@ -77,11 +81,20 @@ class RunCache:
     """
 
     def __init__(self, directory: Path, max_bytes: int, *, clock: Clock | None = None) -> None:
-        self._directory = directory
+        self._wanted = directory
         self._max_bytes = max_bytes
         self._clock = clock or SystemClock()
         self._open: OrderedDict[BlobKey, _Open] = OrderedDict()
         self._lock = Lock()
+
+    @cached_property
+    def _directory(self) -> Path | None:
+        """Ours alone: a checksum does not tell who wrote a file. None if there is no such place."""
+        try:
+            return private_folder(self._wanted)
+        except OSError as error:
+            _log.warning("index cache is not used", folder=str(self._wanted), reason=str(error))
+            return None
 
     def load(self, key: BlobKey, fetch: Callable[[], Entries]) -> Entries:
         """The entries of the blob, from the cache or else fetched, and then kept there."""
@@ -99,17 +112,20 @@ class RunCache:
 
     def find(self, key: BlobKey) -> Entries | None:
         """The entries of the blob, if they are cached and undamaged."""
+        folder = self._directory
+        if folder is None:
+            return None
         with self._lock:
             found = self._open.get(key)
         if found is None:
-            mapped = _load_mapped(self._directory / key.file_name, key)
+            mapped = _load_mapped(folder / key.file_name, key)
             if mapped is None:
                 return None
             found = _Open(mapped, 0.0)
         now = self._clock.now().timestamp()
         if found.used < now - _TOUCH_SECONDS:
             with suppress(OSError):
-                os.utime(self._directory / key.file_name, (now, now))
+                os.utime(folder / key.file_name, (now, now))
             found = _Open(found.entries, now)
         with self._lock:
             self._open[key] = found
@@ -127,25 +143,24 @@ class RunCache:
 
     def _write(self, key: BlobKey, entries: Entries) -> None:
         content = _as_ipc(entries)
-        name = key.file_name
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self._has_room(content.size + _TRAILER.size):
+        name, folder = key.file_name, self._directory
+        if folder is None or not self._has_room(folder, content.size + _TRAILER.size):
             return
         # Under a name of its own until it is whole: others may be writing the same.
-        number, unfinished = tempfile.mkstemp(suffix=_UNFINISHED, dir=self._directory)
+        number, unfinished = tempfile.mkstemp(suffix=_UNFINISHED, dir=folder)
         try:
             with os.fdopen(number, "wb") as file:
                 file.write(content)
                 file.write(_TRAILER.pack(_MAGIC, _checksum(name, content)))
-            Path(unfinished).replace(self._directory / name)
+            Path(unfinished).replace(folder / name)
         except OSError:
             Path(unfinished).unlink(missing_ok=True)
             raise
 
-    def _has_room(self, size: int) -> bool:
+    def _has_room(self, folder: Path, size: int) -> bool:
         """Remove what was not used for longest until there is room, but nothing in use."""
         now = self._clock.now().timestamp()
-        files = sorted(self._files())
+        files = sorted(_files_in(folder))
         total = sum(each.size for each in files) + size
         if size > self._max_bytes:
             return False
@@ -157,15 +172,6 @@ class RunCache:
                     Path(each.path).unlink()
                     total -= each.size
         return total <= self._max_bytes
-
-    def _files(self) -> Iterator[_CachedFile]:
-        with os.scandir(self._directory) as listed:
-            for each in listed:
-                # Others remove files meanwhile.
-                with suppress(OSError):
-                    if each.name.endswith((_ENDING, _UNFINISHED)):
-                        facts = each.stat()
-                        yield _CachedFile(facts.st_mtime, facts.st_size, each.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +189,16 @@ class _CachedFile:
     used: float
     size: int
     path: str
+
+
+def _files_in(folder: Path) -> Iterator[_CachedFile]:
+    with os.scandir(folder) as listed:
+        for each in listed:
+            # Others remove files meanwhile.
+            with suppress(OSError):
+                if each.name.endswith((_ENDING, _UNFINISHED)):
+                    facts = each.stat()
+                    yield _CachedFile(facts.st_mtime, facts.st_size, each.path)
 
 
 def _load_mapped(path: Path, key: BlobKey) -> Entries | None:

@@ -37,7 +37,7 @@ class Crew:
         self._todo: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Attempt] = queue.SimpleQueue()
         for number in range(size):
-            name = f"frazil merge {number + 1}"
+            name = f"frazil merger {number + 1}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def start(self, table: str) -> None:

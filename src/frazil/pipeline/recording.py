@@ -151,8 +151,8 @@ class Recorder:
         _log.info(
             "merge committed",
             table=table,
-            batch=commit.through,
-            snapshot=commit.snapshot_id,
+            batch=str(commit.through),
+            snapshot=str(commit.snapshot_id),
             rows=commit.rows_read,
             seconds=round(commit.seconds, 3),
             files=commit.files_added,
@@ -169,7 +169,9 @@ class Recorder:
                 rebuilt=repair.rebuilt,
             )
         for change in commit.schema_changes:
-            _log.info("schema changed", table=table, snapshot=commit.snapshot_id, change=change)
+            _log.info(
+                "schema changed", table=table, snapshot=str(commit.snapshot_id), change=change
+            )
         if commit.surplus_rows:
             _log.warning("surplus rows removed", table=table, rows=commit.surplus_rows)
 

@@ -21,6 +21,7 @@ from frazil.ledger.table import Ledger
 from frazil.merge.row_comparing import SAMPLES, Differences
 from frazil.merge.source_comparing import MOST_MOVING, SourceComparing
 from frazil.merge.verifying import NOTHING_MERGED, Verification
+from frazil.model.command import command
 from frazil.model.lsn import format_lsn
 from frazil.model.marker import Role
 from frazil.model.policy import Deletes
@@ -195,7 +196,7 @@ class _Proof:
         is_same = marker is not None and marker.source == counted_in
         if not is_same or self.identity != batch.parts[0].table.identity:
             message = "the table at the source is not the one that was captured."
-            step = f"frazil resync {name}, or point source.dsn at the right server"
+            step = f"{command('resync', name)}, or point source.dsn at the right server"
             raise SourceReplacedError(message, table=name, next_step=step)
 
     def _settle(self, first: Seen, totals: RangeTotals) -> Verification:

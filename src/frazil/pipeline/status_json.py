@@ -84,9 +84,16 @@ def _plain(value: object) -> object:
         case Mapping():
             return {str(name): _plain(each) for name, each in value.items()}
         case _ if is_dataclass(value):
-            return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+            return {
+                each.name: _member(each.name, getattr(value, each.name)) for each in fields(value)
+            }
         case _:
             return value
+
+
+def _member(name: str, value: object) -> object:
+    # It has 63 bits, and many readers of JSON keep 53 of a number.
+    return str(value) if name == "snapshot_id" and value is not None else _plain(value)
 
 
 def _redacted(value: object, redact: Callable[[str], str]) -> object:
@@ -161,7 +168,7 @@ def _commit(value: object) -> CommitStatus:
         table=_text(known.get("table")),
         role=_text(known.get("role")),
         lake_table=_text(known.get("lake_table")),
-        snapshot_id=_optional(_whole, known.get("snapshot_id")),
+        snapshot_id=_optional(_snapshot, known.get("snapshot_id")),
         rows=_whole(known.get("rows")),
         seconds=_optional(_number, known.get("seconds")),
         phases=_named(_number, known.get("phases")),
@@ -224,6 +231,11 @@ def _whole(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise _unreadable("a whole number", value)
+
+
+def _snapshot(value: object) -> int:
+    # Text; a number from processes of older releases.
+    return int(value) if isinstance(value, str) else _whole(value)
 
 
 def _number(value: object) -> float:

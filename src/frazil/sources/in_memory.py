@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from frazil.errors import PositionLostError, SourceReplacedError, UnsupportedSchemaChangeError
 from frazil.model.change import Operation
+from frazil.model.command import command
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.seams import SystemClock
 from frazil.sources.change_schema import change_schema
@@ -282,7 +283,7 @@ def _gone(table: str) -> TableTrouble:
     error = UnsupportedSchemaChangeError(
         "the table is not at the source any more.",
         table=table,
-        next_step=f"frazil resync {table}",
+        next_step=command("resync", table),
     )
     return TableTrouble(table, error)
 

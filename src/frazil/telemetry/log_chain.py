@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import structlog
 
+from frazil.model.printable import printable, printable_lines
 from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE, bound_fields, without_row_values
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
     from frazil.telemetry.redaction import Redactor
 
-# A terminal obeys control characters, and names of tables come from strangers.
-_CONTROLS: Final = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
+# Fields that have several lines by nature; a name that has them would write lines of its own.
+_TRACES: Final = frozenset({"exception", "thrown", "stack"})
 
 
 class RedactedStream(logging.StreamHandler[TextIO]):
@@ -121,10 +120,14 @@ def _trace_ids() -> dict[str, str]:
 
 
 def _printable(event: dict[str, object]) -> dict[str, object]:
-    return {
-        key: item.translate(_CONTROLS) if isinstance(item, str) else item
-        for key, item in event.items()
-    }
+    return {printable(str(key)): _shown(key, item) for key, item in event.items()}
+
+
+def _shown(key: str, item: object) -> object:
+    if not isinstance(item, str):
+        # Shown by its repr, which spells such characters out.
+        return item
+    return printable_lines(item) if key in _TRACES else printable(item)
 
 
 def _json_safe(event: Mapping[str, object]) -> dict[str, object]:

@@ -157,10 +157,12 @@ def _placeholder_beside(forms: Iterable[str]) -> str:
 def _occurrences(form: str, text: str) -> Iterable[tuple[int, int]]:
     start = text.find(form)
     while start >= 0:
-        yield start, start + len(form)
-        # Going on behind it keeps the time linear; an overlapping second occurrence is broken
-        # by the placeholder.
-        start = text.find(form, start + len(form))
+        # Another one may begin within the last: `abab` is twice in `ababab`.
+        last, reach = start, len(form) - 1
+        while (inside := text.find(form, last + 1, last + len(form) + reach)) >= 0:
+            last = inside
+        yield start, last + len(form)
+        start = text.find(form, last + len(form))
 
 
 def _merged(spans: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:

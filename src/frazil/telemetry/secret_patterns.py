@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _NAMES = (
     r"secret|passw(?:or)?d|passphrase|token|credential|signature|api.?key|access.?key|private.?key"
-    r"|account.?key|(?<![a-z])(?:pwd|sas|sig|dsn)(?![a-z])"
+    r"|account.?key|shared.?key|sse\.?[a-z.]{0,16}key|passcode|cookie|(?<![a-z])header\.(?=\w)"
+    r"|(?<![a-z])(?:pwd|sas|sig|dsn)(?![a-z])"
 )
 _NAME = re.compile(_NAMES, re.IGNORECASE)
 

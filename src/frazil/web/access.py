@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from starlette.datastructures import Headers
     from starlette.requests import Request
 
@@ -31,20 +33,37 @@ class Verdict(Enum):
     WRONG_HOST = auto()
 
 
-class Access:
-    """Judges requests; without a token everybody who can reach the server may look.
+class HostRule:
+    """By which names the server may be asked, everything but ``/healthz``.
 
-    ``is_local`` says that the server is bound to loopback. A page of a stranger can have its own
-    name point to 127.0.0.1 and read what answers there, so that such a name is refused.
+    A page of a stranger can have its own name point to our address and read what answers there.
+    ``is_local`` says that the server is bound to loopback: then only names of loopback are taken.
+    Elsewhere ``names`` are, if there are any; an address in numbers always is, because nobody can
+    point it elsewhere, and probes and scrapers of Kubernetes ask by it.
     """
 
-    def __init__(self, *, token: str | None, is_local: bool) -> None:
-        self._token = None if token is None else token.encode()
+    def __init__(self, *, is_local: bool, names: Collection[str] = ()) -> None:
         self._is_local = is_local
+        self._names = frozenset(name.lower() for name in names)
+
+    def allows(self, header: str) -> bool:
+        """Whether a request with this Host header is answered."""
+        if self._is_local:
+            return is_local_host(header)
+        name = host_name(header)
+        return not self._names or name in self._names or _is_address(name)
+
+
+class Access:
+    """Judges requests; without a token everybody who can reach the server may look."""
+
+    def __init__(self, *, token: str | None, hosts: HostRule) -> None:
+        self._token = None if token is None else token.encode()
+        self._hosts = hosts
 
     def judge(self, request: Request) -> Verdict:
         """Decide, taking the same time for every token that is wrong."""
-        if self._is_local and not is_local_host(request.headers.get("host", "")):
+        if not self._hosts.allows(request.headers.get("host", "")):
             return Verdict.WRONG_HOST
         if self._token is None:
             return Verdict.SEEN
@@ -82,17 +101,35 @@ class Access:
 
 def is_local_host(header: str) -> bool:
     """Whether a Host header names this machine's loopback and nothing else."""
-    name = header.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") <= 1:
-        name = name.partition(":")[0]
+    name = host_name(header)
     if name == "localhost" or name.endswith(".localhost"):
         return True
+    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+
+
+def host_name(header: str) -> str:
+    """The name or the address in a Host header, without its port."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0] if name.count(":") <= 1 else name
+
+
+def is_over_tls(request: Request) -> bool:
+    """Whether the browser came over TLS, which ends before us.
+
+    The header is believed whoever sent it: all that follows is a cookie that stays with TLS.
+    """
+    first = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" in {request.url.scheme, first}
+
+
+def _is_address(name: str) -> bool:
     try:
-        return ipaddress.ip_address(name).is_loopback
+        ipaddress.ip_address(name)
     except ValueError:
         return False
+    return True
 
 
 def _bearer(headers: Headers) -> bytes | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from starlette.applications import Starlette
@@ -21,12 +23,16 @@ if TYPE_CHECKING:
 
     from frazil.telemetry.metrics import Exposition
     from frazil.telemetry.redaction import Redactor
+    from frazil.web.access import HostRule
     from frazil.web.readiness import Readiness, State
 
 # A state is true for a moment, and a browser must not guess what it is.
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 UNAVAILABLE: Final = 503
+MISDIRECTED: Final = 421
+# Two who ask at once; the answer is kept for a second.
+PROBES_AT_ONCE: Final = 2
 
 
 class Scraped(Protocol):
@@ -41,11 +47,17 @@ def build_app(
     readiness: Readiness,
     redactor: Redactor,
     routes: Sequence[BaseRoute] = (),
+    *,
+    hosts: HostRule,
 ) -> Starlette:
     """The application; every answer carries our headers, only GET and HEAD are served."""
+    # Probes have threads of their own: pages that are slow take none of them away.
+    probing = ThreadPoolExecutor(PROBES_AT_ONCE, thread_name_prefix="frazil probe")
 
-    # Plain functions run in starlette's threads, so that a slow check or scrape holds up nothing.
+    # A plain function runs in starlette's threads, so that a slow scrape holds up nothing.
     def scrape(request: Request) -> Response:
+        if not hosts.allows(request.headers.get("host", "")):
+            return _misdirected()
         shown = metrics.expose(request.headers.get("accept", ""))
         return Response(shown.body, headers={"content-type": shown.content_type})
 
@@ -53,8 +65,10 @@ def build_app(
         # On the loop itself: it must answer even when every thread is waiting for a source.
         return PlainTextResponse("ok")
 
-    def ready(_request: Request) -> Response:
-        report = readiness.report()
+    async def ready(request: Request) -> Response:
+        if not hosts.allows(request.headers.get("host", "")):
+            return _misdirected()
+        report = await asyncio.get_running_loop().run_in_executor(probing, readiness.report)
         states = {
             redactor.redact(name): _shown(state, redactor) for name, state in report.states.items()
         }
@@ -74,6 +88,11 @@ def build_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _misdirected() -> Response:
+    text = "this server was asked by a name that is not its own; see telemetry.hosts"
+    return PlainTextResponse(text, status_code=MISDIRECTED)
 
 
 def _shown(state: State, redactor: Redactor) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from frazil.model.printable import printable_lines
 from frazil.pipeline import status_words
 from frazil.web.access import Verdict
 from frazil.web.page_view import advice_of, shares_of, slot_tone, table_tone, view_of
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from frazil.pipeline.status import PipelineStatus
 
+_HOST: Final = re.compile(r"[\w.:\[\]-]+", re.ASCII)
 # Without a script the page is loaded again, which moves the reader about: not too often then.
 RELOAD_SECONDS: Final = 10
 # With one it is brought up to date in place.
@@ -41,7 +44,8 @@ def render_refusal(verdict: Verdict, *, host: str, assets: Mapping[str, str]) ->
     return _environment.get_template("refused.html").render(
         is_wrong_host=verdict is Verdict.WRONG_HOST,
         is_wrong_token=verdict is Verdict.WRONG_TOKEN,
-        host=host,
+        # Part of a command to copy, and whoever asked wrote it.
+        host=host if _HOST.fullmatch(host) else "HOST",
         assets=assets,
     )
 
@@ -50,12 +54,19 @@ def _iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
+def _finalized(value: object) -> object:
+    # Marks that turn text around would do so on a page as well; what is markup is ours.
+    is_markup = hasattr(value, "__html__")
+    return printable_lines(value) if isinstance(value, str) and not is_markup else value
+
+
 def _build_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("frazil.web"),
         # Everything is HTML here; no name of a table is.
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
     )

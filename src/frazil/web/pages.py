@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from frazil.pipeline.status_json import redact_status, status_to_json
 from frazil.seams import SystemClock
-from frazil.web.access import Access, Verdict
+from frazil.web.access import Access, HostRule, Verdict, is_over_tls
 from frazil.web.keeping import Kept
 from frazil.web.page_rendering import render_refusal, render_status
 
@@ -58,8 +58,8 @@ _REFUSALS: Final = {
     Verdict.NO_TOKEN: ("the token of telemetry.token is asked for here.", _SEND_IT),
     Verdict.WRONG_TOKEN: ("that is not the token of telemetry.token.", _SEND_IT),
     Verdict.WRONG_HOST: (
-        "this server is bound to loopback and was asked by another name.",
-        "ask localhost, 127.0.0.1 or [::1]",
+        "this server was asked by a name that is not its own.",
+        "ask by its address (localhost, 127.0.0.1 or [::1] on loopback), or add to telemetry.hosts",
     ),
 }
 
@@ -71,7 +71,12 @@ def configured_pages(
     if not telemetry.pages:
         return ()
     token = None if telemetry.token is None else telemetry.token.get_secret_value()
-    return build_pages(now, redactor, token=token, is_local=telemetry.is_local)
+    return build_pages(now, redactor, token=token, hosts=configured_hosts(telemetry))
+
+
+def configured_hosts(telemetry: Telemetry) -> HostRule:
+    """By which names the document lets the server be asked."""
+    return HostRule(is_local=telemetry.is_local, names=telemetry.hosts)
 
 
 def build_pages(
@@ -79,15 +84,14 @@ def build_pages(
     redactor: Redactor,
     *,
     token: str | None,
-    is_local: bool,
+    hosts: HostRule,
     clock: Clock | None = None,
 ) -> tuple[BaseRoute, ...]:
     """The routes ``/`` and ``/status``, and what the page is made of, for ``build_app``.
 
-    ``now`` is asked in any thread. With a token both ask for it. ``is_local`` says that the server
-    is bound to loopback, where only names of loopback are answered.
+    ``now`` is asked in any thread. With a token both ask for it.
     """
-    access = Access(token=token, is_local=is_local)
+    access = Access(token=token, hosts=hosts)
     pages = _Pages(now, redactor, access, clock or SystemClock())
     return (
         Route("/", pages.page, methods=["GET"]),
@@ -154,7 +158,7 @@ def _logged_in(request: Request, access: Access) -> Response:
         access.session,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=is_over_tls(request),
     )
     return answer
 

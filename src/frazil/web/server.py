@@ -7,10 +7,12 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from frazil.web.listen import bound_address, open_socket, parse_address
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
     from collections.abc import Iterator
 
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 # Requests are probes and scrapes: what has not ended by then is not worth waiting for.
 GRACE_SECONDS: Final = 2
 
-# A few scrapers and probes at once are normal, a hundred are not.
+# A few scrapers, probes and browsers at once are normal, a hundred are not.
 CONNECTIONS: Final = 100
+# From the moment a request may come to the last byte of its answer.
+REQUEST_SECONDS: Final = 20
 
 
 @contextlib.contextmanager
@@ -52,6 +56,57 @@ def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
         server.run(sockets=[listening])
 
 
+class BoundedConnection(H11Protocol):
+    """A connection that ends when it is slow, or when it is the oldest of too many.
+
+    A limit that refuses whoever comes last would let a hundred idle connections shut out the
+    probes, and Kubernetes would then end a process that works.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+    _accepted_at = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take it, and let the oldest go if that is one too many."""
+        super().connection_made(transport)
+        self._accepted_at = self.loop.time()
+        self._expect_request()
+        if len(self.connections) > CONNECTIONS:
+            ours = (each for each in self.connections if isinstance(each, BoundedConnection))
+            min(ours, key=BoundedConnection.worth).end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time that is left."""
+        self._forget_deadline()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """The time of the next request begins."""
+        self._expect_request()
+        super().on_response_complete()
+
+    def worth(self) -> tuple[bool, bool, float]:
+        """What is let go first: who never asked anything, then who is done, the oldest of them."""
+        has_asked = self.cycle is not None
+        is_answering = has_asked and not self.cycle.response_complete
+        return is_answering, has_asked, self._accepted_at
+
+    def end(self) -> None:
+        """Close it without a word."""
+        # Counted no longer at once: the loop tells of the loss later.
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _expect_request(self) -> None:
+        self._forget_deadline()
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self.end)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 def _config(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
@@ -62,8 +117,7 @@ def _config(app: Starlette) -> uvicorn.Config:
         proxy_headers=False,
         lifespan="off",
         ws="none",
-        http="h11",
+        http=BoundedConnection,
         loop="asyncio",
-        limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

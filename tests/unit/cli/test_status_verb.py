@@ -31,6 +31,7 @@ from frazil.pipeline.status_json import status_from_json, status_to_json
 from frazil.seams import ManualClock
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
+from frazil.web.access import HostRule
 from frazil.web.app import build_app
 from frazil.web.pages import build_pages
 from frazil.web.readiness import Readiness
@@ -60,9 +61,9 @@ def served(
     now: Callable[[], PipelineStatus], *, token: str | None = None, listen: str = "127.0.0.1:0"
 ) -> Iterator[str]:
     redactor = Redactor()
-    pages = build_pages(now, redactor, token=token, is_local=True)
+    pages = build_pages(now, redactor, token=token, hosts=HostRule(is_local=True))
     metrics = Metrics("shop", release="1", redactor=redactor)
-    app = build_app(metrics, Readiness(), redactor, routes=pages)
+    app = build_app(metrics, Readiness(), redactor, routes=pages, hosts=HostRule(is_local=True))
     with serving(app, listen) as address:
         yield str(address)
 

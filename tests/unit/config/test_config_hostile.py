@@ -63,10 +63,10 @@ def test_a_hostile_document_is_refused_quickly_and_without_much_memory(
 ) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(HOSTILE[name])
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ConfigError) as caught:
         load_config(path, environ={})
-    assert time.monotonic() - started < PATIENCE_SECONDS
+    assert time.process_time() - started < PATIENCE_SECONDS
     assert caught.value.mistakes
     assert len(str(caught.value)) < 100_000
 

@@ -99,7 +99,7 @@ def test_a_rule_is_silent_about_a_setting_that_is_wrong_itself(
     monkeypatch.chdir(tmp_path)
     document = """\
 pipeline: shop
-catalog: {kind: rest, uri: "http://c"}
+catalog: {kind: rest, uri: "https://c"}
 source:
   kind: buffer
   dsn: postgresql://h/d
@@ -115,7 +115,7 @@ def test_without_a_usable_source_nothing_is_said_about_tables_needing_one(
     monkeypatch.chdir(tmp_path)
     document = """\
 pipeline: shop
-catalog: {kind: rest, uri: "http://c"}
+catalog: {kind: rest, uri: "https://c"}
 source: {kind: postgres}
 tables:
   - mirror: public.users

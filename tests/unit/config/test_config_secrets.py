@@ -16,7 +16,8 @@ from frazil.config import (
     show_document,
 )
 from frazil.config.field_paths import ROOT, Shape, spot_below
-from frazil.config.redaction import is_secret_name, mask_uri
+from frazil.config.harmless import announces_secret, is_harmless
+from frazil.config.redaction import mask_uri
 from frazil.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 
 CANARY = "canary-7f3a"
 
-CATALOG = {"kind": "rest", "uri": "http://c"}
+CATALOG = {"kind": "rest", "uri": "https://c"}
 SOURCES: dict[str, dict[str, object]] = {
     "postgres": {"kind": "postgres", "dsn": "postgresql://h/d"},
     "buffer": {"kind": "buffer", "dsn": "postgresql://h/d"},
     "kafscale": {
         "kind": "kafscale",
         "bucket": "b",
-        "etcd": {"endpoints": ["http://e:2379"], "username": "u"},
+        "etcd": {"endpoints": ["https://e:2379"], "username": "u"},
     },
 }
 # What a secret needs beside itself, and the shape some of them must have.
@@ -173,55 +174,147 @@ def test_a_list_of_addresses_is_masked_too(tmp_path: Path) -> None:
     document = document_with("source.etcd.password", "p")
     source = document["source"]
     assert isinstance(source, dict)
-    source["etcd"] = {"endpoints": [f"http://user:{CANARY}@e:2379"]}
+    source["etcd"] = {"endpoints": [f"https://user:{CANARY}@e:2379"]}
     loaded = load_config(write(tmp_path, document), environ={})
     assert CANARY not in doors(loaded)
     assert CANARY in secret_values(loaded)
 
 
-def test_free_settings_with_telling_names_are_masked(tmp_path: Path) -> None:
+CATALOG_PROPERTIES = [
+    "header.Authorization",
+    "header.Cookie",
+    "header.X-Api-Key",
+    "X-Api-Key",
+    "s3.sse.key",
+    "s3.sse.md5",
+    "jdbc.password",
+    "s3.secret-access-key",
+    "s3.access-key-id",
+    "encryption.kms.key",
+    "adls.sas-token.x",
+    "header.X-Tenant",
+    "rest.auth.basic.username",
+    "io",
+    "something-new",
+]
+SPARK_SETTINGS = [
+    "spark.hadoop.fs.s3a.access.key",
+    "spark.hadoop.any.thing",
+    "spark.ssl.keyStorePassword",
+    "spark.executorEnv.FOO",
+    "spark.driver.extraJavaOptions",
+    "spark.kubernetes.driverEnv.X",
+    "spark.sql.catalog.other.header.Cookie",
+    "spark.sql.catalog.other.something-new",
+    "spark.authenticate.secret",
+    "spark.mesos.principal",
+    "spark.plugins.license",
+    "spark.sql.vendor.license",
+    "x",
+]
+
+
+@pytest.mark.fault("N46")
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        *(("catalog.properties", name) for name in CATALOG_PROPERTIES),
+        *(("spark.conf", name) for name in SPARK_SETTINGS),
+    ],
+)
+def test_a_property_is_masked_unless_it_is_known_to_be_harmless(
+    section: str, name: str, tmp_path: Path
+) -> None:
     document = document_with("catalog.token", "t")
-    document["catalog"] = {**CATALOG, "properties": {"s3.secret-access-key": CANARY, "io": "plain"}}
-    document["spark"] = {
-        "conf": {
-            "spark.hadoop.fs.s3a.access.key": CANARY,
-            "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:x://u:{CANARY}@h",
-            "spark.ssl.keyStorePassword": CANARY,
-            "spark.executor.cores": 2,
-        }
-    }
+    where, key = section.split(".")
+    document[where] = {**(CATALOG if where == "catalog" else {}), key: {name: CANARY}}
     loaded = load_config(write(tmp_path, document), environ={})
     assert CANARY not in doors(loaded)
+    assert {line.path: line.value for line in show_document(loaded)}[f"{section}.{name}"] == MASK
     assert CANARY in secret_values(loaded)
-    shown = {line.path: line.value for line in show_document(loaded)}
-    assert shown["catalog.properties.io"] == "plain"
-    assert shown["spark.conf.spark.executor.cores"] == "2"
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "s3.secret-access-key",
-        "s3.access-key-id",
-        "adls.sas-token.x",
-        "password",
-        "spark.authenticate.secret",
-        "gcs.oauth2.token",
-        "credential",
-        "adls.auth.shared-key.account.key",
-        "fs.azure.account.key.x.net",
-        "header.X-Api-Key",
+        "s3.endpoint",
+        "io-impl",
+        "warehouse",
+        "clients",
+        "s3.path-style-access",
+        "client.region",
+        "cache-enabled",
+        "rest.auth.type",
+        "header.X-Iceberg-Access-Delegation",
+        "spark.sql.shuffle.partitions",
+        "spark.executor.cores",
+        "spark.executor.memory",
+        "spark.local.dir",
+        "spark.authenticate",
+        "spark.io.encryption.enabled",
+        "spark.sql.catalog.other",
+        "spark.sql.catalog.other.uri",
     ],
 )
-def test_names_that_announce_a_secret(name: str) -> None:
-    assert is_secret_name(name)
+def test_names_that_are_harmless(name: str, tmp_path: Path) -> None:
+    assert is_harmless(name)
+    assert not announces_secret(name)
+    document = document_with("catalog.token", "t")
+    document["spark"] = {"conf": {name: "plain-value"}}
+    loaded = load_config(write(tmp_path, document), environ={})
+    assert {line.path: line.value for line in show_document(loaded)}[f"spark.conf.{name}"] == (
+        "plain-value"
+    )
+    assert "plain-value" not in secret_values(loaded)
 
 
+@pytest.mark.fault("N46")
+def test_an_address_under_a_harmless_name_loses_its_password(tmp_path: Path) -> None:
+    document = document_with("catalog.token", "t")
+    addresses = {
+        "spark.sql.catalog.x.uri": f"jdbc:postgresql://h/d?user=u&password={CANARY}",
+        "spark.jars": f"https://u:{CANARY}@jars/x.jar",
+    }
+    document["spark"] = {"conf": addresses}
+    loaded = load_config(write(tmp_path, document), environ={})
+    assert CANARY not in doors(loaded)
+    assert CANARY in secret_values(loaded)
+
+
+def test_everyday_values_of_unknown_properties_do_not_shred_the_log(tmp_path: Path) -> None:
+    document = document_with("catalog.token", "t0ken")
+    document["spark"] = {
+        "conf": {
+            "spark.x": "true",
+            "spark.y": "1024m",
+            "spark.z": "hunter2-hunter2",
+            "spark.driver.extraJavaOptions": "-Dfile.encoding=ISO-8859-1",
+            "spark.my.password": "1234",
+        }
+    }
+    document["catalog"] = {**CATALOG, "properties": {"header.X-Tenant": "shop"}}
+    loaded = load_config(write(tmp_path, document), environ={})
+    assert secret_values(loaded) == {
+        "postgresql://h/d",
+        "hunter2-hunter2",
+        "-Dfile.encoding=ISO-8859-1",
+        "1234",
+    }
+
+
+@pytest.mark.fault("N46")
 @pytest.mark.parametrize(
-    "name", ["s3.endpoint", "io-impl", "spark.sql.shuffle.partitions", "warehouse", "clients"]
+    ("value", "parts"),
+    [
+        ("Basic dXNlcjpwYXNz", {"dXNlcjpwYXNz"}),
+        ("bearer abcdefgh.ijkl", {"abcdefgh.ijkl"}),
+        ("session=0123456789; lang=en", {"0123456789"}),
+    ],
 )
-def test_names_that_do_not(name: str) -> None:
-    assert not is_secret_name(name)
+def test_the_secret_part_of_a_header_is_known(value: str, parts: set[str], tmp_path: Path) -> None:
+    document = document_with("catalog.token", "t")
+    document["catalog"] = {**CATALOG, "properties": {"header.X": value}}
+    assert {value, *parts} <= secret_values(load_config(write(tmp_path, document), environ={}))
 
 
 def test_the_password_of_a_keyword_connection_string_is_known(tmp_path: Path) -> None:
@@ -239,11 +332,31 @@ def test_an_encoded_password_is_known_in_both_spellings(tmp_path: Path) -> None:
 def test_the_secret_half_of_client_credentials_is_known(tmp_path: Path) -> None:
     path = write(tmp_path, document_with("catalog.credential", "id:s3cr3t"))
     assert {"id:s3cr3t", "s3cr3t"} <= secret_values(load_config(path, environ={}))
+    path = write(tmp_path, document_with("catalog.credential", "id:s3:cr3t"))
+    assert {"id:s3:cr3t", "s3:cr3t"} <= secret_values(load_config(path, environ={}))
+
+
+@pytest.mark.parametrize("password", ["pa:ss", "pa/ss", "p?a#ss", ":", "a@b:c"])
+def test_a_password_with_odd_characters_is_hidden_and_known_completely(
+    password: str, tmp_path: Path
+) -> None:
+    uri = f"postgresql://user:{password}@host:5432/d"
+    assert mask_uri(uri) == f"postgresql://user:{MASK}@host:5432/d"
+    loaded = load_config(write(tmp_path, document_with("source.dsn", uri)), environ={})
+    assert password in secret_values(loaded)
 
 
 def test_nothing_is_secret_in_a_document_without_secrets(tmp_path: Path) -> None:
     document = document_with("source.dsn", "postgresql://h/d")
     assert secret_values(load_config(write(tmp_path, document), environ={})) == {"postgresql://h/d"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://host:80/a@b", "https://host:8181/?mail=a@b", "abfss://box@account.net/x", "a@b"],
+)
+def test_a_port_is_no_password(address: str) -> None:
+    assert mask_uri(address) == address
 
 
 def test_masking_leaves_an_address_without_a_password_alone() -> None:

@@ -219,7 +219,7 @@ def test_a_commit_is_one_event_with_its_facts(stage: Stage, lines: io.StringIO) 
     stage.recorder.record_report(TABLE, report(COMMIT), 4.0)
     committed, repaired, schema, surplus = events(lines)
     assert committed["event"] == "merge committed"
-    facts = {"table": TABLE, "batch": 12, "snapshot": 77, "rows": 100, "insert": 30, "late": 2}
+    facts = {"table": TABLE, "batch": "12", "snapshot": "77", "rows": 100, "insert": 30, "late": 2}
     assert facts.items() <= committed.items()
     assert (repaired["event"], repaired["reason"]) == ("index repaired", "foreign_commit")
     assert (schema["event"], schema["change"]) == ("schema changed", "added email")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -108,6 +109,19 @@ def test_control_characters_do_not_reach_a_terminal(
     get_logger("frazil").info("started", table="x\x1b[2Jy\rz")
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
+
+
+@pytest.mark.fault("N48")
+def test_a_name_writes_no_line_of_its_own_and_turns_none_around(configure: Configure) -> None:
+    stream = configure(LogSettings(format=LogFormat.CONSOLE), io.StringIO())
+    name = "x\n2026-01-01 [error] all is lost\u202e\x9b2J"
+    get_logger("frazil").info("started", table=name, tables=[name], **{name: 1})
+    assert len(stream.getvalue().splitlines()) == 1
+    assert not re.search("[\u202e\x9b]", stream.getvalue())
+    get_logger("frazil").write(LogLevel.ERROR, "failed", {}, trace=ValueError(name))
+    # A trace may have lines.
+    assert "ValueError: x\n" in stream.getvalue()
+    assert not re.search("[\u202e\x9b]", stream.getvalue())
 
 
 def test_row_values_are_dropped_unless_asked_for(

@@ -86,6 +86,46 @@ def test_overlapping_secrets_leave_no_tail() -> None:
     assert Redactor(["abcd", "cdefgh"]).redact("<abcdefgh>") == "<***>"
 
 
+@pytest.mark.parametrize(
+    ("known", "text", "shown"),
+    [
+        # One within the other, whichever begins first or ends last.
+        (["abcdefgh", "cdef"], "<abcdefgh>", "<***>"),
+        (["abcdefgh", "abcd"], "<abcdefgh>", "<***>"),
+        (["abcdefgh", "efgh"], "<abcdefgh>", "<***>"),
+        # Side by side they are one, apart they are two.
+        (["abcd", "efgh"], "<abcdefgh>", "<***>"),
+        (["abcd", "efgh"], "<abcd-efgh>", "<***-***>"),
+        # Three in a chain, of which the first and the last do not touch.
+        (["abcd", "cdef", "efgh"], "<abcdefgh>", "<***>"),
+        # A secret that overlaps itself.
+        (["abab"], "<ababab>", "<***>"),
+        (["ab12ab"], "<ab12ab12ab> ab", "<***> ab"),
+        (["aaaa"], "<aaaaaaa>aaa", "<***>aaa"),
+    ],
+)
+def test_what_overlaps_is_hidden_from_the_first_to_the_last_character(
+    known: list[str], text: str, shown: str
+) -> None:
+    assert Redactor(known).redact(text) == shown
+
+
+@given(
+    known=st.lists(st.text(alphabet="ab", min_size=SHORTEST_SECRET, max_size=7), min_size=1),
+    text=st.text(alphabet="ab", max_size=24),
+)
+def test_no_character_of_an_occurrence_is_left(known: list[str], text: str) -> None:
+    covered = {
+        at + offset
+        for secret in known
+        for at in range(len(text))
+        if text.startswith(secret, at)
+        for offset in range(len(secret))
+    }
+    left = [letter for at, letter in enumerate(text) if at not in covered]
+    assert [c for c in Redactor(known).redact_known(text) if c != "*"] == left
+
+
 def test_the_placeholder_shares_no_character_with_a_secret() -> None:
     assert Redactor(["p*ssword"]).redact("is p*ssword") == "is •••"
     every_placeholder = Redactor(["*•█▒░ and more"])
@@ -133,6 +173,12 @@ def test_bytes_that_are_not_utf8_can_be_learnt() -> None:
         ("a?X-Amz-Security-Token=ab12&b=1", "a?X-Amz-Security-Token=***&b=1"),
         ("blob?sv=1&sig=abc%3D&se=2", "blob?sv=1&sig=***&se=2"),
         ("dsn: abc", "dsn: ***"),
+        ("Map(header.Cookie -> abc, r -> eu)", "Map(header.Cookie -> ***, r -> eu)"),
+        ("{header.Authorization=abc, r=eu}", "{header.Authorization=***, r=eu}"),
+        ("{header.X-Api-Key=abc, r=eu}", "{header.X-Api-Key=***, r=eu}"),
+        ("{header.X-Anything=abc, r=eu}", "{header.X-Anything=***, r=eu}"),
+        ("{s3.sse.key=abc, s3.sse.type=custom}", "{s3.sse.key=***, s3.sse.type=custom}"),
+        ("Set-Cookie: abc=def", "Set-Cookie: ***"),
         ("password: hunter2 was refused", "password: *** was refused"),
         ("key AKIAIOSFODNN7EXAMPLE used", "key *** used"),
         ("jwt eyJhbGciOiJIUzI1.eyJzdWIiOiIx.abc-_ end", "jwt *** end"),
@@ -177,10 +223,11 @@ def test_innocent_text_stays_as_it_is(text: str) -> None:
 def test_a_megabyte_of_anything_takes_a_moment(piece: str) -> None:
     redactor = Redactor(["hunter2", "a" * 500, "*" * 10, SECRET])
     text = piece * (MEGABYTE // len(piece))
-    started = time.perf_counter()
+    # The time of this process alone: a busy neighbour does not count.
+    started = time.process_time()
     redactor.redact(text)
-    # Measured well below half a second; a quadratic expression would take minutes.
-    assert time.perf_counter() - started < 5
+    # Measured at about a second; a quadratic expression would take minutes.
+    assert time.process_time() - started < 20
 
 
 def test_a_structure_is_scrubbed_in_keys_values_and_depth() -> None:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from frazil.telemetry.metric_names import INDEX_BYTES
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
+from frazil.web.access import HostRule
 from frazil.web.app import build_app
 from frazil.web.readiness import NotReady, Readiness, Ready
 
@@ -53,7 +54,13 @@ def client(readiness: Readiness) -> Asking:
     async def extra(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("more", headers={"cache-control": "max-age=60"})
 
-    app = build_app(metrics, readiness, redactor, routes=[Route("/extra", extra)])
+    app = build_app(
+        metrics,
+        readiness,
+        redactor,
+        routes=[Route("/extra", extra)],
+        hosts=HostRule(is_local=False),
+    )
     return Asking(app)
 
 

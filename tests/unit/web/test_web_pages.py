@@ -15,7 +15,7 @@ from frazil.pipeline.status_json import status_from_json
 from frazil.seams import ManualClock
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
-from frazil.web.access import is_local_host
+from frazil.web.access import HostRule, is_local_host
 from frazil.web.app import build_app
 from frazil.web.page_view import Advice, advice_of, shares_of
 from frazil.web.pages import PAGE_HEADERS, build_pages, configured_pages
@@ -35,12 +35,17 @@ LOCAL = "http://127.0.0.1:9093"
 
 
 def application(
-    now: Callable[[], PipelineStatus] = running, *, token: str | None = None, is_local: bool = True
+    now: Callable[[], PipelineStatus] = running,
+    *,
+    token: str | None = None,
+    is_local: bool = True,
+    names: tuple[str, ...] = (),
 ) -> Starlette:
     redactor = Redactor([SECRET])
-    pages = build_pages(now, redactor, token=token, is_local=is_local)
+    hosts = HostRule(is_local=is_local, names=names)
+    pages = build_pages(now, redactor, token=token, hosts=hosts)
     metrics = Metrics("shop", release="1", redactor=redactor)
-    return build_app(metrics, Readiness(), redactor, routes=pages)
+    return build_app(metrics, Readiness(), redactor, routes=pages, hosts=hosts)
 
 
 def ask(
@@ -156,6 +161,15 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert "&lt;script&gt;alert" in html
 
 
+@pytest.mark.fault("N48")
+def test_a_name_turns_no_text_of_the_page_around() -> None:
+    name = "public.\u202egnp\x1b[2J"
+    status = replace(running(), pipeline=name, tables=(table(name),))
+    html = ask(application(lambda: status), "/").text
+    assert not re.search("[\x1b\u202e]", html)
+    assert r"public.\u202egnp\x1b[2J" in re.search("<title>(.*?)</title>", html, re.DOTALL)[1]  # type: ignore[index]
+
+
 def test_secrets_are_shown_nowhere() -> None:
     trouble = replace(
         RESYNC,
@@ -231,6 +245,16 @@ def test_a_login_over_tls_keeps_its_cookie_there() -> None:
     assert "; Secure" in answer.headers["set-cookie"]
 
 
+@pytest.mark.parametrize(
+    ("header", "is_secure"),
+    [("https", True), ("HTTPS", True), ("https, http", True), ("http", False), ("", False)],
+)
+def test_behind_a_proxy_with_tls_the_cookie_stays_there(header: str, *, is_secure: bool) -> None:
+    app = application(token=TOKEN, is_local=False)
+    answer = ask(app, f"/?token={TOKEN}", **{"x-forwarded-proto": header})
+    assert ("; Secure" in answer.headers["set-cookie"]) is is_secure
+
+
 def test_on_loopback_another_name_is_refused() -> None:
     for path in ("/", "/status"):
         answer = ask(application(), path, host="attacker.example:9093")
@@ -238,7 +262,30 @@ def test_on_loopback_another_name_is_refused() -> None:
         assert "public.orders" not in answer.text
         assert "localhost" in answer.text
         assert ask(application(is_local=False), path, host="shop.example").status_code == 200
-    assert ask(application(), "/metrics", host="shop.example").status_code == 200
+    asked = ask(application(token=TOKEN, is_local=False), "/", host="x;touch$IFS/tmp/y")
+    assert "touch" not in asked.text
+
+
+REBOUND = ["/", "/status", "/metrics", "/readyz"]
+
+
+@pytest.mark.parametrize("path", REBOUND)
+def test_what_answers_checks_by_which_name_it_was_asked(path: str) -> None:
+    app = application()
+    assert ask(app, path, host="attacker.example:9093").status_code == 421
+    assert "frazil_build_info" not in ask(app, path, host="attacker.example:9093").text
+    assert ask(app, path, host="127.0.0.1:9093").status_code in {200, 503}
+    assert ask(app, path, host="localhost").status_code in {200, 503}
+    # Kubernetes asks this one by whatever name it likes.
+    assert ask(app, "/healthz", host="attacker.example").status_code == 200
+
+
+@pytest.mark.parametrize("path", REBOUND)
+def test_names_may_be_limited_where_others_can_reach_the_server(path: str) -> None:
+    app = application(is_local=False, names=("frazil.shop.svc",))
+    assert ask(app, path, host="attacker.example").status_code == 421
+    for ours in ("frazil.shop.svc:9093", "FRAZIL.shop.svc", "10.1.2.3:9093", "[fd00::1]:9093"):
+        assert ask(app, path, host=ours).status_code in {200, 503}
 
 
 @pytest.mark.parametrize(
@@ -278,9 +325,9 @@ def test_many_who_look_within_a_second_cost_as_much_as_one() -> None:
 
     clock = ManualClock(NOW)
     redactor = Redactor()
-    pages = build_pages(now, redactor, token=None, is_local=True, clock=clock)
+    pages = build_pages(now, redactor, token=None, hosts=HostRule(is_local=True), clock=clock)
     metrics = Metrics("shop", release="1", redactor=redactor)
-    app = build_app(metrics, Readiness(), redactor, routes=pages)
+    app = build_app(metrics, Readiness(), redactor, routes=pages, hosts=HostRule(is_local=True))
     pages_shown = {ask(app, "/").text for _ in range(5)}
     assert (len(pages_shown), len(asked)) == (1, 1)
     clock.advance(1)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
 import socket
@@ -9,27 +11,35 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from frazil.errors import ConfigError
 from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
+from frazil.web import server
+from frazil.web.access import HostRule
 from frazil.web.app import build_app
 from frazil.web.listen import Address, open_socket, parse_address
 from frazil.web.readiness import Readiness, Ready
 from frazil.web.server import serving
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.requests import Request
+
+
+LOCAL = HostRule(is_local=True)
 
 
 def app() -> Starlette:
     redactor = Redactor()
     readiness = Readiness()
     readiness.add("source", Ready)
-    return build_app(Metrics("shop", release="1", redactor=redactor), readiness, redactor)
+    metrics = Metrics("shop", release="1", redactor=redactor)
+    return build_app(metrics, readiness, redactor, hosts=LOCAL)
 
 
 def client() -> httpx.Client:
@@ -161,7 +171,7 @@ def test_requests_are_not_logged_and_failures_are_logged_redacted() -> None:
     routes = [Route("/fail", fail)]
     redactor = Redactor(["canary-9911"])
     metrics = Metrics("shop", release="1", redactor=redactor)
-    failing = build_app(metrics, Readiness(), redactor, routes=routes)
+    failing = build_app(metrics, Readiness(), redactor, routes=routes, hosts=LOCAL)
     try:
         with serving(failing, "127.0.0.1:0") as address, client() as http:
             assert http.get(f"http://{address}/healthz").status_code == 200
@@ -174,3 +184,94 @@ def test_requests_are_not_logged_and_failures_are_logged_redacted() -> None:
     assert [event["level"] for event in events] == ["error"]
     assert "canary" not in stream.getvalue()
     assert "in a handler" in events[0]["exception"]
+
+
+SLOW = 1000
+
+
+@pytest.mark.fault("N49")
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /status HTTP/1.1\r\nHost: x\r\n"], ids=["idle", "slow"]
+)
+def test_probes_answer_beside_a_thousand_slow_connections(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not by the clock: nobody is let go for being slow within this test.
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 600)
+    with serving(app(), "127.0.0.1:0") as address, contextlib.ExitStack() as held, client() as http:
+        for number in range(SLOW):
+            slow = held.enter_context(socket.create_connection((address.host, address.port), 30))
+            with contextlib.suppress(ConnectionError):
+                slow.sendall(sent)
+            if number % 100 == 99:
+                for path in ("healthz", "readyz", "metrics"):
+                    assert http.get(f"http://{address}/{path}").status_code == 200
+        with client() as newcomer:
+            assert newcomer.get(f"http://{address}/healthz").text == "ok"
+
+
+@pytest.mark.fault("N49")
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_a_connection_that_sends_no_request_in_time_ends(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    with (
+        serving(app(), "127.0.0.1:0") as address,
+        socket.create_connection((address.host, address.port), timeout=60) as slow,
+    ):
+        slow.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
+
+
+@pytest.mark.fault("N49")
+def test_an_answer_that_nobody_reads_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
+    left = threading.Event()
+
+    async def endless(_request: Request) -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 2**20
+                    await asyncio.sleep(0)
+            finally:
+                left.set()
+
+        return StreamingResponse(body())
+
+    routes = [Route("/endless", endless)]
+    with (
+        serving(Starlette(routes=routes), "127.0.0.1:0") as address,
+        socket.create_connection((address.host, address.port), timeout=60) as slow,
+    ):
+        slow.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert left.wait(60)
+
+
+@pytest.mark.fault("N49")
+def test_readiness_does_not_wait_for_slow_pages() -> None:
+    go_on = threading.Event()
+
+    def slow(_request: Request) -> PlainTextResponse:
+        go_on.wait(60)
+        return PlainTextResponse("done")
+
+    redactor, readiness = Redactor(), Readiness()
+    readiness.add("source", Ready)
+    metrics = Metrics("shop", release="1", redactor=redactor)
+    slowed = build_app(metrics, readiness, redactor, [Route("/slow", slow)], hosts=LOCAL)
+    with (
+        serving(slowed, "127.0.0.1:0") as address,
+        contextlib.ExitStack() as held,
+        client() as http,
+    ):
+        try:
+            # More than there are threads for pages.
+            for _ in range(60):
+                one = held.enter_context(socket.create_connection((address.host, address.port)))
+                one.sendall(b"GET /slow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert http.get(f"http://{address}/readyz", timeout=30).status_code == 200
+        finally:
+            go_on.set()

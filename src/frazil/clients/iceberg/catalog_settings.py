@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, assert_never
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from frazil.clients.postgres import tls
 from frazil.config import CatalogKind
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 GCS_FILE_IO = "org.apache.iceberg.gcp.gcs.GCSFileIO"
 ADLS_FILE_IO = "org.apache.iceberg.azure.adlsv2.ADLSFileIO"
+
+_JDBC_POSTGRES = "jdbc:postgresql:"
+_JAVAS_ROOTS = "org.postgresql.ssl.DefaultJavaSSLFactory"
 
 _S3_SCHEMES = frozenset({"s3", "s3a"})
 _GCS_SCHEMES = frozenset({"gs"})
@@ -45,7 +49,7 @@ def catalog_properties(catalog: Catalog, storage: Storage) -> dict[str, str]:
             assert_never(catalog.kind)
     given = {"warehouse": catalog.warehouse, **_file_io(catalog, storage), **properties}
     known = {key: value for key, value in given.items() if value is not None}
-    return known | dict(catalog.properties)
+    return _with_tls(known | dict(catalog.properties))
 
 
 def needs_aws(catalog: Catalog) -> bool:
@@ -90,6 +94,36 @@ def _sql(catalog: Catalog) -> dict[str, str | None]:
         "jdbc.user": None if parts.username is None else unquote(parts.username),
         "jdbc.password": None if parts.password is None else unquote(parts.password),
     }
+
+
+def _with_tls(properties: dict[str, str]) -> dict[str, str]:
+    """The same rule for a catalog in Postgres as for a source, whoever wrote the address.
+
+    Left alone the driver takes ``prefer``, and then a server that refuses TLS gets the password.
+    """
+    address, _, query = properties.get("uri", "").partition("?")
+    if not address.startswith(_JDBC_POSTGRES):
+        return properties
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    # In the address a setting wins over the property of that name.
+    known = {key.removeprefix("jdbc."): text for key, text in properties.items()} | given
+    asked = known.get("sslmode", tls.VERIFIED if known.get("ssl") in {"", "true"} else None)
+    mode = tls.sslmode(asked, _hosts(address.removeprefix(_JDBC_POSTGRES)))
+    kept = {key: text for key, text in given.items() if key != "ssl"} | {"sslmode": mode}
+    roots = known.get("sslrootcert", None if tls.has_users_roots() else "system")
+    if mode == tls.VERIFIED and roots == "system":
+        # What libpq calls the authorities of the system are those of the JVM.
+        kept.pop("sslrootcert", None)
+        kept.setdefault("sslfactory", known.get("sslfactory", _JAVAS_ROOTS))
+    return properties | {"uri": f"{address}?{urlencode(kept, safe='/:,')}"}
+
+
+def _hosts(rest: str) -> list[str]:
+    """The hosts of a JDBC address; without its slashes it is a database on this machine."""
+    if not rest.startswith("//"):
+        return [""]
+    authority = rest.removeprefix("//").partition("/")[0]
+    return [urlsplit(f"//{each}").hostname or "" for each in authority.split(",")]
 
 
 def _rest(catalog: Catalog, storage: Storage) -> dict[str, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import ForeignChangeError, RolledBackError
+from frazil.model.command import command
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ def check_range(
     for wanted in filter(None, (through, after)):
         if wanted not in line and (wanted == through or wanted != expired):
             message = f"snapshot {wanted} is not in the history of the table's current state."
-            raise RolledBackError(message, table=table, next_step=f"frazil position show {table}")
+            raise RolledBackError(
+                message, table=table, next_step=command("position", "show", table)
+            )
     newest = line.index(through)
     oldest = line.index(after) if after in line else len(line)
     if oldest < newest:
         message = f"snapshot {after} is newer than snapshot {through}."
-        raise RolledBackError(message, table=table, next_step=f"frazil position show {table}")
+        raise RolledBackError(message, table=table, next_step=command("position", "show", table))
     between = tuple(reversed(ancestry[newest:oldest]))
     if after is not None:
         for snapshot in between:

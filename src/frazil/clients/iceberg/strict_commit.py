@@ -22,6 +22,7 @@ from frazil.clients.iceberg.validity import is_valid
 from frazil.codec.iceberg_json import schema_to_json
 from frazil.codec.marker_json import encode_marker
 from frazil.model import marker as markers
+from frazil.model.command import command
 from frazil.model.marker import Marker, Move, Override, SnapshotRef
 from frazil.seams import Failpoint, failpoint
 
@@ -226,12 +227,12 @@ class Committer:
             case markers.OtherSource(found):
                 message = f"its marker counts in source {found.source}, not {move.goal.source}."
                 return errors.SourceReplacedError(
-                    message, table=self._name, next_step=f"frazil resync {self._name}"
+                    message, table=self._name, next_step=command("resync", self._name)
                 )
             case _:
                 message = f"the property {move.role.property_name} is gone."
                 return errors.MarkerLostError(
-                    message, table=self._name, next_step=f"frazil position set {self._name}"
+                    message, table=self._name, next_step=command("position", "set", self._name)
                 )
 
     def _require_empty(self, state: TableState) -> None:
@@ -239,7 +240,7 @@ class Committer:
         if head is not None and head.count("total-records"):
             message = f"the table has {head.count('total-records')} rows and no marker of ours."
             raise errors.MarkerLostError(
-                message, table=self._name, next_step=f"frazil position set {self._name}"
+                message, table=self._name, next_step=command("position", "set", self._name)
             )
 
     def _require_valid(self, found: Marker, state: TableState, metadata: JavaObject) -> None:
@@ -251,7 +252,7 @@ class Committer:
             named = writer.id if writer is not None else "unknown"
             message = f"snapshot {named}, which wrote the marker, is not in the table's history."
             raise errors.RolledBackError(
-                message, table=self._name, next_step=f"frazil position set {self._name}"
+                message, table=self._name, next_step=command("position", "set", self._name)
             )
 
     def _head_id(self, metadata: JavaObject) -> int | None:
@@ -381,7 +382,7 @@ class Committer:
         if uuid != self._uuid:
             message = f"its UUID is {uuid} and was {self._uuid}."
             return errors.TableReplacedError(
-                message, table=self._name, next_step=f"frazil resync {self._name}"
+                message, table=self._name, next_step=command("resync", self._name)
             )
         return translate(error, table=self._name, doing="refreshing the table")
 

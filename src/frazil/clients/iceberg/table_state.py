@@ -11,6 +11,7 @@ from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, sp
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
 from frazil.errors import MarkerLostError
+from frazil.model.command import command
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class TableState:
         except MalformedFileError as error:
             message = f"the property {role.property_name} is not a marker: {error}."
             raise MarkerLostError(
-                message, table=table, next_step=f"frazil position show {table}"
+                message, table=table, next_step=command("position", "show", table)
             ) from error
 
 

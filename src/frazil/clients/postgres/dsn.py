@@ -1,23 +1,19 @@
 """A connection string becomes libpq's parameters, with everything pinned that must not vary.
 
-TLS is either off or verified in full. It is on for ``require`` and everything stricter, and for
-every server elsewhere unless the string says ``disable``: ``prefer`` would let whoever sits between
-choose to have none. A server on this machine is spoken to without it unless the string asks.
+Whether TLS is used is decided in ``tls``.
 """
 
 from __future__ import annotations
 
-import ipaddress
-from contextlib import suppress
 from datetime import timedelta
 from enum import Enum
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
+from frazil.clients.postgres import tls
 from frazil.codec.pgtext import SESSION_SETTINGS
 from frazil.errors import ConfigError
 
@@ -50,9 +46,6 @@ _PINNED = MappingProxyType(
         "idle_in_transaction_session_timeout": "0",
     }
 )
-
-_LENIENT_MODES = frozenset({"allow", "prefer"})
-_USERS_ROOTS = Path(".postgresql") / "root.crt"
 
 
 class Hidden(Protocol):
@@ -121,35 +114,15 @@ def _parse(dsn: Hidden) -> dict[str, str]:
 def tls_parameters(given: Mapping[str, str]) -> dict[str, str]:
     """Whether these parameters, with those of the environment, mean TLS, and then how strictly."""
     known = {**_defaults(), **given}
-    mode = known.get("sslmode", "prefer")
     hosts = (known.get("hostaddr") or known.get("host", "")).split(",")
-    if mode == "disable":
+    # Where a service leads is its own file's secret: not to be taken for this machine.
+    mode = tls.sslmode(known.get("sslmode"), ["service"] if "service" in known else hosts)
+    if mode == tls.OFF or "sslrootcert" in known or tls.has_users_roots():
         return {"sslmode": mode}
-    if mode in _LENIENT_MODES and "service" not in known and all(map(_is_local, hosts)):
-        return {"sslmode": "disable"}
-    if "sslrootcert" in known or _has_users_roots():
-        return {"sslmode": "verify-full"}
-    return {"sslmode": "verify-full", "sslrootcert": "system"}
+    return {"sslmode": mode, "sslrootcert": "system"}
 
 
 def _defaults() -> dict[str, str]:
     """What libpq takes from the environment."""
     defaults = pq.Conninfo.get_defaults()
     return {each.keyword.decode(): each.val.decode() for each in defaults if each.val}
-
-
-def _is_local(host: str) -> bool:
-    # Without a host, or with a path as the host, it is a socket of this machine.
-    if not host or host.startswith(("/", "@")) or host == "localhost":
-        return True
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
-
-
-def _has_users_roots() -> bool:
-    try:
-        return (Path.home() / _USERS_ROOTS).is_file()
-    except RuntimeError:
-        # A random user without a home, as in a locked-down container.
-        return False

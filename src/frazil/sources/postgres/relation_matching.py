@@ -54,6 +54,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.command import command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -224,4 +225,4 @@ def _disputed(relation: Relation, images: frozenset[tuple[int, ...]]) -> str:
 
 
 def _refused(what: str, table: str) -> UnsupportedSchemaChangeError:
-    return UnsupportedSchemaChangeError(f"{what}.", table=table, next_step=f"frazil resync {table}")
+    return UnsupportedSchemaChangeError(f"{what}.", table=table, next_step=command("resync", table))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 import pyarrow.fs as pf
 
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles, plan_store
+from frazil.clients.private_folder import ForeignFolderError, private_folder
 from frazil.errors import StorageError
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ SUFFIX = ".segment"
 
 _UNFINISHED = ".part"
 # Rows lie in them: they are nobody else's to read.
-_FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MAKE_ROOM = "free space where source.spool.dir points to, or point it elsewhere"
+_OWN_FOLDER = "point source.spool.dir at a folder that only this user may write to"
 _LOOK_AT_IT = "check that source.spool.dir can be written to"
 
 
@@ -76,7 +77,10 @@ class SpoolFiles:
         if folder is None:
             return _StoredFile(self._place(name), self.io_properties)
         with _storing(self.location):
-            folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            # Tasks load by the location: a folder within it would not be found.
+            if private_folder(folder) != folder.resolve():
+                message = f"everybody may write to {folder}"
+                raise ForeignFolderError(message)
             return _LocalFile(folder / name)
 
     def load(self, name: str) -> bytes:
@@ -167,6 +171,9 @@ def _opened(io_properties: tuple[tuple[str, str], ...]) -> InputFiles:
 def _storing(location: str) -> Iterator[None]:
     try:
         yield
+    except ForeignFolderError as error:
+        message = f"the spool is not private: {error}"
+        raise StorageError(message, next_step=_OWN_FOLDER) from error
     except OSError as error:
         if error.errno in _FULL:
             message = f"the spool has no room for {location}"

@@ -15,6 +15,7 @@ from frazil.codec.pgoutput_bulk import decode_frames
 from frazil.codec.pgoutput_messages import ReplicaIdentity
 from frazil.codec.spool_segment import read_segment
 from frazil.errors import FrazilError, UnsupportedSchemaChangeError
+from frazil.model.command import command
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.model.postgres_type import plan_column, resolve_type
 from frazil.sources.postgres.mirror_key import NoKey, mirror_key
@@ -281,7 +282,7 @@ class StreamPlanner:
         view = self._views.get(live.name)
         if view is None:
             raise UnsupportedSchemaChangeError(
-                "the table is not in the catalog any more.", next_step=f"frazil resync {live.name}"
+                "the table is not in the catalog any more.", next_step=command("resync", live.name)
             )
         return view
 
@@ -291,7 +292,7 @@ def _came_back(table: str) -> UnsupportedSchemaChangeError:
     message = (
         "a column was dropped and came back under the same name and type within one transaction."
     )
-    return UnsupportedSchemaChangeError(message, next_step=f"frazil resync {table}")
+    return UnsupportedSchemaChangeError(message, next_step=command("resync", table))
 
 
 def _with_defaults(described: Sequence[TableDescription]) -> SourceTable:

@@ -22,6 +22,7 @@ from frazil.codec.iceberg_defaults import default_to_json
 from frazil.codec.pgoutput_messages import ReplicaIdentity
 from frazil.codec.pgtext import convert
 from frazil.errors import ConfigError, UnrepresentableValueError, UnsupportedSchemaChangeError
+from frazil.model.command import command
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres_type import plan_column, resolve_type
 from frazil.model.schema import Nested
@@ -180,7 +181,7 @@ def _plan(column: ShapeColumn, view: CatalogView, wishes: TableWishes) -> Column
         raise
     except UnsupportedSchemaChangeError as error:
         error.table = view.name
-        error.next_step = error.next_step or f"frazil resync {view.name}"
+        error.next_step = error.next_step or command("resync", view.name)
         raise
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.command import command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +65,7 @@ def decode_shape(text: str, *, table: str) -> KnownShape:
     except (KeyError, TypeError, ValueError) as error:
         message = "what was recorded of the table's columns cannot be read."
         raise UnsupportedSchemaChangeError(
-            message, table=table, next_step=f"frazil resync {table}"
+            message, table=table, next_step=command("resync", table)
         ) from error
 
 
