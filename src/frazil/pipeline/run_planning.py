@@ -90,6 +90,10 @@ def _judged(
         name: SourceTable(name=name, identity=identity_of(view), shape="", columns=())
         for name, view in look.views.items()
     }
+    # Among them what sends no changes, and has no identity.
+    for name, obstacle in look.obstacles.items():
+        table = found.get(name) or SourceTable(name=name, identity="", shape="", columns=())
+        found[name] = replace(table, obstacle=obstacle)
     changed = judge_tables(
         standings,
         found,
@@ -120,8 +124,11 @@ class _TablePlanner:
         One that leaves the pipeline needs no names.
         """
         view = self._look.views.get(step.table)
+        obstacle = self._look.obstacles.get(step.table)
         if isinstance(names, errors.FrazilError):
             return replace(step, problem=names)
+        if obstacle is not None and step.is_copied:
+            return replace(step, problem=obstacle)
         if view is None or names is None:
             return step
         table = self._open_table(names.changelog)
