@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frazil.demo.services import Postgres
     from tests.support.captured import CapturedDatabase
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N40", "N42")]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N40", "N42", "N43")]
 
 _TABLES = (
     "create table mine (id int primary key, a text)",
@@ -101,9 +101,19 @@ def test_what_may_not_be_captured_waits_until_it_may_and_the_others_go_on(
     with db.running() as take:
         # A table that turns up while it runs.
         confirmed = db.confirmed()
-        db.run("create table late (id int primary key)", "insert into mine values (2, 'y')")
+        db.run(
+            "create table late (id int primary key)",
+            'create table "Mine" (id int primary key)',
+            "create table mine_changelog (id int primary key)",
+            *(f"alter table {each} owner to {role}" for each in ('"Mine"', "mine_changelog")),
+            "insert into mine values (2, 'y')",
+        )
         take()
-        assert "does not own the table" in _reasons(db)["late"]
+        reasons = _reasons(db)
+        assert "does not own the table" in reasons["late"]
+        assert "and is the changelog of public.mine." in reasons["Mine"]
+        assert "tables: [{source: public.Mine, mirror: " in reasons["Mine"]
+        assert "and is the changelog of public.mine." in reasons["mine_changelog"]
         assert (db.confirmed() or 0) > (confirmed or 0)
         # Somebody follows the advice; nobody tells the pipeline.
         db.run(
@@ -114,13 +124,18 @@ def test_what_may_not_be_captured_waits_until_it_may_and_the_others_go_on(
             "insert into mine values (3, 'z')",
         )
         take()
-        assert set(_reasons(db)) == {"late", "seen"}
+        assert set(_reasons(db)) == {"late", "seen", "Mine", "mine_changelog"}
         states = db.states()
         assert {states[each] for each in ("theirs", "unlogged", "hidden", "stepchild")} == {
             Copying()
         }
     db.run("insert into stepchild values (4, 'of the other')", "insert into theirs values (2, 'y')")
+    db.run("insert into mine values (4, 'z')", 'insert into "Mine" values (1)')
+    renamed = {"source": "public.Mine", "mirror": "public.upper", "changelog": "public.upper_log"}
+    db.reconfigure(tables=[renamed])
     db.catch_up()
+    assert set(_reasons(db)) == {"late", "seen", "mine_changelog"}
+    db.assert_mirrored("Mine")
     db.assert_mirrored("mine", "parent", "child", "theirs", "unlogged", "hidden", "stepchild")
 
 

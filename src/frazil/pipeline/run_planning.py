@@ -55,7 +55,7 @@ def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
         after |= {name: replace(after[name], state=Copying()) for name in names}
         preparation = plan_preparation(look, settings, names, None)
     planner = _TablePlanner(lake, config, look)
-    lake_names = captured_names(config, names)
+    lake_names = captured_names(config, names, standings)
     steps = []
     for name in sorted(after):
         stood = standings[name].state if name in standings else None
@@ -67,6 +67,7 @@ def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
         preparation=preparation,
         kept_bytes=look.kept_bytes,
         tables=tuple(steps),
+        names={**captured_names(config, after.keys() - set(names)), **lake_names},
     )
 
 

@@ -398,14 +398,20 @@ class PostgresSource:
         obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
         # Without one, it is gone for whoever captured it under this name.
         identity = identity_of(view) if is_sendable(view) else ""
-        known = SourceTable(name=view.name, identity=identity, shape="", columns=())
+        known = SourceTable(
+            name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle
+        )
         try:
-            if identity:
-                known = describe_table(view, settings.wishes(view.name)).table
+            wishes = settings.wishes(view.name)
+        except errors.FrazilError as error:
+            # Another table has its name in the lake.
+            return replace(known, obstacle=obstacle or error)
+        try:
+            described = describe_table(view, wishes).table if identity else known
         except errors.FrazilError:
             # Told when it is read; until then it is only a name.
-            pass
-        return replace(known, obstacle=obstacle)
+            return known
+        return replace(described, obstacle=obstacle)
 
     def _publish(
         self, tables: Collection[str], *, only_adds: bool = False
