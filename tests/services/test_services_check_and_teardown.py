@@ -192,7 +192,7 @@ def test_following_the_advice_leads_to_a_database_without_problems(any_shop: Sho
         f"The role {ROLE} may not use the schema closed",
         f"The role {ROLE} may not read closed.hidden",
         f"The role {ROLE} may not read shop.orders",
-        f"the role {ROLE} does not own closed.hidden, shop.keyless, shop.orders, shop.policed",
+        f"the role {ROLE} may not create one in checked",
         "shop.unlogged is unlogged",
         "shop.policed has row-level security",
     ):
@@ -254,7 +254,9 @@ def test_a_publication_that_sends_too_little_is_completed_by_the_advice(shop: Sh
     code, found = shop.check(shop.as_role)
     assert code == ExitCode.FAILED
     assert "does not send update, delete, truncate" in sentences(found)
-    assert "does not have closed.hidden, shop.keyless, shop.policed" in sentences(found)
+    assert {"closed.hidden", "shop.keyless", "shop.policed"} == {
+        each["table"] for each in stopping(found) if "does not have" in each["sentence"]
+    }
     shop.database.run(*(line for each in stopping(found) for line in each["sql"]))
     code, found = shop.check(shop.as_role)
     assert (code, stopping(found)) == (ExitCode.DONE, [])

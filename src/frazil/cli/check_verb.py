@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
@@ -90,11 +91,14 @@ def _print(findings: Findings, part: str, redactor: Redactor) -> None:
 
 
 def table_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
-    """A line for each thing in order, then one for each problem and for each line of its fix."""
+    """A line for each thing in order, then one for each problem and for each line of its fix.
+
+    Problems that one statement fixes are listed above it together.
+    """
     for each in findings.looked_at:
         yield each.outcome.value, each.about, each.found
     for severity in Severity:
-        for problem in findings.problems:
-            if problem.severity is severity:
-                yield severity.value, problem.table or "", problem.sentence
-                yield from (("", "", f"  {line}") for line in problem.sql)
+        problems = [each for each in findings.problems if each.severity is severity]
+        for sql, alike in groupby(problems, key=lambda problem: problem.sql):
+            yield from ((severity.value, each.table or "", each.sentence) for each in alike)
+            yield from (("", "", f"  {line}") for line in sql)

@@ -15,7 +15,6 @@ from frazil.merge.merger import Merger
 from frazil.pipeline.assemble import check_merges, load_merges, plan_merges
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.captured_mirrors import load_captured_mirrors
-from frazil.pipeline.captured_names import captured_names
 from frazil.pipeline.recovery import Action, recovery_for
 from frazil.pipeline.run_planning import load_run_plan
 from frazil.sources.postgres.preparing import load_look
@@ -78,8 +77,7 @@ def load_plans(
     captured = load_captured_mirrors(lake, config)
     listed = any(each.changelog is not None and each.key for each in config.tables)
     settings = plan_merges(config, (), captured=captured) if captured or listed else {}
-    names = captured_names(config, (each.table for each in run.tables))
-    planned = [_planned(step, names[step.table]) for step in run.tables]
+    planned = [_planned(step, run.names[step.table]) for step in run.tables]
     covered = {each.mirror for each in planned}
     planned += [
         Planned(table=mirror, mirror=mirror, names=(mirror, str(each.changelog)))

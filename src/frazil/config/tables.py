@@ -223,6 +223,13 @@ class Table(Section):
         TableName | None,
         Field(description="namespace.table of the changelog; required without a source."),
     ] = None
+    source: Annotated[
+        Name | None,
+        Field(
+            description="schema.table at the source that becomes this mirror, where the templates "
+            "would name it otherwise."
+        ),
+    ] = None
     key: Annotated[
         tuple[Name, ...], Field(description="Key columns; required without a source.")
     ] = ()

@@ -1,7 +1,8 @@
 """How each table stands after a look at the source; pure.
 
 What the source never announces is found here: a table that is gone, that is another one under the
-same name, or that left the publication and came back is not the one whose changes we have.
+same name, or that left the publication and came back is not the one whose changes we have. A
+table that cannot be copied because of an obstacle is looked at each time, and copied once it can.
 """
 
 from __future__ import annotations
@@ -40,16 +41,23 @@ class _Look:
         before = self.standing.state
         if isinstance(before, Left | ResyncNeeded):
             return before
-        if self.table is None:
+        if isinstance(before, Copying) and self.table is not None:
+            return self._to_be_copied(before, self.table)
+        if self.table is None or not self.table.identity:
+            # What has no identity took its name, and sends no changes.
             return self._gone(before)
-        if isinstance(before, Copying):
-            return Copying() if self.retries_held else before
         differences = self.tell_apart(self.standing.identity, self.table.identity)
         if differences:
             return ResyncNeeded(self.position, ", and ".join(differences))
         if isinstance(before, Held) and (self.retries_held or before.reason == GONE):
             return Live()
         return before
+
+    def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying:
+        if table.obstacle is not None:
+            return Copying(table.obstacle.told)
+        met_an_obstacle = before.reason is not None and not self.standing.identity
+        return Copying() if self.retries_held or met_an_obstacle else before
 
     def _gone(self, before: Copying | Live | Held) -> State:
         if isinstance(before, Copying):
@@ -77,24 +85,40 @@ def judge_tables(
     """
     known = {name: each for name, each in standings.items() if not isinstance(each.state, Left)}
     new = [
-        TableStanding(table=name, identity=table.identity, state=Copying())
+        _identified(TableStanding(table=name, identity="", state=Copying(_told(table))), table)
         for name, table in tables.items()
         if name not in known and wants(name)
     ]
     looked_at = [
-        replace(
-            standing,
-            state=_Look(
-                standing=standing,
-                table=tables.get(name),
-                position=position,
-                tell_apart=tell_apart,
-                retries_held=retries_held,
-            ).state()
-            if wants(name)
-            else Left(position),
+        _identified(
+            replace(
+                standing,
+                state=_Look(
+                    standing=standing,
+                    table=tables.get(name),
+                    position=position,
+                    tell_apart=tell_apart,
+                    retries_held=retries_held,
+                ).state()
+                if wants(name)
+                else Left(position),
+            ),
+            tables.get(name),
         )
         for name, standing in known.items()
     ]
     changed = [each for each in looked_at if each != known[each.table]]
     return tuple(sorted([*new, *changed], key=lambda each: each.table))
+
+
+def _told(table: SourceTable) -> str | None:
+    return None if table.obstacle is None else table.obstacle.told
+
+
+def _identified(standing: TableStanding, table: SourceTable | None) -> TableStanding:
+    """With the identity under which it is to be copied; none while an obstacle is in the way."""
+    if table is None or not isinstance(standing.state, Copying):
+        return standing
+    if table.obstacle is not None:
+        return replace(standing, identity="")
+    return standing if standing.identity else replace(standing, identity=table.identity)

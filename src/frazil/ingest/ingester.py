@@ -14,8 +14,9 @@ from uuid import UUID
 from frazil import errors
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
-from frazil.ingest.decisions import GONE, IS_GONE, judge_tables
+from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
+from frazil.ingest.state_log import log_paused, log_state
 from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
@@ -117,6 +118,9 @@ class Ingester:
             progress = self._progress()
             batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
+                if not progress.tables:
+                    # No batch will have them looked at: there may be some by now.
+                    self._look_again()
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
             acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
@@ -251,7 +255,7 @@ class Ingester:
         return self._places[name]
 
     def _hold(self, name: str, error: errors.FrazilError) -> None:
-        _tell_held(name, error)
+        log_paused(name, error)
         held = self._standing(name, Held(self._position_text(), error.told))
         self._book.note([held], batch=self._new_name())
 
@@ -274,8 +278,14 @@ class Ingester:
             retries_held=retries_held,
         )
         for each in changed:
-            _tell(each)
+            log_state(each, found.get(each.table))
         return changed
+
+    def _look_again(self) -> None:
+        with self._book.lock:
+            changed = self._look()
+            if changed:
+                self._book.note(changed, batch=self._new_name())
 
     def _prepare_source(self, changed: Sequence[TableStanding]) -> None:
         """Let the source keep what these tables need; then write down how they stand.
@@ -384,7 +394,7 @@ class Ingester:
     def _troubled(self, walked: Walked) -> dict[str, TableStanding]:
         at = self._position_text()
         for name, error in walked.troubles.items():
-            _tell_held(name, error)
+            log_paused(name, error)
         return {
             name: self._standing(name, Held(at, error.told))
             for name, error in walked.troubles.items()
@@ -414,7 +424,7 @@ class Ingester:
             for name, state in held.items()
         }
         for each in forgotten.values():
-            _tell(each)
+            log_state(each)
         return forgotten
 
     def _take_places(self, walked: Walked) -> None:
@@ -458,25 +468,6 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
-
-
-def _tell(standing: TableStanding) -> None:
-    match standing.state:
-        case Held(reason=reason) if reason == GONE:
-            _tell_held(standing.table, IS_GONE)
-        case ResyncNeeded() as state:
-            _tell_stopped("resync needed", standing.table, state.error(standing.table))
-        case state:
-            _log.info("table stands", table=standing.table, state=str(state))
-
-
-def _tell_held(table: str, error: errors.FrazilError) -> None:
-    _tell_stopped("table held", table, error)
-
-
-def _tell_stopped(event: str, table: str, error: errors.FrazilError) -> None:
-    remedy = error.next_step or error.remedy
-    _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
 
 
 def _outlasted(held: Held) -> str:

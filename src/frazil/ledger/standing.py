@@ -83,7 +83,10 @@ State = Copying | Live | Held | ResyncNeeded | Left
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStanding:
-    """The state of one table; ``identity`` is what identifies it at the source."""
+    """The state of one table; ``identity`` is what identifies it at the source.
+
+    A table that could not be copied because of an obstacle has none: nothing of it was tried.
+    """
 
     table: str
     identity: str

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from frazil.errors import FrazilError
     from frazil.model.schema import Default, Type
 
 
@@ -37,6 +38,9 @@ class SourceTable:
     ``identity`` is what tells it from another table that takes its name, and from itself after
     something happened that the source does not announce; it is compared, never read. ``shape`` is
     what the source wants to be told again, to recognise the columns when they change.
+
+    ``obstacle`` is why it cannot be read from its first row at the moment; a table that is being
+    captured goes on nevertheless. One without an identity sends no changes at all.
     """
 
     name: str
@@ -45,6 +49,7 @@ class SourceTable:
     columns: tuple[SourceColumn, ...]
     key: tuple[int, ...] = ()
     highest_number: int = 0
+    obstacle: FrazilError | None = None
 
     def column(self, number: int) -> SourceColumn:
         """The column with this number; KeyError for any other."""

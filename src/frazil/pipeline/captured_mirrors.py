@@ -68,8 +68,8 @@ def _load_named(lake: Lake, config: Config) -> Mapping[str, CapturedNames]:
         ledger = Ledger.open(lake, ledger_name(config))
     except TableNotFoundError:
         return {}
-    sources = [each.table for each in ledger.standings()]
-    named = captured_names(config, sources).items()
+    standings = {each.table: each for each in ledger.standings()}
+    named = captured_names(config, standings, standings).items()
     return {source: names for source, names in named if isinstance(names, CapturedNames)}
 
 

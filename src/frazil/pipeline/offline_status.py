@@ -76,7 +76,8 @@ def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableSt
     except TableNotFoundError:
         return ()
     standings = ledger.dated_standings()
-    names = captured_names(config, [each.standing.table for each in standings])
+    known = {each.standing.table: each.standing for each in standings}
+    names = captured_names(config, known, known)
     return tuple(_captured(lake, each, names[each.standing.table], now) for each in standings)
 
 

@@ -58,7 +58,7 @@ def _meant(
     config: Config, chosen: Sequence[str], standings: Mapping[str, TableStanding]
 ) -> list[str]:
     by_any_name: dict[str, str] = {}
-    for source, names in captured_names(config, standings).items():
+    for source, names in captured_names(config, standings, standings).items():
         if isinstance(names, CapturedNames):
             by_any_name |= {str(names.changelog): source, str(names.mirror): source}
     by_any_name |= {source: source for source in standings}

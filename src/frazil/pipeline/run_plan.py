@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.ledger.standing import Copying, Live
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from frazil.errors import FrazilError
     from frazil.ledger.standing import State
     from frazil.model.table_name import TableName
+    from frazil.pipeline.captured_names import Named
     from frazil.sources.postgres.preparing import Preparation
 
 _KIB, _MIB = 2**10, 2**20
@@ -74,13 +77,17 @@ class TableStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The source and its tables; ``kept_bytes`` is the log that the slot keeps unread."""
+    """The source and its tables; ``kept_bytes`` is the log that the slot keeps unread.
+
+    ``names`` are the tables of the lake for each of them, or why it can have none.
+    """
 
     slot: str
     publication: str
     preparation: Preparation
     kept_bytes: int | None
     tables: tuple[TableStep, ...]
+    names: Mapping[str, Named] = field(default_factory=dict)
 
     @property
     def has_work(self) -> bool:

@@ -55,7 +55,7 @@ def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
         after |= {name: replace(after[name], state=Copying()) for name in names}
         preparation = plan_preparation(look, settings, names, None)
     planner = _TablePlanner(lake, config, look)
-    lake_names = captured_names(config, names)
+    lake_names = captured_names(config, names, standings)
     steps = []
     for name in sorted(after):
         stood = standings[name].state if name in standings else None
@@ -67,6 +67,7 @@ def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
         preparation=preparation,
         kept_bytes=look.kept_bytes,
         tables=tuple(steps),
+        names={**captured_names(config, after.keys() - set(names)), **lake_names},
     )
 
 
@@ -90,6 +91,10 @@ def _judged(
         name: SourceTable(name=name, identity=identity_of(view), shape="", columns=())
         for name, view in look.views.items()
     }
+    # Among them what sends no changes, and has no identity.
+    for name, obstacle in look.obstacles.items():
+        table = found.get(name) or SourceTable(name=name, identity="", shape="", columns=())
+        found[name] = replace(table, obstacle=obstacle)
     changed = judge_tables(
         standings,
         found,
@@ -120,8 +125,11 @@ class _TablePlanner:
         One that leaves the pipeline needs no names.
         """
         view = self._look.views.get(step.table)
+        obstacle = self._look.obstacles.get(step.table)
         if isinstance(names, errors.FrazilError):
             return replace(step, problem=names)
+        if obstacle is not None and step.is_copied:
+            return replace(step, problem=obstacle)
         if view is None or names is None:
             return step
         table = self._open_table(names.changelog)

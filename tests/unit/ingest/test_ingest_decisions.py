@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from frazil.errors import PermissionError  # noqa: A004
 from frazil.ingest.decisions import GONE, judge_tables
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.source_table import SourceTable
@@ -112,3 +115,40 @@ def test_only_a_new_process_tries_a_failed_copy_again() -> None:
     failed = stands(Copying("a value does not fit"))
     assert judged(failed, table()) == ()
     assert judged(failed, table(), retries_held=True) == (stands(Copying()),)
+
+
+OBSTACLE = PermissionError("not ours.", next_step="alter publication …;")
+BLOCKED = replace(table(), obstacle=OBSTACLE)
+WAITS = stands(Copying(OBSTACLE.told), "")
+
+
+@pytest.mark.fault("N40")
+@pytest.mark.parametrize(
+    "before", [None, stands(Left("0/10")), stands(Copying()), stands(Copying("failed"))], ids=str
+)
+def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableStanding | None) -> None:
+    assert judged(before, BLOCKED) == (WAITS,)
+    assert judged(WAITS, BLOCKED) == ()
+    assert judged(WAITS, BLOCKED, retries_held=True) == ()
+
+
+@pytest.mark.fault("N40")
+def test_a_table_is_copied_as_soon_as_it_can_be() -> None:
+    assert judged(WAITS, table()) == (stands(Copying()),)
+
+
+def test_what_went_wrong_in_a_copy_waits_until_somebody_acts() -> None:
+    failed = stands(Copying("why"))
+    assert judged(failed, table()) == ()
+    assert judged(failed, table(), retries_held=True) == (stands(Copying()),)
+
+
+@pytest.mark.fault("N40")
+def test_a_table_that_is_captured_goes_on_without_the_right_to_copy_it() -> None:
+    assert judged(stands(Live()), BLOCKED) == ()
+
+
+def test_what_sends_no_changes_is_not_the_table_that_had_its_name() -> None:
+    silent = replace(BLOCKED, identity="")
+    assert judged(stands(Live()), silent) == (stands(Held(POSITION, GONE)),)
+    assert judged(None, silent) == (WAITS,)

@@ -8,6 +8,7 @@ import pytest
 
 from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
+from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.table_name import TableName
 from frazil.pipeline.captured_names import CapturedNames, LakeNames, captured_names
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.config import Config
+    from frazil.ledger.standing import State
     from frazil.pipeline.captured_names import Named
 
 DOCUMENT = """
@@ -28,6 +30,10 @@ def load(tmp_path: Path, more: str = "") -> Config:
     document = tmp_path / "frazil.yaml"
     document.write_text(DOCUMENT + more)
     return load_config(document, environ={}).config
+
+
+def stands(table: str, state: State, identity: str = "known") -> TableStanding:
+    return TableStanding(table=table, identity=identity, state=state)
 
 
 def texts(found: Named) -> tuple[str, str]:
@@ -119,6 +125,49 @@ def test_two_tables_that_would_become_one_are_both_refused_by_name(
     assert isinstance(found["c.orders"], CapturedNames)
 
 
+@pytest.mark.fault("N43")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("public.users", "public.Users"),
+        ("public.Users", "public.users"),
+        ("public.users", "public.users_changelog"),
+        ("public.users_changelog", "public.users"),
+    ],
+)
+@pytest.mark.parametrize(
+    "state", [Live(), Held("0/1", "why"), ResyncNeeded("0/1", "why"), Copying(), Copying("why")]
+)
+def test_the_table_that_was_there_first_keeps_its_name(
+    tmp_path: Path, first: str, second: str, state: State
+) -> None:
+    config, both = load(tmp_path), [second, first]
+    known = {first: stands(first, state)}
+    for more in ({}, {second: stands(second, Copying("refused"), "")}):
+        found = captured_names(config, both, {**known, **more})
+        assert isinstance(found[first], CapturedNames)
+        said = refusal(found[second])
+        assert f"of {first}." in said
+        assert f"tables: [{{source: {second}, mirror: …" in said
+    # A ledger in which the newcomer has an identity is of an older version.
+    if not isinstance(state, Copying):
+        older = {**known, second: stands(second, Copying("refused"))}
+        assert isinstance(captured_names(config, both, older)[first], CapturedNames)
+
+
+@pytest.mark.fault("N43")
+def test_a_table_is_named_by_the_entry_of_its_source(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "tables:\n  - {source: public.Users, mirror: public.people, changelog: public.people_log}\n"
+        "  - {source: public.plain, mirror: lake.plain}\n",
+    )
+    found = captured_names(config, ["public.users", "public.Users", "public.plain"])
+    assert texts(found["public.Users"]) == ("public.people_log", "public.people")
+    assert texts(found["public.users"]) == ("public.users_changelog", "public.users")
+    assert texts(found["public.plain"]) == ("public.plain_changelog", "lake.plain")
+
+
 def test_the_pipelines_own_tables_are_nobodys(tmp_path: Path) -> None:
     found = captured_names(load(tmp_path), ["frazil.shop_ledger", "frazil.Shop_Dead_Letters"])
     assert "the pipeline's ledger" in refusal(found["frazil.shop_ledger"])
@@ -137,11 +186,11 @@ def test_a_table_that_is_named_twice_is_one_table(tmp_path: Path) -> None:
 
 
 def test_one_table_at_a_time_is_judged_beside_those_that_came_meanwhile(tmp_path: Path) -> None:
-    tables = ["public.users", "public.orders"]
+    tables = {each: stands(each, Copying(), "") for each in ("public.users", "public.orders")}
     names = LakeNames(load(tmp_path))
     names.follow(lambda: tables)
     assert texts(names.of("public.users")) == ("public.users_changelog", "public.users")
-    tables.append("public.Users")
+    tables["public.Users"] = stands("public.Users", Copying(), "")
     for table in ("public.users", "public.Users"):
         with pytest.raises(ConfigError, match="would be the changelog of"):
             names.of(table)

@@ -13,6 +13,7 @@ from frazil.model.postgres_facts import (
     Persistence,
     PostgresFacts,
     PrimaryKey,
+    PublicationFacts,
     RelationKind,
     TablePrivileges,
     WalStatus,
@@ -187,7 +188,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         replace(publication(is_ours=False, tables=()), tables=(TABLE,)),
         STOPS,
         "does not have shop.orders",
-        (f'alter publication "sales_frazil" add table {ORDERS_SQL};',),
+        (f'alter publication "sales_frazil" add table only {ORDERS_SQL};',),
     ),
     "a publication of all tables, ours as well": (
         publication(tables=(SENT, OURS)),
@@ -199,7 +200,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         publication(tables=(SENT, OTHER)),
         WARNS,
         "also sends shop.other",
-        ('alter publication "sales_frazil" drop table "shop"."other";',),
+        ('alter publication "sales_frazil" drop table only "shop"."other";',),
     ),
     "partitions under their own names": (
         replace(
@@ -228,7 +229,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         STOPS,
         "does not own shop.orders",
         (
-            f'create publication "sales_frazil" for table {ORDERS_SQL} '
+            f'create publication "sales_frazil" for table only {ORDERS_SQL} '
             "with (publish_via_partition_root = true);",
         ),
     ),
@@ -357,10 +358,16 @@ def test_a_run_of_our_own_may_hold_the_last_connection() -> None:
 
 
 def test_many_tables_are_counted_and_not_all_named() -> None:
-    tables = tuple(
-        replace(TABLE, oid=n, name=QualifiedName("shop", f"t{n}"), privileges=FOREIGN)
-        for n in range(7)
-    )
-    problem = only(replace(SOUND, publication=None, tables=tables))
+    sent = tuple(replace(SENT, oid=n + 10, name=QualifiedName("shop", f"t{n}")) for n in range(7))
+    problem = only(publication(tables=(SENT, *sent)))
     assert "shop.t0, shop.t1, shop.t2, shop.t3, shop.t4 and 2 more" in problem.sentence
     assert '"shop"."t6"' in problem.sql[0]
+
+
+@pytest.mark.fault("N40")
+@pytest.mark.parametrize("there", [publication(tables=()).publication, None])
+def test_a_table_of_somebody_else_is_its_own_problem(there: PublicationFacts | None) -> None:
+    foreign = replace(TABLE, oid=2, name=QualifiedName("shop", "theirs"), privileges=FOREIGN)
+    problem = only(replace(SOUND, publication=there, tables=(TABLE, foreign)))
+    assert (problem.severity, problem.table) == (STOPS, "shop.theirs")
+    assert '"shop"."theirs"' in problem.sql[0]

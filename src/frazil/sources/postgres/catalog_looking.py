@@ -37,20 +37,39 @@ def load_views(
 
     One that the publication lacks is shown as if it sent all columns: that is what it will do.
     """
+    views = load_all_views(session, publication=publication, include=include, exclude=exclude)
+    return {name: view for name, view in views.items() if can_be_published(view.table)}
+
+
+def load_all_views(
+    session: Session,
+    *,
+    publication: str,
+    include: Iterable[str],
+    exclude: Iterable[str],
+) -> Mapping[str, CatalogView]:
+    """The same with the relations that no publication can have."""
     selection = select_tables(load_relations(session), include=include, exclude=exclude)
-    return load_views_of(session, selection.oids, publication=publication)
+    return _load(session, selection.oids, publication=publication, types=())
 
 
 def load_views_of(
     session: Session, oids: Collection[int], *, publication: str, types: Collection[int] = ()
 ) -> Mapping[str, CatalogView]:
-    """The same for tables by their numbers; those that are gone are left out.
+    """The tables of these numbers; those that are gone are left out.
 
     ``types`` are asked for as well: columns may have had others than they have now.
     """
+    views = _load(session, oids, publication=publication, types=types)
+    return {name: view for name, view in views.items() if can_be_published(view.table)}
+
+
+def _load(
+    session: Session, oids: Collection[int], *, publication: str, types: Collection[int]
+) -> Mapping[str, CatalogView]:
     server = load_server(session)
     sends = load_publication(session, publication) or _absent(publication)
-    tables = [each for each in load_tables(session, oids) if can_be_published(each)]
+    tables = load_tables(session, oids)
     named = {attribute.type_oid for table in tables for attribute in table.attributes}
     known = load_types(session, named.union(types))
     return {

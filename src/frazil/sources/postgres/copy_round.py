@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from frazil.clients.postgres.catalog_facts import load_leaves
@@ -19,11 +20,12 @@ from frazil.sources.postgres.copy_planning import (
 )
 from frazil.sources.postgres.copy_reading import CopyReader
 from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
+from frazil.sources.postgres.obstacles import find_obstacle
 from frazil.sources.postgres.table_description import describe_table
 from frazil.sources.protocol import Anew, Batch, Split, TablePart, TableTrouble
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from frazil.clients.postgres.replication import SystemIdentity
     from frazil.model.postgres_facts import Leaf
@@ -56,8 +58,17 @@ class _Table:
 class CopyRound:
     """A snapshot, and the tables that are to be read in it; lives on the driver."""
 
-    def __init__(self, settings: PostgresSettings, *, slot: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        *,
+        slot: str,
+        clock: Clock,
+        refused: Mapping[str, FrazilError] = MappingProxyType({}),
+    ) -> None:
+        """``refused`` are the tables that the server did not let into the publication."""
         self._settings = settings
+        self._refused = refused
         self._snapshot = open_copy_snapshot(settings.dsn, slot=slot, clock=clock)
         self._tables: dict[str, _Table] = {}
         self._troubles: dict[str, FrazilError] = {}
@@ -163,14 +174,23 @@ class CopyRound:
 
     def _take(self, name: str, view: CatalogView, leaves: tuple[Leaf, ...]) -> None:
         try:
-            if not is_published(view):
-                message = f"the publication {self._settings.publication} does not have the table."
-                raise SourceUnavailableError(message, table=name, next_step="frazil check")
+            self._require_published(name, view)
             description = describe_table(view, self._settings.wishes(name))
         except FrazilError as error:
             self._troubles[name] = error
         else:
             self._tables[name] = _Table(description, view, leaves)
+
+    def _require_published(self, name: str, view: CatalogView) -> None:
+        """Raise why the stream would not go on with what is read here."""
+        creates = self._settings.creates_publication
+        obstacle = find_obstacle(view, creates_publication=creates)
+        if obstacle is not None:
+            raise obstacle
+        if not is_published(view):
+            message = f"the publication {self._settings.publication} does not have the table."
+            unexpected = SourceUnavailableError(message, table=name, next_step="frazil check")
+            raise self._refused.get(name, unexpected)
 
     def _choose(self, wanted: Collection[str]) -> list[str]:
         known = [name for name in wanted if name in self._tables]

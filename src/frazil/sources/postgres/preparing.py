@@ -14,9 +14,10 @@ from frazil.clients.postgres.catalog_facts import (
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
 from frazil.errors import FrazilError, SlotBusyError
-from frazil.sources.postgres.catalog_looking import load_views
+from frazil.sources.postgres.catalog_looking import load_all_views
+from frazil.sources.postgres.obstacles import find_obstacle, is_sendable
 from frazil.sources.postgres.pending_changes import load_pending
-from frazil.sources.postgres.publishing import permitted_statements, refuse_unfit
+from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
 from frazil.sources.postgres.server_checks import is_usable
 from frazil.sources.postgres.server_watch import check_continuation, check_kind, is_useless
 
@@ -39,6 +40,7 @@ class SourceLook:
 
     ``position`` is how far its log is. ``pending`` has the tables by number with changes that the
     slot keeps, each with the last one's position; None if that could not be looked into.
+    ``obstacles`` has the tables that cannot be captured now, and why.
     """
 
     server: ServerFacts
@@ -47,6 +49,7 @@ class SourceLook:
     views: Mapping[str, CatalogView] = field(repr=False)
     position: int
     pending: Mapping[int, int] | None
+    obstacles: Mapping[str, FrazilError] = field(default_factory=dict)
 
     @property
     def kept_bytes(self) -> int | None:
@@ -72,7 +75,7 @@ def load_look(settings: PostgresSettings) -> SourceLook:
             server = load_server(session)
             slot = load_slot(session, settings.slot)
             publication = load_publication(session, settings.publication)
-            views = load_views(
+            views = load_all_views(
                 session,
                 publication=settings.publication,
                 include=settings.include,
@@ -86,10 +89,21 @@ def load_look(settings: PostgresSettings) -> SourceLook:
         server=server,
         slot=slot,
         publication=publication,
-        views=views,
+        views={name: view for name, view in views.items() if is_sendable(view)},
         position=position,
         pending=pending,
+        obstacles=_obstacles(views, settings),
     )
+
+
+def _obstacles(
+    views: Mapping[str, CatalogView], settings: PostgresSettings
+) -> dict[str, FrazilError]:
+    found = {
+        name: find_obstacle(view, creates_publication=settings.creates_publication)
+        for name, view in views.items()
+    }
+    return {name: error for name, error in found.items() if error is not None}
 
 
 def _load_pending(
@@ -118,17 +132,18 @@ def plan_preparation(
             _check_continuation(look, settings, since)
         elif slot is not None:
             check_kind(slot, database=look.server.database)
-        refuse_unfit(publication, wanted)
-        statements = permitted_statements(
+        refuse_unfit(publication)
+        plan = plan_publication(
             publication,
             wanted,
+            look.server,
             name=settings.publication,
-            may_change=settings.creates_publication,
+            creates=settings.creates_publication,
         )
     except FrazilError as error:
         return Preparation(problem=error)
     creates_slot = slot is None or is_useless(slot, publication)
-    return Preparation(statements=statements, creates_slot=creates_slot)
+    return Preparation(statements=plan.statements, creates_slot=creates_slot)
 
 
 def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:

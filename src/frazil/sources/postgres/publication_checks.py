@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from frazil.model.postgres_facts import Persistence, RelationKind
 from frazil.model.postgres_names import quote_identifier
 from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.postgres.publishing import add_statement, create_statement, drop_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from frazil.model.postgres_facts import (
         PostgresFacts,
         PublicationFacts,
         PublishedTable,
+        ServerFacts,
         TableFacts,
     )
     from frazil.sources.postgres.problem import PreflightSettings, Problem
@@ -30,8 +32,17 @@ def publication_problems(facts: PostgresFacts, settings: PreflightSettings) -> I
     if publication is None:
         yield from _missing(facts, tables, settings)
         return
-    yield from fitness_problems(publication, tables)
-    yield from _uncovered(publication, tables, facts, settings)
+    yield from fitness_problems(publication)
+    for table in tables:
+        lacking = membership_problem(
+            table,
+            publication,
+            facts.server,
+            name=settings.publication,
+            creates=settings.creates_publication,
+        )
+        if lacking is not None:
+            yield lacking
     yield from _unwanted(publication, facts, settings)
     for table in tables:
         published = publication.table(table.oid)
@@ -39,74 +50,8 @@ def publication_problems(facts: PostgresFacts, settings: PreflightSettings) -> I
             yield from _what_is_sent(published)
 
 
-def fitness_problems(
-    publication: PublicationFacts, tables: Iterable[TableFacts]
-) -> Iterator[Problem]:
-    """Whether mirrors of these tables could be right with what the publication sends."""
-    yield from _flags(publication)
-    yield from _root(publication, tables)
-
-
-def can_be_published(table: TableFacts) -> bool:
-    """Whether the server lets a publication have it at all."""
-    is_table = table.kind in {RelationKind.TABLE, RelationKind.PARTITIONED}
-    return is_table and table.persistence is Persistence.PERMANENT
-
-
-def may_create_publication(facts: PostgresFacts, settings: PreflightSettings) -> bool:
-    """Whether a first run may make the publication and can."""
-    may = facts.server.role.may_create_publication and not facts.server.is_standby
-    tables = filter(can_be_published, facts.tables)
-    return (
-        settings.creates_publication and may and all(_may_publish(each, facts) for each in tables)
-    )
-
-
-def _missing(
-    facts: PostgresFacts, tables: Iterable[TableFacts], settings: PreflightSettings
-) -> Iterator[Problem]:
-    name = quote_identifier(settings.publication)
-    names = [table.name.quoted for table in tables]
-    listed = f" for table {', '.join(names)}" if names else ""
-    create = f"create publication {name}{listed} with (publish_via_partition_root = true);"
-    role = facts.server.role
-    if not settings.creates_publication:
-        yield stops(
-            f"The publication {settings.publication} does not exist, and source.publication.create "
-            "is false.",
-            create,
-        )
-        return
-    if facts.server.is_standby:
-        yield stops(
-            f"The publication {settings.publication} does not exist, and the server is a standby: "
-            "create it on the primary.",
-            create,
-        )
-        return
-    foreign = [table for table in tables if not _may_publish(table, facts)]
-    if foreign:
-        yield stops(
-            f"The publication {settings.publication} does not exist, and the role {role.name} does "
-            f"not own {_named(foreign)}, so it cannot create it: an owner can.",
-            create,
-        )
-    elif not role.may_create_publication:
-        yield stops(
-            f"The publication {settings.publication} does not exist, and the role {role.name} may "
-            f"not create one in {facts.server.database}. Grant it that, or let an owner run the "
-            "second line.",
-            f"grant create on database {quote_identifier(facts.server.database)} to "
-            f"{quote_identifier(role.name)};",
-            create,
-        )
-
-
-def _may_publish(table: TableFacts, facts: PostgresFacts) -> bool:
-    return table.privileges.owns or facts.server.role.is_superuser
-
-
-def _flags(publication: PublicationFacts) -> Iterator[Problem]:
+def fitness_problems(publication: PublicationFacts) -> Iterator[Problem]:
+    """Whether mirrors of any table could be right with what the publication sends."""
     sent = {
         "insert": publication.sends_inserts,
         "update": publication.sends_updates,
@@ -123,40 +68,114 @@ def _flags(publication: PublicationFacts) -> Iterator[Problem]:
         )
 
 
-def _root(publication: PublicationFacts, tables: Iterable[TableFacts]) -> Iterator[Problem]:
-    partitioned = [table for table in tables if table.is_partitioned]
-    if partitioned and not publication.via_root:
-        yield stops(
-            f"The publication {publication.name} sends changes of {_named(partitioned)} under the "
-            "names of the partitions.",
-            f"alter publication {quote_identifier(publication.name)} set "
-            "(publish_via_partition_root = true);",
+def membership_problem(
+    table: TableFacts,
+    publication: PublicationFacts | None,
+    server: ServerFacts,
+    *,
+    name: str,
+    creates: bool,
+) -> Problem | None:
+    """Why the publication does not send this table and a run cannot make it; with the SQL.
+
+    Without a publication this is what there would be once a run has created it.
+    """
+    if publication is not None and table.is_partitioned and not publication.via_root:
+        return stops(
+            f"The publication {name} sends changes of {table.name} under the names of the "
+            "partitions.",
+            f"alter publication {quote_identifier(name)} set (publish_via_partition_root = true);",
+            table=str(table.name),
         )
+    if publication is not None and publication.table(table.oid) is not None:
+        return None
+    why = _why_not_added(table, publication, server, creates=creates)
+    if why is None:
+        return None
+    return stops(
+        f"The publication {name} does not have {table.name}, and {why}.",
+        f"{add_statement(name, [table.name])};",
+        table=str(table.name),
+    )
 
 
-def _uncovered(
-    publication: PublicationFacts,
-    tables: Iterable[TableFacts],
-    facts: PostgresFacts,
-    settings: PreflightSettings,
+def _why_not_added(
+    table: TableFacts, publication: PublicationFacts | None, server: ServerFacts, *, creates: bool
+) -> str | None:
+    role = server.role.name
+    if server.is_standby:
+        return "the server is a standby: add it on the primary"
+    if not creates:
+        return "source.publication.create is false: whoever manages the publication can add it"
+    if publication is not None and not publication.is_ours:
+        return (
+            f"the role {role} does not own the publication: its owner, who must own the table as "
+            "well, can add it"
+        )
+    if not may_publish(table, server):
+        return (
+            f"the role {role} does not own the table, so it cannot add it: a superuser can, or "
+            f"make {role} a member of the role that owns it"
+        )
+    return None
+
+
+def can_be_published(table: TableFacts) -> bool:
+    """Whether the server lets a publication have it at all."""
+    is_table = table.kind in {RelationKind.TABLE, RelationKind.PARTITIONED}
+    return is_table and table.persistence is Persistence.PERMANENT
+
+
+def may_create_publication(facts: PostgresFacts, settings: PreflightSettings) -> bool:
+    """Whether a first run may make the publication and can."""
+    may = facts.server.role.may_create_publication and not facts.server.is_standby
+    return settings.creates_publication and may
+
+
+def _missing(
+    facts: PostgresFacts, tables: Sequence[TableFacts], settings: PreflightSettings
 ) -> Iterator[Problem]:
-    # Without via_root the view shows leaves, and that problem is reported by itself.
-    missing = [
-        table
-        for table in tables
-        if publication.table(table.oid) is None
-        and not (table.is_partitioned and not publication.via_root)
-    ]
-    ours_to_add = settings.creates_publication and publication.is_ours
-    foreign = [table for table in missing if not (ours_to_add and _may_publish(table, facts))]
-    if foreign:
-        added = ", ".join(table.name.quoted for table in foreign)
+    create = f"{create_statement(settings.publication, [each.name for each in tables])};"
+    role = facts.server.role
+    if not settings.creates_publication:
         yield stops(
-            f"The publication {publication.name} does not have {_named(foreign)}, and the role "
-            f"{facts.server.role.name} cannot add them: their owner, who must own the publication "
-            "as well, can.",
-            f"alter publication {quote_identifier(publication.name)} add table {added};",
+            f"The publication {settings.publication} does not exist, and source.publication.create "
+            "is false.",
+            create,
         )
+        return
+    if facts.server.is_standby:
+        yield stops(
+            f"The publication {settings.publication} does not exist, and the server is a standby: "
+            "create it on the primary.",
+            create,
+        )
+        return
+    if not role.may_create_publication:
+        yield stops(
+            f"The publication {settings.publication} does not exist, and the role {role.name} may "
+            f"not create one in {facts.server.database}. Grant it that, or let an owner run the "
+            "second line.",
+            f"grant create on database {quote_identifier(facts.server.database)} to "
+            f"{quote_identifier(role.name)};",
+            create,
+        )
+        return
+    for table in tables:
+        if not may_publish(table, facts.server):
+            # Nothing can be added before there is a publication: whoever owns all can create it.
+            yield stops(
+                f"The role {role.name} does not own {table.name}, so the publication "
+                f"{settings.publication} that it creates will not have it: a superuser can create "
+                f"it with all tables, or make {role.name} a member of the role that owns it.",
+                create,
+                table=str(table.name),
+            )
+
+
+def may_publish(table: TableFacts, server: ServerFacts) -> bool:
+    """Whether our role may add the table to a publication of its own."""
+    return table.privileges.owns or server.role.is_superuser
 
 
 def _unwanted(
@@ -188,11 +207,8 @@ def _unwanted(
 
 def _removal(publication: PublicationFacts, tables: Iterable[PublishedTable]) -> tuple[str, ...]:
     """Only a table that was added by name can be taken out by name."""
-    removable = [each.name.quoted for each in tables if each.membership_oid is not None]
-    if not removable:
-        return ()
-    name = quote_identifier(publication.name)
-    return (f"alter publication {name} drop table {', '.join(removable)};",)
+    removable = [each.name for each in tables if each.membership_oid is not None]
+    return (f"{drop_statement(publication.name, removable)};",) if removable else ()
 
 
 def _what_is_sent(published: PublishedTable) -> Iterator[Problem]:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.clients.postgres.catalog_facts import load_position, load_publication, load_slot
+from frazil.clients.postgres.catalog_facts import (
+    load_position,
+    load_publication,
+    load_server,
+    load_slot,
+)
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import Access
 from frazil.clients.postgres.replication import connect_replication
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.model.source_table import SourceTable
 from frazil.seams import SystemClock, SystemRandomness
-from frazil.sources.postgres.catalog_looking import load_views, load_views_of
+from frazil.sources.postgres.catalog_looking import load_all_views, load_views, load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
-from frazil.sources.postgres.publishing import permitted_statements, refuse_unfit
+from frazil.sources.postgres.obstacles import find_obstacle, is_sendable
+from frazil.sources.postgres.publication_changing import change_publication
+from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
     check_continuation,
@@ -119,10 +127,17 @@ class PostgresSource:
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that the configuration chooses, as the catalog shows them.
 
-        One that cannot be described is among them all the same: reading it says why.
+        One that cannot be described is among them all the same: reading it says why. So is one
+        that cannot be captured at the moment, with the reason.
         """
+        settings = self._settings
         with self._session("looking at tables") as session, session.one_view():
-            views = self._load_views(session)
+            views = load_all_views(
+                session,
+                publication=settings.publication,
+                include=settings.include,
+                exclude=settings.exclude,
+            )
         return tuple(self._described(view) for view in views.values())
 
     def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
@@ -190,8 +205,8 @@ class PostgresSource:
                 return None
             if self._round is None or not self._round.covers(tables):
                 self._close_round()
-                self._publish(tables, only_adds=True)
-                self._round = self._open_round()
+                refused = self._publish(tables, only_adds=True)
+                self._round = self._open_round(refused)
             return self._round.next_batch(tables)
 
     def wait(self, seconds: float, limit: Limit) -> bool:
@@ -318,9 +333,9 @@ class PostgresSource:
         if stream is not None:
             stream.spool.close()
 
-    def _open_round(self) -> CopyRound:
+    def _open_round(self, refused: Mapping[str, errors.FrazilError]) -> CopyRound:
         slot = copy_slot_name(self._settings.slot, self._randomness)
-        opened = CopyRound(self._settings, slot=slot, clock=self._clock)
+        opened = CopyRound(self._settings, slot=slot, clock=self._clock, refused=refused)
         try:
             # What follows the snapshot comes from the stream, and must be of the same server.
             _require_same(opened.server, self._identified())
@@ -379,32 +394,49 @@ class PostgresSource:
             return load_views_of(session, oids, publication=publication, types=types)
 
     def _described(self, view: CatalogView) -> SourceTable:
+        settings = self._settings
+        obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
+        # Without one, it is gone for whoever captured it under this name.
+        identity = identity_of(view) if is_sendable(view) else ""
+        known = SourceTable(
+            name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle
+        )
         try:
-            return describe_table(view, self._settings.wishes(view.name)).table
+            wishes = settings.wishes(view.name)
+        except errors.FrazilError as error:
+            # Another table has its name in the lake.
+            return replace(known, obstacle=obstacle or error)
+        try:
+            described = describe_table(view, wishes).table if identity else known
         except errors.FrazilError:
             # Told when it is read; until then it is only a name.
-            return SourceTable(name=view.name, identity=identity_of(view), shape="", columns=())
+            return known
+        return replace(described, obstacle=obstacle)
 
-    def _publish(self, tables: Collection[str], *, only_adds: bool = False) -> None:
-        """Have the publication send these tables; before any snapshot that they are read in."""
+    def _publish(
+        self, tables: Collection[str], *, only_adds: bool = False
+    ) -> Mapping[str, errors.FrazilError]:
+        """Have the publication send these tables; before any snapshot that they are read in.
+
+        Tables that the server refused to add are given back; those that we may not add are not
+        tried.
+        """
         settings = self._settings
         with self._session("publication", Access.READ_WRITE) as session:
             with session.one_view():
                 publication = load_publication(session, settings.publication)
+                server = load_server(session)
                 views = self._load_views(session)
-            wanted = [view.table for name, view in views.items() if name in tables]
-            statements = permitted_statements(
+            refuse_unfit(publication)
+            plan = plan_publication(
                 publication,
-                wanted,
+                [view.table for name, view in views.items() if name in tables],
+                server,
                 name=settings.publication,
-                may_change=settings.creates_publication,
+                creates=settings.creates_publication,
                 only_adds=only_adds,
             )
-            for statement in statements:
-                session.execute(statement, doing="changing the publication")
-                _log.info("publication changed", statement=statement)
-            publication = load_publication(session, settings.publication)
-        refuse_unfit(publication, wanted)
+            return change_publication(session, plan)
 
 
 class NoReader:

@@ -30,36 +30,43 @@ def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterato
         yield stops("No table of this database is chosen by source.tables.")
     yield from _schemas(facts)
     for table in facts.tables:
+        yield from sending_problems(table)
         if table.kind in _KINDS:
-            name = str(table.name)
-            yield stops(f"{name} is {_KINDS[table.kind]}, which sends no changes.", table=name)
             continue
-        yield from _persistence(table)
-        yield from _rights(table, facts.server.role)
+        yield from reading_problems(table, facts.server.role)
         yield from _generated(table, facts)
         yield from _mirror(table, facts, settings)
 
 
 def _schemas(facts: PostgresFacts) -> Iterator[Problem]:
-    role = facts.server.role
     closed = {each.name.schema for each in facts.tables if not each.privileges.uses_schema}
     for schema in sorted(closed):
-        yield stops(
-            f"The role {role.name} may not use the schema {schema}.",
-            f"grant usage on schema {quote_identifier(schema)} to {quote_identifier(role.name)};",
-        )
+        yield schema_problem(schema, facts.server.role)
 
 
-def _persistence(table: TableFacts) -> Iterator[Problem]:
-    if table.persistence is Persistence.UNLOGGED:
+def schema_problem(schema: str, role: RoleFacts) -> Problem:
+    """That no table in it can be read."""
+    return stops(
+        f"The role {role.name} may not use the schema {schema}.",
+        f"grant usage on schema {quote_identifier(schema)} to {quote_identifier(role.name)};",
+    )
+
+
+def sending_problems(table: TableFacts) -> Iterator[Problem]:
+    """Why the server sends no changes of a relation, whoever asks."""
+    name = str(table.name)
+    if table.kind in _KINDS:
+        yield stops(f"{name} is {_KINDS[table.kind]}, which sends no changes.", table=name)
+    elif table.persistence is Persistence.UNLOGGED:
         yield stops(
-            f"{table.name} is unlogged, so its changes are in no log.",
+            f"{name} is unlogged, so its changes are in no log.",
             f"alter table {table.name.quoted} set logged;",
-            table=str(table.name),
+            table=name,
         )
 
 
-def _rights(table: TableFacts, role: RoleFacts) -> Iterator[Problem]:
+def reading_problems(table: TableFacts, role: RoleFacts) -> Iterator[Problem]:
+    """Why our role cannot copy a table."""
     name, grantee = str(table.name), quote_identifier(role.name)
     if not table.privileges.selects:
         yield stops(

@@ -1,0 +1,64 @@
+"""What keeps one table from being captured, as its facts show before anything is tried; pure.
+
+The sentences are those of ``check``. The table is looked at again and again, and enters when
+nothing of this is left; the other tables are not concerned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.errors import ConfigError, PermissionError  # noqa: A004 - the published name
+from frazil.sources.postgres.publication_checks import can_be_published, membership_problem
+from frazil.sources.postgres.table_checks import (
+    reading_problems,
+    schema_problem,
+    sending_problems,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.errors import FrazilError
+    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.problem import Problem
+
+_LEAVE_OUT = "leave it out by source.exclude"
+
+
+def find_obstacle(view: CatalogView, *, creates_publication: bool) -> FrazilError | None:
+    """The first reason why this table cannot be captured, with the SQL that ends it."""
+    for problem in sending_problems(view.table):
+        return _error(ConfigError, problem)
+    for problem in _refusals(view, creates_publication=creates_publication):
+        return _error(PermissionError, problem)
+    return None
+
+
+def _refusals(view: CatalogView, *, creates_publication: bool) -> Iterator[Problem]:
+    table, server = view.table, view.server
+    lacking = membership_problem(
+        table,
+        view.publication if view.publication.oid else None,
+        server,
+        name=view.publication.name,
+        creates=creates_publication,
+    )
+    if lacking is not None:
+        yield lacking
+    if not table.privileges.uses_schema:
+        yield schema_problem(table.name.schema, server.role)
+    if table.is_partitioned or view.published.has_column_list:
+        # Read partition by partition, and only some columns: the copy itself shows what is missing.
+        return
+    yield from reading_problems(table, server.role)
+
+
+def _error(kind: type[FrazilError], problem: Problem) -> FrazilError:
+    sentence = problem.sentence
+    return kind(sentence, next_step=" ".join(problem.sql) or _LEAVE_OUT)
+
+
+def is_sendable(view: CatalogView) -> bool:
+    """Whether the relation is one whose changes a server can send."""
+    return can_be_published(view.table)
