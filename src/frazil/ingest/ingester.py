@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from frazil import errors
+from frazil.clients.pinned_session import pinned_session
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import GONE, IS_GONE, judge_tables
@@ -58,7 +59,7 @@ class Ingester:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        self._session = session
+        self._session = pinned_session(session)
         self._lake = lake
         self._source = source
         self._settings = settings
