@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,9 @@ def spell_sequence(number: int, type_: str) -> Any:
     """The place of a change as a sequence column of this type holds it."""
     if type_ == "string":
         return f"0000/{number // _ORDINALS:016x}/{number % _ORDINALS:016x}"
-    if type_ == "timestamp":
-        return datetime(2026, 1, 1) + timedelta(microseconds=number)  # noqa: DTZ001 - has no zone
+    if type_ in {"timestamp", "timestamptz"}:
+        zone = UTC if type_ == "timestamptz" else None
+        return datetime(2026, 1, 1, tzinfo=zone) + timedelta(microseconds=number)
     return Decimal(number) if type_.startswith("decimal") else number
 
 

@@ -67,6 +67,8 @@ _COMPACTIONS = {
 class World:
     """The tables of one history, and the dictionaries beside them.
 
+    Merges are given ``session``; ``others`` is where other engines work, in the same session
+    unless it is another.
     ``merged`` counts the changes that the mirror has, ``taken`` has for each snapshot of the
     changelog how many there were and which columns.
     """
@@ -77,6 +79,7 @@ class World:
     history: History
     folder: Path
     name: str
+    others: SparkSession | None = None
     changelog: ModelChangelog = field(init=False)
     replay: Replay = field(init=False)
     position: int | None = None
@@ -90,6 +93,11 @@ class World:
         named = TableName(self.catalog, ("model",), f"{self.name}_changelog")
         self.changelog = ModelChangelog.create(self.lake, named, self.history)
         self.replay = Replay(self.history, self.history.format_version)
+
+    @property
+    def engine(self) -> SparkSession:
+        """The session of everybody else."""
+        return self.session if self.others is None else self.others
 
     @property
     def mirror_name(self) -> TableName:
@@ -138,7 +146,7 @@ class World:
                 self._respec(mirror)
             case Upgrade():
                 change = f"alter table {mirror.name.quoted} set tblproperties"
-                self.session.sql(f"{change} ('format-version' = '3')")
+                self.engine.sql(f"{change} ('format-version' = '3')")
                 self.replay.format_version = 3
 
     def settings(self, *, max_rows: int = 0) -> MergeSettings:
@@ -244,12 +252,12 @@ class World:
     def _compact(self, table: LakeTable, how: str) -> None:
         name = f"{table.name.namespace[0]}.{table.name.table}"
         # Another engine would not have our session's copy of the table.
-        self.session.sql(f"refresh table {table.name.quoted}")
+        self.engine.sql(f"refresh table {table.name.quoted}")
         if how == "manifests":
-            self.session.sql(f"call {self.catalog}.system.rewrite_manifests('{name}')")
+            self.engine.sql(f"call {self.catalog}.system.rewrite_manifests('{name}')")
             return
         procedure, options = _COMPACTIONS[how]
-        self.session.sql(
+        self.engine.sql(
             f"call {self.catalog}.system.{procedure}(table => '{name}', options => {options})"
         )
 
@@ -257,13 +265,13 @@ class World:
         """Buckets of a key column, which is never dropped, come and go."""
         name = mirror.name.quoted
         if any(each.name == _BUCKETS for each in mirror.load_spec().fields):
-            self.session.sql(f"alter table {name} drop partition field {_BUCKETS}")
+            self.engine.sql(f"alter table {name} drop partition field {_BUCKETS}")
             return
         key = [self.replay.columns[each] for each in self.history.key if self.replay.columns]
         possible = [each.name for each in key if type_of(each.type) not in _NOT_BUCKETED]
         if possible:
             column = quote(possible[0])
-            self.session.sql(
+            self.engine.sql(
                 f"alter table {name} add partition field bucket(2, {column}) as {_BUCKETS}"
             )
 
@@ -301,11 +309,11 @@ class World:
     def _expire(self, table: str, mirror: LakeTable) -> None:
         if table == "changelog":
             if self.position is not None:
-                self.changelog.expire_before(self.session, self.position)
+                self.changelog.expire_before(self.engine, self.position)
             return
         name = f"{mirror.name.namespace[0]}.{mirror.name.table}"
-        self.session.sql(f"refresh table {mirror.name.quoted}")
-        self.session.sql(
+        self.engine.sql(f"refresh table {mirror.name.quoted}")
+        self.engine.sql(
             f"call {self.catalog}.system.expire_snapshots(table => '{name}', "
             "older_than => timestamp '2999-01-01 00:00:00', retain_last => 1)"
         )

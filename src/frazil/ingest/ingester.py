@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from frazil import errors
+from frazil.clients.pinned_session import pinned_session
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
@@ -60,7 +61,7 @@ class Ingester:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        self._session = session
+        self._session = pinned_session(session)
         self._lake = lake
         self._source = source
         self._settings = settings

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from frazil.clients.pinned_session import pinned_session
 from frazil.clients.task_errors import carries_errors
 from frazil.ingest.walk import spread
 from frazil.mirror.key_reading import spark_type
@@ -61,7 +62,9 @@ def source_rows(session: SparkSession, batch: Batch) -> DataFrame:
     tasks = spread(batch.splits, most=min(cores, batch.most_tasks or cores))
     job = ReadJob(batch.reader, tasks, {number: arrow for number, (_, arrow) in types.items()})
     schema = ", ".join(f"`{number}` {word}" for number, (word, _) in types.items())
-    return session.range(0, len(tasks), 1, len(tasks)).mapInArrow(job.run_task, schema)
+    return (
+        pinned_session(session).range(0, len(tasks), 1, len(tasks)).mapInArrow(job.run_task, schema)
+    )
 
 
 def _spark_type(type_: Type) -> tuple[str, pa.DataType]:

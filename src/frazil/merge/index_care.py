@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.strict_commit import FileChanges, StatisticsFile
+from frazil.clients.pinned_session import pinned_session
 from frazil.errors import MarkerLostError, StaleIndexError
 from frazil.merge.changelog_columns import find_column
 from frazil.merge.column_map import decode_column_map
@@ -128,7 +129,10 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
         ground.target.io_properties,
     )
     return check_index(
-        session, reading, task_index(found, ground, settings), found.manifest.key.hash
+        pinned_session(session),
+        reading,
+        task_index(found, ground, settings),
+        found.manifest.key.hash,
     )
 
 
@@ -144,7 +148,7 @@ def rebuild_index(
         message = "nothing was merged into it yet, so there is nothing to index."
         raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
     keeper = ground.index_keeper(
-        session,
+        pinned_session(session),
         settings,
         clock=SystemClock(),
         remembered=lambda: _remembered(lake, ground, marker, settings),

@@ -16,12 +16,12 @@ from frazil.merge.preparing import (
     deletes_of_truncate,
     load_range_facts,
     plan_preparation,
+    sequence_literal,
     spread,
     spread_by_hash,
     without_truncated,
 )
 from frazil.merge.reading import in_key_order, prepare_changes
-from frazil.merge.sequences import spark_literal
 from frazil.mirror.key_expressions import key_hash_columns
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import quote
@@ -124,7 +124,7 @@ class MergeRange:
 
     def _met_by_truncate(self, changes: DataFrame, truncated: SequenceValue) -> DataFrame:
         """The keys that a TRUNCATE found in the mirror, or written before it in this range."""
-        at = sf.lit(spark_literal(truncated, self.sequence_type))
+        at = sequence_literal(truncated, self.sequence_type)
         mirror = self.mirror_rows()
         if self.mirror_sequence is not None:
             mirror = mirror.where(sf.col(quote(self.mirror_sequence)) < at)

@@ -9,6 +9,7 @@ from frazil.changelog.history import load_changelog_facts
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
+from frazil.clients.pinned_session import pinned_session
 from frazil.errors import TableNotFoundError
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
@@ -71,7 +72,7 @@ class Merger:
         randomness: Randomness | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
-        self._session = session
+        self._session = pinned_session(session)
         self._lake = lake
         self._settings = settings
         self._clock = clock or SystemClock()

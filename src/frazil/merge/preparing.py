@@ -27,8 +27,10 @@ from frazil.merge.change_columns import (
 )
 from frazil.merge.reading import bucket
 from frazil.merge.refusals import missing_sequences, null_keys, unknown_operations
-from frazil.merge.sequences import SequenceValue, comparable, spark_literal
+from frazil.merge.sequences import SequenceValue, comparable
+from frazil.mirror.key_reading import spark_type
 from frazil.model.policy import Deletes, Order
+from frazil.model.schema import Primitive
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
@@ -146,6 +148,22 @@ def _at_most(one: SequenceValue, other: SequenceValue) -> bool:
     return bool(one <= other)  # type: ignore[operator]
 
 
+def sequence_literal(value: SequenceValue, type_: Scalar) -> Column:
+    """The value as a Spark literal of the sequence column's type.
+
+    Instants are made from their microseconds: as dates they would pass through the zones of driver
+    and session, and Python's end with the year 9999.
+    """
+    match type_:
+        case Primitive.TIMESTAMPTZ:
+            return sf.timestamp_micros(sf.lit(value))
+        case Primitive.TIMESTAMP:
+            start = sf.lit("1970-01-01").cast("timestamp_ntz")
+            return sf.timestamp_add("MICROSECOND", sf.lit(value), start)
+        case _:
+            return sf.lit(value).cast(spark_type(type_)[0])
+
+
 def without_truncated(
     changes: DataFrame, preparation: Preparation, *, deletes: Deletes, type_: Scalar
 ) -> DataFrame:
@@ -153,7 +171,7 @@ def without_truncated(
     rows = changes.where(sf.col(ACTION) != TRUNCATE)
     if preparation.truncated is None or deletes is Deletes.SOFT:
         return rows
-    return rows.where(sf.col(SEQUENCE) >= sf.lit(spark_literal(preparation.truncated, type_)))
+    return rows.where(sf.col(SEQUENCE) >= sequence_literal(preparation.truncated, type_))
 
 
 def deletes_of_truncate(
@@ -170,7 +188,7 @@ def deletes_of_truncate(
     ``met`` has hash and key columns of the mirror's rows, and of the range's own earlier changes,
     under the names that ``changes`` gives them; ``sequence`` is the column that the mirror keeps.
     """
-    at = sf.lit(spark_literal(truncated, type_))
+    at = sequence_literal(truncated, type_)
     own = {ACTION: sf.lit(DELETE).cast("tinyint"), SEQUENCE: at, IS_UPDATE: sf.lit(False)}  # noqa: FBT003
     own |= {} if sequence is None else {sequence: at}
     kept = {HI, LO, *key}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal as DecimalValue
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 # Text, whole numbers and decimals as they are; an instant as microseconds since 1970.
 SequenceValue = str | int | DecimalValue
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INSTANTS = frozenset({Primitive.TIMESTAMP, Primitive.TIMESTAMPTZ})
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def lowest_and_highest(values: pa.Array) -> tuple[SequenceValue, SequenceValue]:
@@ -63,11 +58,3 @@ def decode_sequence(text: str | None, type_: Scalar) -> SequenceValue | None:
     except (ArithmeticError, ValueError) as error:
         message = "the marker's sequence is not of the sequence column's type."
         raise MarkerLostError(message, next_step="frazil position show") from error
-
-
-def spark_literal(value: SequenceValue, type_: Scalar) -> object:
-    """The value as Spark takes it for a literal of the sequence column's type."""
-    if type_ in _INSTANTS and isinstance(value, int):
-        instant = _EPOCH + value * _MICROSECOND
-        return instant if type_ is Primitive.TIMESTAMPTZ else instant.replace(tzinfo=None)
-    return value

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
+from frazil.clients.pinned_session import pinned_session
 from frazil.errors import SourceUnavailableError
 from frazil.merge.expected_rows import DELETED, HI, LO
 from frazil.merge.mirror_side import mirror_rows
@@ -93,7 +94,7 @@ class SourceComparing:
         mirror: LakeTable,
         show_keys: bool,
     ) -> None:
-        self._session = session
+        self._session = pinned_session(session)
         self._settings = settings
         self._changelog = changelog
         self._mirror = mirror

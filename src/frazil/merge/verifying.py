@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from frazil.clients.iceberg.snapshot_range import check_range
+from frazil.clients.pinned_session import pinned_session
 from frazil.clients.task_errors import running_tasks
 from frazil.errors import ForeignChangeError, TableReplacedError
 from frazil.merge.changelog_columns import settings_at
@@ -104,6 +105,7 @@ def verify_mirror(
     ForeignChangeError when rows of the changelog were removed, because their absence would look
     like a difference, and MarkerLostError or RolledBackError as a merge would.
     """
+    pinned = pinned_session(session)
     mirror, changelog = lake.open(settings.mirror), lake.open(settings.changelog)
     now, source = mirror.load_version(), changelog.load_version()
     marker, head = now.marker(Role.MERGE), now.state.head
@@ -125,7 +127,7 @@ def verify_mirror(
         read_as=(changes.schema, rows.schema),
     )
     with running_tasks(str(settings.mirror), "comparing the mirror with its changelog"):
-        found = _Sides(session, settings, comparison, changes, rows).compare(show_keys=show_keys)
+        found = _Sides(pinned, settings, comparison, changes, rows).compare(show_keys=show_keys)
     note = _note(history, settings)
     return replace(found, snapshot_id=head.id, through=through.id, note=note)
 

@@ -37,7 +37,8 @@ _SPARK_TYPES = {
     Primitive.DOUBLE: ("double", pa.float64()),
     Primitive.DATE: ("date", pa.date32()),
     Primitive.TIMESTAMP: ("timestamp_ntz", pa.timestamp("us")),
-    Primitive.TIMESTAMPTZ: ("timestamp", pa.timestamp("us", tz="UTC")),
+    # The plain word is what a session takes it for.
+    Primitive.TIMESTAMPTZ: ("timestamp_ltz", pa.timestamp("us", tz="UTC")),
     Primitive.STRING: ("string", pa.string()),
     Primitive.UUID: ("binary", pa.binary()),
     Primitive.BINARY: ("binary", pa.binary()),

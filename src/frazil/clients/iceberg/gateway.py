@@ -145,9 +145,23 @@ class IcebergGateway:
     def load_catalog(self, name: str) -> JavaObject:
         """The Iceberg catalog that Spark knows by this name; may be asked in any thread."""
         session = self.session._jsparkSession  # noqa: SLF001
+        before = session.getActiveSession()
         # Catalogs are made from the settings of the thread's session, and a new thread has none.
         session.setActiveSession(session)
-        return self._spark_util.loadIcebergCatalog(session, name)
+        try:
+            return self._spark_util.loadIcebergCatalog(session, name)
+        finally:
+            # A caller's thread keeps the session it had.
+            if before.isDefined():
+                session.setActiveSession(before.get())
+            else:
+                session.clearActiveSession()
+
+    def has_catalog(self, name: str) -> bool:
+        """Whether the session has made its object for this catalog."""
+        manager = self.session._jsparkSession.sessionState().catalogManager()  # noqa: SLF001
+        everyone = self._gateway.jvm.scala.Option.empty()
+        return bool(manager.listCatalogs(everyone).contains(name))
 
     def identifier(self, namespace: Sequence[str], table: str) -> JavaObject:
         """``TableIdentifier``."""

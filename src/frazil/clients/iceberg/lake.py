@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from frazil.clients.iceberg.gateway import IcebergGateway
 from frazil.clients.iceberg.table import LakeTable
 from frazil.clients.iceberg.translation import java_classes, translate, translated
+from frazil.clients.pinned_session import pinned_session
 from frazil.codec.iceberg_json import schema_to_json, sort_order_to_json, spec_to_json
 from frazil.errors import TableNotFoundError
 from frazil.model.partitioning import UNPARTITIONED, UNSORTED
@@ -51,11 +52,15 @@ class TableDefinition:
 
 
 class Lake:
-    """Tables of one catalog, through a session that somebody else owns."""
+    """Tables of one catalog, through a session that somebody else owns.
+
+    Everything is read in the child of that session whose settings are pinned.
+    """
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
-        self._session = session
-        self._gateway = IcebergGateway(session)
+        self._session = pinned_session(session)
+        self._gateway = IcebergGateway(self._session)
+        self._callers = None if self._session is session else IcebergGateway(session)
         self._name = catalog
         with translated(catalog, "opening the catalog"):
             self._catalog = self._gateway.load_catalog(catalog)
@@ -75,7 +80,7 @@ class Lake:
                 table,
                 name,
                 reload=lambda: self._load_anew(identifier),
-                invalidate=lambda: self._catalog.invalidateTable(identifier),
+                invalidate=lambda: self._invalidate(identifier),
             )
 
     def ensure_table(self, name: TableName, definition: TableDefinition) -> LakeTable:
@@ -90,6 +95,13 @@ class Lake:
             if _ALREADY_EXISTS not in java_classes(error):
                 raise translate(error, table=str(name), doing="creating the table") from error
         return self.open(name)
+
+    def _invalidate(self, identifier: JavaObject) -> None:
+        """Both sessions keep tables that were read; one that never used the catalog has none."""
+        self._catalog.invalidateTable(identifier)
+        callers = self._callers
+        if callers is not None and callers.has_catalog(self._name):
+            callers.load_catalog(self._name).invalidateTable(identifier)
 
     def _load_anew(self, identifier: JavaObject) -> JavaObject:
         self._catalog.invalidateTable(identifier)
