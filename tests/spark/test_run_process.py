@@ -204,7 +204,6 @@ def test_a_stopped_table_says_the_same_everywhere_and_its_remedy_mends_it(story:
 
     story.sql(f"update {ORDERS} set price = 4 where id <= 7")
     story.wait_until_merged(ORDERS, update=8)
-    assert story.tables()[ORDERS]["lag_seconds"] < 30
 
     typed = story.pipeline.command(*remedy.split()[1:])
     assert typed.returncode == 0, typed.stderr

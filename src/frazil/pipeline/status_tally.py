@@ -107,5 +107,9 @@ class StatusTally:
             self.errors[error.code] += 1
 
     def _add(self, commit: CommitStatus) -> None:
-        self._commits.append(commit)
-        self._by_table[commit.lake_table].append(commit)
+        for deck in (self._commits, self._by_table[commit.lake_table]):
+            # The lake may have shown it before whoever made it tells more of it.
+            seen = [each for each in deck if each.snapshot_id == commit.snapshot_id]
+            if commit.snapshot_id is not None and seen:
+                deck.remove(seen[0])
+            deck.append(commit)

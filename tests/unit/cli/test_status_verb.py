@@ -328,7 +328,7 @@ def test_a_reader_who_has_seen_enough_ends_it(document: Callable[..., Path]) -> 
             assert watching.stderr is not None
             assert watching.stdout.readline().startswith(b"{")
             watching.stdout.close()
-            assert watching.wait(20) == ExitCode.DONE
+            assert watching.wait(60) == ExitCode.DONE
             assert watching.stderr.read() == b""
 
 
@@ -361,7 +361,7 @@ def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -
             with suppress(OSError):
                 while more := os.read(terminal, 65536):
                     painted += more
-            assert watching.wait(20) == ExitCode.DONE
+            assert watching.wait(60) == ExitCode.DONE
     os.close(terminal)
     assert painted.count(b"\x1b[?1049h") == painted.count(b"\x1b[?1049l") == 1
     assert b"Traceback" not in painted

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ALL = Limit(rows=1 << 40, bytes=1 << 40)
 LITTLE = Limit(rows=1, bytes=1 << 40)
-PATIENCE = 10.0
+PATIENCE = 60.0
 ROOM = 1 << 30
 ROW_BYTES = len(encode_message(insert(word="b")))
 
@@ -144,19 +144,19 @@ def test_it_tells_how_far_it_received_and_which_tables_are_not_written(tmp_path:
         stream.send(*transaction(10, relation(), insert()))
         stream.send(*transaction(20, relation(8), insert(8)), Begin(30, MOMENT, 1), insert(7))
         stream.wait_until_read()
-        assert spool.received == (25, {7, 8})
+        assert spool.received == (25, frozenset({7, 8}))
         taken = spool.take(ALL)
         # Taken is not written yet.
-        assert spool.received == (25, {7, 8})
+        assert spool.received == (25, frozenset({7, 8}))
         spool.release(taken.segments)
         # The open transaction may be of any table that it has described.
-        assert spool.received == (25, {7})
+        assert spool.received == (25, frozenset({7}))
         stream.send(Commit(30, 35, MOMENT))
         stream.send_frames(Keepalive(90, MOMENT, wants_reply=False))
         stream.wait_until_read()
-        assert spool.received == (90, {7})
+        assert spool.received == (90, frozenset({7}))
         spool.release(spool.take(ALL).segments)
-        assert spool.received == (90, set())
+        assert spool.received == (90, frozenset())
         stream.end(SourceUnavailableError("away"))
         with pytest.raises(SourceUnavailableError):
             spool.wait(PATIENCE, LITTLE)
