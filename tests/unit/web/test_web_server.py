@@ -24,6 +24,9 @@ from frazil.web.server import serving
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+# Far above what a busy machine needs.
+PATIENCE = 60.0
+
 
 def app() -> Starlette:
     redactor = Redactor()
@@ -34,7 +37,7 @@ def app() -> Starlette:
 
 def client() -> httpx.Client:
     # Loopback, whatever proxy the machine uses.
-    return httpx.Client(trust_env=False, timeout=5)
+    return httpx.Client(trust_env=False, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
 
     def slow(_request: Request) -> PlainTextResponse:
         entered.set()
-        go_on.wait(5)
+        go_on.wait(PATIENCE)
         return PlainTextResponse("done")
 
     answers: list[str] = []
@@ -146,9 +149,9 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
 
         asking = threading.Thread(target=ask)
         asking.start()
-        assert entered.wait(5)
+        assert entered.wait(PATIENCE)
         threading.Timer(0.05, go_on.set).start()
-    asking.join(5)
+    asking.join(PATIENCE)
     assert answers == ["done"]
 
 
