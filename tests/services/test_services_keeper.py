@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.services
 
 # More than the longest grace, which a service that hangs may take.
-GONE_SECONDS = 15
+GONE_SECONDS = 60
 
 ALL_SERVICES = """
 import json, time

@@ -114,7 +114,7 @@ def test_a_large_transaction_passes_with_bounded_memory(database: Database, tmp_
                 f"insert into item select n, repeat('x', 150) from generate_series(1, {count}) n",
                 "insert into item values (-2, 'after')",
             )
-            deadline = time.monotonic() + 4 * PATIENCE_SECONDS
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while spool.pending_rows < count + 2 and time.monotonic() < deadline:
                 spool.wait(1.0, Limit(rows=count + 2, bytes=1 << 40))
             _, peak = tracemalloc.get_traced_memory()
@@ -135,12 +135,16 @@ def test_a_large_transaction_passes_with_bounded_memory(database: Database, tmp_
 @pytest.mark.usefixtures("slot")
 def test_a_paused_reader_keeps_an_impatient_server(database: Database, tmp_path: Path) -> None:
     files = SpoolFiles(str(tmp_path))
-    impatient = Secret(f"{database.dsn.value}?options=-c%20wal_sender_timeout%3D2000")
+    impatient = Secret(f"{database.dsn.value}?options=-c%20wal_sender_timeout%3D4000")
     with spooling(impatient, files, max_bytes=10_000, segment_bytes=1_000) as spool:
         # Far more than fits into the spool and the buffers of the connection together.
         statement = "insert into item select n, repeat('x', 1000) from generate_series({}, {}) n"
         database.run(*(statement.format(n, n + 99) for n in range(1, 20_000, 100)))
-        time.sleep(6)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not spool.is_paused and time.monotonic() < deadline:
+            time.sleep(0.05)
+        # Longer than the server waits for a word of ours.
+        time.sleep(9)
         assert spool.is_paused
         assert spool.used_bytes < 2_000_000
         assert take_until(spool, files, 20_000) == list(range(1, 20_001))

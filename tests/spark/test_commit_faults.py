@@ -264,7 +264,7 @@ class Paused:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         reached = self._gate.with_name(f"{self._gate.name}.reached")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not reached.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert reached.exists()

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 # Far above what a busy machine needs, far below pytest's own limit.
 PATIENCE_SECONDS = 240.0
 # A keeper gives a service some seconds to end by itself.
-GONE_SECONDS = 20.0
+GONE_SECONDS = 60.0
 MARK = "FRAZIL_TEST_MARK"
 
 Revenue = dict[str, tuple[int, Decimal]]

@@ -123,7 +123,7 @@ def test_a_service_merges_on_its_interval_and_shows_itself(shop: MergeShop) -> N
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
             wait_for(process, "stopping")
-            assert process.wait(60) == 0
+            assert process.wait(240) == 0
             assert time.monotonic() - started < 30
         finally:
             process.kill()
@@ -138,7 +138,7 @@ def test_a_jvm_that_dies_ends_the_service_instead_of_being_waited_for(shop: Merg
             children = psutil.Process(process.pid).children()
             (jvm,) = [each for each in children if "java" in each.name()]
             jvm.kill()
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=240)
         finally:
             process.kill()
     assert process.returncode == 1, said
@@ -166,7 +166,7 @@ def test_told_to_stop_in_the_middle_of_a_commit_it_is_finished_and_no_other_begu
             process.send_signal(signal.SIGTERM)
             wait_for(process, "stopping")
             gate.unlink()
-            assert process.wait(60) == 0
+            assert process.wait(240) == 0
         finally:
             gate.unlink(missing_ok=True)
             process.kill()
@@ -192,7 +192,7 @@ def test_the_second_signal_ends_process_and_jvm_at_once_and_nothing_is_half_done
             assert process.poll() is None
             process.send_signal(signal.SIGINT)
             # The JVM holds the other end of these pipes: they close when it is gone as well.
-            process.communicate(timeout=20)
+            process.communicate(timeout=240)
             assert process.returncode == 130
         finally:
             process.kill()
@@ -211,7 +211,7 @@ def test_a_merge_that_outlasts_the_grace_is_abandoned(shop: MergeShop, tmp_path:
         try:
             wait_until_exists(tmp_path / "gate.reached", process)
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=240)
         finally:
             process.kill()
     assert process.returncode == 0, said

@@ -6,7 +6,7 @@ import json
 import random
 import threading
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -20,7 +20,9 @@ from frazil.errors import SourceReplacedError
 from frazil.merge.row_comparing import DifferenceKind
 from frazil.pipeline.assemble import load_merges
 from frazil.pipeline.capture import build_ingest_loop
+from frazil.pipeline.mirror_passing import ABSENT_POLLS, POLL_SECONDS
 from frazil.pipeline.source_verifying import SourceVerifier
+from frazil.seams import ManualClock
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
     from frazil.merge.verifying import Verification
+    from frazil.seams import Clock
     from tests.support.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -85,11 +88,12 @@ def verify(
     world: CapturedDatabase,
     table: str,
     *,
-    wait: timedelta = AT_ONCE,
+    wait: timedelta | None = AT_ONCE,
     show_keys: bool = False,
+    clock: Clock | None = None,
 ) -> Verification:
     (settings,) = load_merges(world.lake, world.config, [str(world.names(table).mirror)]).values()
-    verifier = SourceVerifier(world.spark, world.lake, world.config, wait=wait)
+    verifier = SourceVerifier(world.spark, world.lake, world.config, wait=wait, clock=clock)
     return verifier.verify(settings, f"public.{table}", show_keys=show_keys)
 
 
@@ -120,6 +124,20 @@ def run_verb(
     document = world.folder / f"{world.document['pipeline']}.yaml"
     code = verify_mirrors(document, request, OutputFormat.JSON, Invocation())
     return code, {each["table"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def run_table(
+    world: CapturedDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: VerifyRequest,
+) -> tuple[ExitCode, list[str]]:
+    """The same as a person sees it."""
+    monkeypatch.setattr("frazil.cli.verify_verb.open_session", lambda _: nullcontext(world.spark))
+    monkeypatch.setattr("frazil.cli.verify_verb.configure_logs", lambda *_: None)
+    document = world.folder / f"{world.document['pipeline']}.yaml"
+    code = verify_mirrors(document, request, OutputFormat.TABLE, Invocation())
+    return code, capsys.readouterr().out.splitlines()
 
 
 def test_mirrors_are_their_sources(
@@ -166,11 +184,13 @@ def test_a_mirror_that_is_behind_is_not_called_different(world: CapturedDatabase
     assert exit_code_of([behind]) is ExitCode.NEEDS_A_PERSON
     assert (behind.is_behind, behind.agrees, behind.differs) == (True, False, False)
     assert (behind.missing, behind.surplus, behind.different) == (0, 1, 2)
-    assert "run frazil ingest and frazil merge" in behind.note
+    assert behind.note.endswith("and nobody reads the slot")
+    assert behind.next_step == "frazil run --once"
     world.ingest()
     captured = verify(world, "orders")
     assert captured.is_behind
-    assert captured.note.endswith("is not merged: run frazil merge")
+    assert captured.note == "1 snapshot of the changelog not merged"
+    assert captured.next_step == "frazil merge --once"
     world.merge("orders")
     assert verify(world, "orders").agrees
 
@@ -188,6 +208,77 @@ def test_rows_that_somebody_changed_removed_and_added_are_found(world: CapturedD
     assert all(each.key is None and len(each.key_hash) == 32 for each in kinds.values())
     assert len({each.key_hash for each in kinds.values()}) == 3
     assert "Eve" not in repr(found)
+
+
+FALSIFIED = {
+    "3": ("different", "update {mirror} set name = 'Eve' where id = 3"),
+    "5": ("missing", "delete from {mirror} where id = 5"),
+    "7": ("surplus", "insert into {mirror} select * from {mirror} where id = 7"),
+}
+
+
+@pytest.fixture(scope="module")
+def falsified(world: CapturedDatabase) -> Callable[[str], None]:
+    """A mirror that is what its source is, and a way for others to write to it."""
+    world.run(
+        "create table falsified (id int primary key, name text)",
+        "insert into falsified select i, 'name ' || i from generate_series(1, 20) i",
+    )
+    world.ingest()
+    world.merge("falsified")
+    mirror = world.names("falsified").mirror.quoted
+
+    def alter(statement: str) -> None:
+        world.spark.sql(statement.format(mirror=mirror))
+
+    return alter
+
+
+def test_a_row_changed_removed_or_doubled_by_hand_is_named_with_what_helps(
+    world: CapturedDatabase,
+    falsified: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def named(*, with_changelog: bool) -> list[list[str]]:
+        request = VerifyRequest(("public.falsified",), with_changelog=with_changelog)
+        code, said = run_table(world, monkeypatch, capsys, request)
+        assert code is ExitCode.DIFFERENCE
+        assert said[-1] == "Next: frazil resync public.falsified"
+        rows = [each.split() for each in said if each.startswith("public.falsified: ")]
+        return [[kind, *key] for _, kind, _, *key in rows]
+
+    found: list[list[str]] = []
+    for key, (kind, statement) in FALSIFIED.items():
+        falsified(statement)
+        found = sorted([*found, [kind, key]])
+        assert named(with_changelog=False) == found
+        assert named(with_changelog=True) == found
+    monkeypatch.setenv("FRAZIL__TELEMETRY__MASK_KEYS", "true")
+    assert named(with_changelog=True) == [[kind] for kind, _ in found]
+
+
+def test_a_mirror_that_nobody_advances_is_judged_as_it_is(
+    world: CapturedDatabase, falsified: Callable[[str], None]
+) -> None:
+    falsified(FALSIFIED["3"][1])
+    clock = ManualClock(datetime.now(UTC))
+    began = clock.monotonic()
+    # Captured, and nobody merges.
+    world.run("update falsified set name = 'on its way' where id = 9")
+    world.ingest()
+    found = verify(world, "falsified", wait=None, show_keys=True, clock=clock)
+    assert (found.differs, found.unjudged) == (True, 1)
+    assert "3" in {each.key for each in found.samples}
+    assert "9" not in {each.key for each in found.samples}
+    # At the source, and nobody captures.
+    world.run("update falsified set name = 'not even captured' where id = 11")
+    found = verify(world, "falsified", wait=None, show_keys=True, clock=clock)
+    assert found.differs
+    assert "compared with its changelog, because the source is at" in found.note
+    assert {"3"} <= {each.key for each in found.samples} <= FALSIFIED.keys()
+    assert found.next_step == "frazil resync public.falsified"
+    assert clock.monotonic() - began <= 2 * ABSENT_POLLS * POLL_SECONDS
 
 
 def test_what_differs_while_the_source_goes_on_is_told_from_what_is_on_its_way(
@@ -316,4 +407,6 @@ def test_a_table_that_is_held_is_behind_for_as_long_as_it_is(world: CapturedData
     found = verify(world, "held", wait=PATIENTLY)
     assert exit_code_of([found]) is ExitCode.NEEDS_A_PERSON
     assert (found.is_behind, found.missing) == (True, 1)
-    assert "the table is not captured: held at" in found.note
+    assert "the table is not captured: " in found.note
+    assert "infinity" not in found.note
+    assert found.next_step.startswith("set on_unrepresentable")

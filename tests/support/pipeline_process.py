@@ -97,7 +97,7 @@ class PipelineProcess:
 
     def page(self, path: str) -> str:
         """What a browser or a scraper gets."""
-        with urlopen(f"{self.address}{path}", timeout=10) as answer:  # noqa: S310 - our own server
+        with urlopen(f"{self.address}{path}", timeout=60) as answer:  # noqa: S310 - our own server
             text: str = answer.read().decode()
             return text
 

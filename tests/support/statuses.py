@@ -98,6 +98,8 @@ def table(name: str, lag: float = 3.1, rows: int = 41_200, /, **more: object) ->
         "mirror": name,
         "lag_seconds": lag,
         "lag_bytes": 18_400,
+        "mirror_rows": rows,
+        "changelog_rows": rows + rows // 9 + rows // 5 + rows // 40,
         "captured": {"READ": rows, "INSERT": rows // 9, "UPDATE": rows // 5, "DELETE": rows // 40},
         "merged": {"insert": rows, "update": rows // 6, "delete": rows // 41, "none": 3},
         "index": IndexStatus(entries=rows, bytes=rows * 21, repairs=0),
@@ -190,6 +192,8 @@ def copying() -> PipelineStatus:
         "commits": (),
         "captured": {},
         "merged": {},
+        "mirror_rows": None,
+        "changelog_rows": 0,
         "index": None,
         "next_run": None,
     }
@@ -202,6 +206,8 @@ def copying() -> PipelineStatus:
                 phase=Phase.COPYING,
                 lag_seconds=None,
                 lag_bytes=None,
+                is_first_load=True,
+                mirror=None,
                 copy=copy,
                 since=NOW - seconds(280),
                 **fresh,
@@ -211,6 +217,8 @@ def copying() -> PipelineStatus:
                 phase=Phase.COPYING,
                 lag_seconds=None,
                 lag_bytes=None,
+                is_first_load=True,
+                mirror=None,
                 since=NOW - seconds(280),
                 **fresh,
             ),
@@ -250,9 +258,29 @@ def stopped() -> PipelineStatus:
 
 
 def unreachable() -> PipelineStatus:
-    """The source does not answer, and its slot is in danger."""
+    """The source does not answer, so that nobody knows how its slot is."""
+    source = replace(
+        SOURCE, lag_bytes=None, slot=None, unknown_since=UNREACHABLE.since, trouble=UNREACHABLE
+    )
+    return replace(running(), source=source)
+
+
+def in_danger() -> PipelineStatus:
+    """The server is about to take away what was not read yet."""
     slot = replace(SLOT, is_active=False, state="unreserved", safe_bytes=0)
-    return replace(running(), source=replace(SOURCE, slot=slot, trouble=UNREACHABLE))
+    return replace(running(), source=replace(SOURCE, slot=slot))
+
+
+def source_stopped() -> PipelineStatus:
+    """Nothing is captured until a person has acted; the tables are as they were."""
+    lost = replace(
+        UNREACHABLE,
+        code="FRZ-SRC-03",
+        reason="the slot shop_frazil is gone, and with it the changes since 16/B374D848.",
+        remedy="frazil resync --all",
+        retry_at=None,
+    )
+    return replace(running(), source=replace(SOURCE, slot=None, trouble=lost))
 
 
 def merge_only() -> PipelineStatus:
@@ -293,6 +321,8 @@ SCENARIOS = {
     "running": running,
     "stopped": stopped,
     "unreachable": unreachable,
+    "in danger": in_danger,
+    "source stopped": source_stopped,
     "merge only": merge_only,
     "hostile": hostile,
 }

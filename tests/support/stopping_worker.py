@@ -1,14 +1,14 @@
 """A process with a merge loop over one made-up table, for tests that send it signals.
 
-``python stopping_worker.py KIND GRACE``: the table is ``idle``, merges ``batches`` of a fifth of a
-second without end, or ``hangs``. Prints a line when it works and one when it ends.
+``python stopping_worker.py KIND GRACE``: the table is ``idle``, merges ``batches`` without end, or
+``hangs``. The first batch lasts until the process was told to stop. Prints a line when it works,
+when it was told, and when it ends.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from frazil.merge.report import MergeReport
 
-BATCH_SECONDS = 0.2
-
 
 def say(text: str) -> None:
     """A line that the test reads at once."""
@@ -31,11 +29,26 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+class Told(threading.Event):
+    """The wish to stop, told to the test before anybody acts on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = threading.Event()
+
+    def set(self) -> None:
+        super().set()
+        if not self.said.is_set():
+            say("stopping")
+            self.said.set()
+
+
 class Table:
     """One of the three kinds."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, told: Told) -> None:
         self._kind = kind
+        self._told = told
         self._interrupted = threading.Event()
 
     def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
@@ -46,8 +59,9 @@ class Table:
             self._interrupted.wait()
             raise RuntimeError("the session was taken away")
         while self._kind == "batches" and not stop():
-            time.sleep(BATCH_SECONDS)
             batches += 1
+            say(f"batch {batches} begins")
+            self._told.said.wait()
             say(f"batch {batches} done")
         return report_of("users", batches)
 
@@ -59,7 +73,8 @@ class Table:
 
 def main(kind: str, grace: float) -> int:
     """Run until a signal comes."""
-    table, stop = Table(kind), threading.Event()
+    stop = Told()
+    table = Table(kind, stop)
     with StopSignals() as signals:
         loop = MergeLoop(
             {"users": table},

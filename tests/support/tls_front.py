@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 CHUNK_BYTES = 64 * 1024
 # The length of the request for TLS, which comes before anything else.
 REQUEST_BYTES = 8

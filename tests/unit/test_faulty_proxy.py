@@ -32,6 +32,9 @@ from tests.support.faulty_proxy import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Far above what a busy machine needs.
+PATIENCE = 60.0
+
 COMMIT = "/v1/shop/namespaces/sales/tables/orders"
 LANDED = b'{"metadata-location": "v2"}'
 
@@ -103,7 +106,7 @@ def catalog() -> Iterator[CatalogServer]:
         thread = serve(server)
         yield server
         server.shutdown()
-        thread.join(5)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture
@@ -114,7 +117,7 @@ def proxy(catalog: CatalogServer) -> Iterator[HttpProxy]:
 
 @pytest.fixture
 def client(proxy: HttpProxy) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=PATIENCE)
     yield connection
     connection.close()
 
@@ -125,7 +128,7 @@ def database() -> Iterator[ShoutServer]:
         thread = serve(server)
         yield server
         server.shutdown()
-        thread.join(5)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture
@@ -195,7 +198,7 @@ def test_half_a_request_is_never_forwarded(
     half: bytes, proxy: HttpProxy, catalog: CatalogServer
 ) -> None:
     port = int(proxy.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         client.sendall(b"POST " + COMMIT.encode() + b" HTTP/1.1\r\n" + half)
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
@@ -338,14 +341,14 @@ def test_an_upstream_that_is_down_ends_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with HttpProxy(f"http://127.0.0.1:{port}") as proxy:
-        client = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=5)
+        client = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=PATIENCE)
         with pytest.raises(http.client.RemoteDisconnected):
             ask(client)
         assert proxy.requests == (Exchange("POST", COMMIT, Pass()),)
 
 
 def dial(wire: TcpProxy) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", wire.port), timeout=5)
+    return socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE)
 
 
 def test_bytes_pass_both_ways_while_no_cut_is_asked_for(wire: TcpProxy) -> None:

@@ -45,11 +45,12 @@ def run_with(failpoints: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_failpoint_nobody_armed_does_nothing_and_costs_next_to_nothing() -> None:
-    started = time.perf_counter()
+    # Of this thread's own work: what others do meanwhile does not count.
+    started = time.thread_time()
     for _ in range(100_000):
         failpoint(Failpoint.SESSION_STARTED)
     # A microsecond each would be ten times what it takes; this only catches a real slip.
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_error_raises_at_the_point() -> None:
@@ -87,13 +88,13 @@ def test_hold_waits_until_the_file_is_gone_and_says_that_it_was_reached(tmp_path
         text=True,
     )
     reached = tmp_path / "gate.reached"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not reached.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert reached.exists()
     assert held.poll() is None
     gate.unlink()
-    output, _ = held.communicate(timeout=20)
+    output, _ = held.communicate(timeout=60)
     assert output == "once\ntwice\n"
 
 

@@ -27,12 +27,8 @@ def heading(status: PipelineStatus) -> str:
 
 def sentence(status: PipelineStatus) -> str:
     """How the pipeline is."""
-    line, lag = words.headline(status), status.lag_seconds
-    if lag is None:
-        return line
-    # What is stopped is left out of the figure.
-    whose = "; the others are " if status.stopped else ", "
-    return f"{line}{whose}{words.duration(lag)} behind"
+    seen = words.freshness(status)
+    return words.headline(status) if seen is None else f"{words.headline(status)}. {seen}"
 
 
 def source_line(status: PipelineStatus) -> str | None:
@@ -45,6 +41,8 @@ def source_line(status: PipelineStatus) -> str | None:
         facts.append(f"{_lag(source.lag_seconds, source.lag_bytes)} behind")
     if source.slot is not None:
         facts.append(_slot(source.slot))
+    if source.unknown_since is not None:
+        facts.append(f"slot and log unknown since {words.ago(source.unknown_since, status.at)}")
     if source.is_paused:
         facts.append("reading paused until what was read is written")
     if source.next_run is not None:
@@ -55,12 +53,11 @@ def source_line(status: PipelineStatus) -> str | None:
 def table_row(table: TableState, status: PipelineStatus) -> tuple[str, ...]:
     """One table under ``HEADER``."""
     commit = words.last_commit(table)
-    rows = table.merged if status.source is None else table.captured
     return (
         table.table,
         _phase(table),
-        _lag(table.lag_seconds, table.lag_bytes),
-        words.number(words.total(rows)) if status.is_live else words.UNKNOWN,
+        words.lag(table) if table.is_first_load else _lag(table.lag_seconds, table.lag_bytes),
+        words.rows(table),
         words.UNKNOWN if commit is None else words.ago(commit.at, status.at),
         words.UNKNOWN if commit is None else str(commit.snapshot_id or words.UNKNOWN),
         _next_run(table, status.at),
@@ -72,7 +69,8 @@ def trouble_lines(status: PipelineStatus) -> list[str]:
     lines: list[str] = []
     source = status.source
     if source is not None and source.trouble is not None:
-        lines += _trouble("the source cannot be read", source.trouble, status.at)
+        about = "nothing is captured" if source.action_required else "the source cannot be read"
+        lines += _trouble(about, source.trouble, status.at)
     for table in status.tables:
         if table.trouble is not None:
             is_stopped = table.phase is Phase.STOPPED

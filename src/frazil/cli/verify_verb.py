@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from shlex import quote as quote_word
+from typing import TYPE_CHECKING, Final
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.facts import fields_to_json
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
+from frazil.cli.status_asking import Answered, ask_status
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
 from frazil.config import PostgresSource
 from frazil.config.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
-from frazil.merge.verifying import verify_mirror
+from frazil.merge.verifying import NOTHING_MERGED, verify_mirror
+from frazil.model.marker import Role
 from frazil.pipeline.assemble import check_merges, plan_merges
 from frazil.pipeline.captured_mirrors import load_captured_tables
-from frazil.pipeline.source_verifying import SourceVerifier
+from frazil.pipeline.source_verifying import MERGE, SourceVerifier
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
+    from frazil.config import Config
     from frazil.merge.verifying import Verification
+    from frazil.pipeline.captured_mirrors import CapturedMirror
     from frazil.telemetry.redaction import Redactor
 
 HEADER = (
     "TABLE", "VERDICT", "EXPECTED", "FOUND", "MISSING", "SURPLUS", "DIFFERENT", "UNJUDGED",
     "THROUGH", "PROBLEM",
 )  # fmt: skip
+_RESYNC: Final = "frazil resync "
 NO_MIRROR = "it has no mirror: it has no key, or nothing of it was captured yet"
 
 
@@ -64,15 +70,25 @@ def verify_mirrors(
         captured = tables.mirrors
         verifier = None
         if isinstance(config.source, PostgresSource) and captured and not request.with_changelog:
-            verifier = SourceVerifier(session, lake, config, wait=wait, on_wait=_Waiting())
-        show_keys = config.telemetry.log.values
+            verifier = SourceVerifier(
+                session,
+                lake,
+                config,
+                wait=wait,
+                merges_run=_says_that_it_merges(config),
+                on_wait=_Waiting(),
+            )
+        # For the person who asked; nothing of this goes to a log.
+        show_keys = not config.telemetry.mask_keys
         for mirror, settings in plan_merges(config, request.tables, captured=captured).items():
             try:
                 if verifier is not None and mirror in captured:
                     source = captured[mirror].source
                     found[mirror] = verifier.verify(settings, source, show_keys=show_keys)
                 else:
-                    found[mirror] = verify_mirror(session, lake, settings, show_keys=show_keys)
+                    beside = verify_mirror(session, lake, settings, show_keys=show_keys)
+                    step = _step_of(beside, captured.get(mirror))
+                    found[mirror] = replace(beside, next_step=step)
             except FrazilError as error:
                 found[mirror] = error
     without = () if request.tables else tables.without
@@ -90,6 +106,41 @@ class _Waiting:
         if mirror not in self._told:
             self._told.add(mirror)
             write_note(f"{mirror}: waiting until the mirror has passed what the source has")
+
+
+def _says_that_it_merges(config: Config) -> bool:
+    """Whether a process of this pipeline answers and merges; one elsewhere is not asked."""
+    try:
+        answer = ask_status(config)
+    except ConfigError:
+        # It has another token, and may be another pipeline.
+        return False
+    return isinstance(answer, Answered) and Role.MERGE.value in answer.status.roles
+
+
+def _step_of(found: Verification, captured: CapturedMirror | None) -> str:
+    """What helps a mirror that was compared with its changelog."""
+    if not found.differs:
+        return MERGE if found.note == NOTHING_MERGED else ""
+    if captured is not None:
+        return f"frazil resync {quote_word(captured.source)}"
+    return f"drop {found.mirror}, then frazil merge --once makes it from its changelog"
+
+
+def next_command(found: Mapping[str, Verification | FrazilError]) -> str:
+    """The one thing to do first: what differs before what could not be judged; empty: nothing."""
+    judged = [each for each in found.values() if not isinstance(each, FrazilError)]
+    differing = [each for each in judged if each.differs]
+    again = [each for each in differing if each.next_step.startswith(_RESYNC)]
+    if again:
+        words = dict.fromkeys(each.next_step.removeprefix(_RESYNC) for each in again)
+        return _RESYNC + " ".join(words)
+    steps = [each.next_step for each in differing]
+    steps += [
+        each.next_step or each.remedy for each in found.values() if isinstance(each, FrazilError)
+    ]
+    steps += [each.next_step for each in judged]
+    return next(filter(None, steps), "")
 
 
 def _parsed(wait: str | None) -> timedelta | None:
@@ -133,6 +184,9 @@ def _print(
             for sample in each.samples:
                 key = f"  {redactor.redact(sample.key)}" if sample.key is not None else ""
                 write_line(f"{table}: {sample.kind.value:<9}  {sample.key_hash}{key}")
+    step = next_command(found)
+    if step:
+        write_line(redactor.redact(f"Next: {step}"))
 
 
 def _row(table: str, found: Verification | FrazilError, redactor: Redactor) -> tuple[str, ...]:
@@ -158,7 +212,8 @@ def _as_json(
 ) -> dict[str, object]:
     if isinstance(found, FrazilError):
         problem = {"code": found.code, "message": redactor.redact(str(found))}
-        return {"table": table, "agrees": None, "problem": problem}
+        step = redactor.redact(found.next_step or found.remedy)
+        return {"table": table, "agrees": None, "problem": problem, "next_step": step}
     facts = {name: redactor.scrub(each) for name, each in fields_to_json(found).items()}
     agrees = None if found.is_behind else found.agrees
     return {"table": table, "agrees": agrees, "problem": None, **facts}

@@ -108,6 +108,10 @@ class Telemetry(Section):
     release: Annotated[
         Name | None, Field(description="Release shown in reports; none: frazil's version.")
     ] = None
+    mask_keys: Annotated[
+        Truth,
+        Field(description="Have `verify` print hashes of differing keys, and not the keys."),
+    ] = False
     log: Log = defaults("Log lines.")
     sentry: Sentry = defaults("Error reports.")
     otlp: Otlp = defaults("Traces.")

@@ -165,9 +165,11 @@ def summarize(differing: DataFrame, *, show_keys: bool) -> Differences:
 
 
 def _sample(row: Row, *, show_keys: bool) -> KeyDifference:
-    # Both halves as the unsigned numbers they are, the way the index writes them.
-    digits = f"{row[HI] % 2**64:016x}{row[LO] % 2**64:016x}"
-    key = ", ".join(row[KEY]) if show_keys else None
+    # Both halves as the unsigned numbers they are, the way the index writes them. A key with a
+    # null in it has none: no merge wrote that row.
+    halves = [0 if half is None else half % 2**64 for half in (row[HI], row[LO])]
+    digits = "".join(f"{half:016x}" for half in halves)
+    key = ", ".join("null" if each is None else each for each in row[KEY]) if show_keys else None
     return KeyDifference(DifferenceKind(row[KIND]), digits, key)
 
 
@@ -180,8 +182,9 @@ def _by_key(rows: DataFrame, name: str) -> DataFrame:
 
 
 def key_range() -> Column:
-    """Which range a row belongs to."""
-    return sf.shiftrightunsigned(HI, 64 - _RANGE_BITS).cast("int")
+    """Which range a row belongs to; rows without a hash are in the first."""
+    number = sf.shiftrightunsigned(HI, 64 - _RANGE_BITS).cast("int")
+    return sf.coalesce(number, sf.lit(0))
 
 
 def _comparable(column: Column, type_: DataType) -> Column:

@@ -149,10 +149,15 @@ class SourceComparing:
         differing = differing_keys(*self._sides(seen, totals))
         return summarize(differing, show_keys=self._show_keys)
 
-    def judge(self, seen: Seen, totals: RangeTotals | None) -> tuple[Differences, Moving]:
-        """What differs for good if the mirror has passed the position, and what is on its way."""
+    def judge(
+        self, seen: Seen, totals: RangeTotals | None, *, merged: int | None = None
+    ) -> tuple[Differences, Moving]:
+        """What differs for good if the changelog has passed the position, and what is on its way.
+
+        ``merged`` is the changelog's snapshot that a mirror which lags behind it has.
+        """
         differing = differing_keys(*self._sides(seen, totals))
-        changed = self._changed_since(seen)
+        changed = self._changed_since(seen, merged)
         if changed is None:
             differing = differing.withColumn(_CHANGED, sf.expr("true"))
         else:
@@ -199,14 +204,20 @@ class SourceComparing:
         head = mirror.state.head
         return None if head is None else head.id
 
-    def _changed_since(self, seen: Seen) -> DataFrame | None:
-        """The keys that have changes which the rows of the source do not show.
+    def _changed_since(self, seen: Seen, merged: int | None) -> DataFrame | None:
+        """The keys that have changes which the rows of the source, or of the mirror, do not show.
 
         None stands for all keys: the table was emptied meanwhile.
         """
         layout = seen.plan.sides.layout
+        names = [_column(name) for name, _ in layout.key]
+        names += [_column(layout.sequence), _column(layout.operation)]
         since = str(SequenceNumber(seen.epoch, seen.position, 0))
-        changes = self._changelog.read().where(_column(layout.sequence) >= sf.lit(since))
+        changes = self._changelog.read().select(*names)
+        changes = changes.where(_column(layout.sequence) >= sf.lit(since))
+        head = self._changelog.load_state().head
+        if merged is not None and head is not None:
+            changes = changes.union(self._changelog.read_between(merged, head.id).select(*names))
         word = sf.upper(_column(layout.operation))
         if changes.where(word.isin(*spellings(Operation.TRUNCATE))).take(1):
             return None

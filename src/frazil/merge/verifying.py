@@ -62,7 +62,7 @@ class Verification:
     nobody can tell what they must hold: rows moved there and their history does not say, or the
     source kept changing them. A mirror that ``is_behind`` has not reached the position: what it
     lacks may still come. ``samples`` has up to twenty differing keys, ``note`` what a reader of the
-    verdict should know.
+    verdict should know, ``next_step`` the one command that helps where something is amiss.
     """
 
     changelog: TableName
@@ -84,6 +84,7 @@ class Verification:
     samples: tuple[KeyDifference, ...] = ()
     is_behind: bool = False
     note: str = ""
+    next_step: str = ""
 
     @property
     def agrees(self) -> bool:

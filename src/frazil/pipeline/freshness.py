@@ -17,49 +17,93 @@ if TYPE_CHECKING:
 MOST_LOOKS = 3600
 
 
-class CaptureFreshness:
-    """Changelogs beside their source; times are seconds of one clock, positions are bytes."""
+class _Track:
+    """Looks at a source that a position has not reached yet, and the newest one that it has."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
-        self._reached: int | None = None
-        self._newest: int | None = None
-        self._through: float | None = None
-
-    @property
-    def through(self) -> float | None:
-        """Everything committed at the source by then is captured; None while nobody can tell."""
-        return self._through
-
-    @property
-    def lag_bytes(self) -> int | None:
-        """The log that is not captured yet."""
-        if self._newest is None or self._reached is None:
-            return None
-        return max(0, self._newest - self._reached)
+        self.position: int | None = None
+        self.through: float | None = None
 
     def look(self, at: float, newest: int) -> None:
-        """The source's log was this far."""
-        if self._newest is not None and newest < self._newest:
-            # It counts anew: another server, to which no position of before means anything.
-            self._looks.clear()
-            self._reached = None
-        self._newest = newest
         self._looks.append((at, newest))
         if len(self._looks) > MOST_LOOKS:
             self._looks = deque(list(self._looks)[::2])
         self._settle()
 
     def reach(self, position: int) -> None:
-        """Everything up to here is captured."""
-        self._reached = max(position, self._reached or 0)
+        self.position = max(position, self.position or 0)
         self._settle()
 
+    def restart(self) -> None:
+        self._looks.clear()
+        self.position = None
+
     def _settle(self) -> None:
-        if self._reached is None:
+        if self.position is None:
             return
-        while self._looks and self._looks[0][1] <= self._reached:
-            self._through = self._looks.popleft()[0]
+        while self._looks and self._looks[0][1] <= self.position:
+            self.through = self._looks.popleft()[0]
+
+
+class CaptureFreshness:
+    """Changelogs beside their source; times are seconds of one clock, positions are bytes."""
+
+    def __init__(self) -> None:
+        self._captured, self._received = _Track(), _Track()
+        self._newest: int | None = None
+        # Tables without a change on its way, and the time through which that is known.
+        self._idle: dict[str, float] = {}
+        # Copied, and behind the others until the stream has caught up with them.
+        self._joining: set[str] = set()
+
+    @property
+    def through(self) -> float | None:
+        """Everything committed at the source by then is captured; None while nobody can tell."""
+        return self._captured.through
+
+    def through_of(self, table: str) -> float | None:
+        """The same of one table: an idle one does not wait for the batches of others."""
+        captured = None if table in self._joining else self.through
+        known = [each for each in (captured, self._idle.get(table)) if each is not None]
+        return max(known) if known else None
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """The log that is not captured yet."""
+        reached = self._captured.position
+        if self._newest is None or reached is None:
+            return None
+        return max(0, self._newest - reached)
+
+    def look(self, at: float, newest: int) -> None:
+        """The source's log was this far."""
+        if self._newest is not None and newest < self._newest:
+            # Positions start again: another server, to which none of before means anything.
+            self._captured.restart()
+            self._received.restart()
+        self._newest = newest
+        self._captured.look(at, newest)
+        self._received.look(at, newest)
+
+    def reach(self, position: int, tables: Iterable[str] = ()) -> None:
+        """Everything of these tables up to here is captured."""
+        if position >= (self._captured.position or 0):
+            self._joining.difference_update(tables)
+        self._captured.reach(position)
+
+    def receive(self, position: int, idle: Iterable[str]) -> None:
+        """Everything up to here was received, and nothing of the idle tables is to be written."""
+        # A stream that starts again has to catch up before it tells anything.
+        is_caught_up = position >= (self._received.position or 0)
+        self._received.reach(position)
+        if is_caught_up and self._received.through is not None:
+            self._idle |= dict.fromkeys(idle, self._received.through)
+
+    def join(self, table: str) -> None:
+        """The table was copied: what happened since its snapshot comes with the stream."""
+        self._idle.pop(table, None)
+        self._joining.add(table)
 
 
 class MirrorFreshness:
@@ -97,6 +141,10 @@ class MirrorFreshness:
         self._lacking.setdefault(mirror, base)
         if mirror in self._merging:
             self._lacking[mirror] = self._merging.pop(mirror)
+
+    def lacks(self, mirror: str) -> bool:
+        """Whether something is on its way there."""
+        return mirror in self._lacking or mirror in self._merging
 
     def through(self, mirror: str, base: float | None) -> float | None:
         """Readers of the mirror see everything that was committed by then."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum, auto
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from frazil.clients.postgres.catalog_facts import load_slot
@@ -16,9 +18,9 @@ from frazil.sources.postgres.pending_changes import load_pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from frazil.clients.iceberg.table import LakeTable
+    from frazil.clients.iceberg.table_state import SnapshotFacts
     from frazil.ledger.standing import State
     from frazil.ledger.table import Ledger
     from frazil.model.marker import Marker
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 
 # Often enough for a person who waits, seldom enough for a catalog that is asked.
 POLL_SECONDS = 1.0
-# An ingest that begins its stream anew is away for a moment; one that does not run stays away.
-ABSENT_POLLS = 5
+# An ingest that begins its stream again is away for a moment; one that does not run stays away.
+ABSENT_POLLS = 3
+_MILLISECONDS = 1000
 # The server reads this much of its log in seconds; beyond that, an ingest has to do it.
 MOST_PENDING_BYTES = 256 * 2**20
 
@@ -45,11 +48,17 @@ class Passage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long somebody waits, and who is told that they do."""
+    """How long somebody waits, and who is told that they do.
+
+    A merge that runs somewhere takes what is captured within ``merge_limit``; what is left for
+    longer is left for good, unless somebody knows better and ``merges_run``.
+    """
 
     clock: Clock
     limit: timedelta
     on_wait: Callable[[], None]
+    merge_limit: timedelta = timedelta.max
+    merges_run: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +76,11 @@ class MirrorProgress:
     # The changelog's snapshot that has everything before the position.
     _needed: int | None = field(default=None, init=False)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads the slot, as far as was looked."""
+        return self._is_read
+
     def position(self) -> Marker | None:
         """Where the changelog stands."""
         return self.changelog.load_marker(Role.INGEST)
@@ -81,12 +95,43 @@ class MirrorProgress:
             return Passage.STOPPED
         while True:
             passage = self._look(position, table_oid)
-            absences = 0 if self._is_read else absences + 1
-            is_hopeless = passage is Passage.NOT_CAPTURED and absences >= ABSENT_POLLS
-            if passage is Passage.PASSED or is_hopeless or clock.monotonic() >= deadline:
+            if passage is Passage.PASSED or clock.monotonic() >= deadline:
+                return passage
+            absences = 0 if self._is_advanced(passage, patience) else absences + 1
+            if absences >= ABSENT_POLLS or (absences and self._is_left(passage, patience)):
                 return passage
             patience.on_wait()
             clock.sleep(POLL_SECONDS)
+
+    def _is_advanced(self, passage: Passage, patience: Patience) -> bool:
+        """Whether somebody seems to work on what the mirror lacks."""
+        if passage is Passage.NOT_MERGED:
+            if patience.merges_run:
+                return True
+            if self._is_left(passage, patience):
+                return False
+            # Whoever captures merges as well, or has somebody beside who does.
+            with connect(self.settings.dsn, purpose="verify") as session:
+                slot = load_slot(session, self.settings.slot)
+            return slot is not None and slot.is_active
+        return self._is_read
+
+    def _is_left(self, passage: Passage, patience: Patience) -> bool:
+        """Whether what is captured waits for longer than any merge that runs would leave it."""
+        if passage is not Passage.NOT_MERGED or patience.merges_run:
+            return False
+        first = next(iter(self.unmerged()), None)
+        if first is None:
+            return False
+        waited = patience.clock.now().timestamp() - first.committed_at / _MILLISECONDS
+        return waited > patience.merge_limit.total_seconds()
+
+    def unmerged(self) -> tuple[SnapshotFacts, ...]:
+        """The changelog's snapshots that the mirror does not have, oldest first."""
+        marker = self.mirror.load_marker(Role.MERGE)
+        merged = None if marker is None else int(str(marker.position))
+        newest = takewhile(lambda each: each.id != merged, self.changelog.walk_ancestry())
+        return tuple(reversed(tuple(newest)))
 
     def _load_state(self) -> State | None:
         found = (each.state for each in self.ledger.standings() if each.table == self.source)

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.ledger.standing import Copying
 from frazil.ledger.table import Ledger
 from frazil.model.marker import Role
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.captured_mirrors import ledger_name
+from frazil.pipeline.captured_mirrors import ledger_name, load_captured_mirror
 from frazil.pipeline.captured_names import captured_names
-from frazil.pipeline.recovery import Action, recovery_for
-from frazil.pipeline.status import CommitStatus, Phase, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.lake_facts import load_lake_facts
+from frazil.pipeline.status import Phase, PipelineStatus, SourceStatus, TableState
 from frazil.pipeline.trouble import trouble_of_error, trouble_of_state
 from frazil.seams import SystemClock
 from frazil.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.table_state import SnapshotFacts
     from frazil.config import Config
     from frazil.ledger.table import DatedStanding
-    from frazil.model.table_name import TableName
     from frazil.pipeline.captured_names import Named
-    from frazil.pipeline.status import Trouble
+    from frazil.pipeline.lake_facts import LakeFacts
+    from frazil.pipeline.status import CommitStatus, Trouble
     from frazil.seams import Clock
-
-# Of each table of the lake; a person asks what happened last, not for the history.
-_LAST_COMMITS: Final = 3
-_MILLISECONDS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What one table of the lake shows: its last commits, or why nobody may go on from it."""
-
-    commits: tuple[CommitStatus, ...] = ()
-    error: FrazilError | None = None
 
 
 def load_offline_status(
@@ -86,8 +71,8 @@ def _captured(lake: Lake, dated: DatedStanding, names: Named, now: datetime) -> 
     if isinstance(names, FrazilError):
         unnamed = trouble_of_error(names, since=now)
         return TableState(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
-    changelog = _look(lake, names.changelog, Role.INGEST, table)
-    mirror = _look(lake, names.mirror, Role.MERGE, table)
+    changelog = load_lake_facts(lake, names.changelog, Role.INGEST, table)
+    mirror = load_lake_facts(lake, names.mirror, Role.MERGE, table)
     trouble = trouble_of_state(table, state, since=dated.since) or _trouble(
         # While a table is copied, whatever its tables are does not matter.
         () if isinstance(state, Copying) else (changelog, mirror),
@@ -99,6 +84,10 @@ def _captured(lake: Lake, dated: DatedStanding, names: Named, now: datetime) -> 
         since=dated.since,
         changelog=str(names.changelog),
         mirror=str(names.mirror) if mirror.commits else None,
+        is_first_load=_is_empty(changelog)
+        or (_is_empty(mirror) and load_captured_mirror(lake, table, names) is not None),
+        mirror_rows=mirror.rows if mirror.commits else None,
+        changelog_rows=changelog.rows,
         commits=_newest_first(changelog, mirror),
         trouble=trouble,
     )
@@ -109,12 +98,14 @@ def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStat
     tables = []
     for each in config.tables:
         looks = [
-            _look(lake, parse_table_name(each.mirror, catalog=catalog), Role.MERGE, each.mirror)
+            load_lake_facts(
+                lake, parse_table_name(each.mirror, catalog=catalog), Role.MERGE, each.mirror
+            )
         ]
         if each.changelog is not None:
             name = parse_table_name(each.changelog, catalog=catalog)
             # Whose marker it has, if any, is the business of who fills it.
-            looks.append(_look(lake, name, None, each.mirror))
+            looks.append(load_lake_facts(lake, name, None, each.mirror))
         trouble = _trouble(looks, now)
         commits = _newest_first(*looks)
         tables.append(
@@ -124,6 +115,9 @@ def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStat
                 since=commits[0].at if commits else now,
                 changelog=each.changelog,
                 mirror=each.mirror,
+                is_first_load=_is_empty(looks[0]),
+                mirror_rows=looks[0].rows,
+                changelog_rows=looks[1].rows if len(looks) > 1 else None,
                 commits=commits,
                 trouble=trouble,
             )
@@ -131,36 +125,11 @@ def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStat
     return tuple(tables)
 
 
-def _look(lake: Lake, name: TableName, role: Role | None, table: str) -> _Found:
-    """The table's last commits; one that is not there yet has none."""
-    try:
-        opened = lake.open(name)
-        newest = tuple(islice(opened.walk_ancestry(), _LAST_COMMITS))
-        if role is not None:
-            opened.load_marker(role)
-    except TableNotFoundError:
-        return _Found()
-    except FrazilError as error:
-        if recovery_for(error).action is not Action.NEVER:
-            raise
-        return _Found(error=error)
-    word = (role or Role.INGEST).value
-    return _Found(tuple(_commit(each, table, word, str(name)) for each in newest))
+def _is_empty(facts: LakeFacts) -> bool:
+    return not facts.commits and facts.error is None
 
 
-def _commit(snapshot: SnapshotFacts, table: str, role: str, lake_table: str) -> CommitStatus:
-    return CommitStatus(
-        at=datetime.fromtimestamp(snapshot.committed_at / _MILLISECONDS, UTC),
-        table=table,
-        role=role,
-        lake_table=lake_table,
-        snapshot_id=snapshot.id,
-        rows=snapshot.count("added-records"),
-        seconds=None,
-    )
-
-
-def _trouble(looks: Sequence[_Found], now: datetime) -> Trouble | None:
+def _trouble(looks: Sequence[LakeFacts], now: datetime) -> Trouble | None:
     errors = [each.error for each in looks if each.error is not None]
     return trouble_of_error(errors[0], since=now) if errors else None
 
@@ -172,6 +141,6 @@ def _phase(trouble: Trouble | None, *, is_copied: bool = False) -> Phase:
     return Phase.COPYING if is_copied else Phase.WAITING
 
 
-def _newest_first(*looks: _Found) -> tuple[CommitStatus, ...]:
+def _newest_first(*looks: LakeFacts) -> tuple[CommitStatus, ...]:
     commits = [commit for each in looks for commit in each.commits]
     return tuple(sorted(commits, key=lambda each: each.at, reverse=True))

@@ -14,6 +14,7 @@ from frazil.pipeline.assemble import NOTHING_CAPTURED, merge_tables, retry_polic
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.ingest_recording import IngestRecorder
+from frazil.pipeline.lake_watch import LakeWatch
 from frazil.pipeline.loop import MergeLoop
 from frazil.pipeline.mergers import Mergers
 from frazil.pipeline.mirror_feed import MirrorFeed
@@ -74,7 +75,11 @@ class Run:
         self.board = place.board
         self.capture = capture
         self._feed = feed
-        self._pulses = (Pulse("status", place.board.tick, seconds=TICK_SECONDS), *pulses)
+        self._pulses = (
+            Pulse("status", place.board.tick, seconds=TICK_SECONDS),
+            _lake_pulse(place),
+            *pulses,
+        )
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -228,6 +233,12 @@ def _ingest_loop(
     )
 
 
+def _lake_pulse(place: Place) -> Pulse:
+    """Totals and commits of before this process; asked of tables that are new or have changed."""
+    watch = LakeWatch(place.session, place.config, place.board)
+    return Pulse("lake watch", watch.look, seconds=TICK_SECONDS)
+
+
 def _source_pulse(place: Place, capture: Capture) -> Pulse:
     watch, clock = SlotWatch(capture.settings), SystemClock()
 
@@ -238,7 +249,7 @@ def _source_pulse(place: Place, capture: Capture) -> Pulse:
             place.board.record_look(watch.look(), asked=asked)
         except FrazilError:
             # The loop meets the same, and tells; the lag grows meanwhile.
-            return
+            place.board.record_no_answer()
 
     return Pulse("source watch", look, seconds=LOOK_SECONDS, at_end=watch.close)
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from shlex import quote as quote_word
 from typing import TYPE_CHECKING
 
 from frazil.clients.task_errors import running_tasks
 from frazil.config import PostgresSource
-from frazil.errors import SourceReplacedError
+from frazil.errors import ForeignChangeError, SourceReplacedError
 from frazil.ingest.column_numbers import decode_column_numbers
 from frazil.ingest.source_rows import source_rows
 from frazil.ledger.table import Ledger
 from frazil.merge.row_comparing import SAMPLES, Differences
 from frazil.merge.source_comparing import MOST_MOVING, SourceComparing
-from frazil.merge.verifying import NOTHING_MERGED, Verification
+from frazil.merge.verifying import NOTHING_MERGED, Verification, verify_mirror
 from frazil.model.command import command
 from frazil.model.lsn import format_lsn
 from frazil.model.marker import Role
@@ -29,6 +30,8 @@ from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.captured_mirrors import ledger_name
 from frazil.pipeline.mirror_passing import MirrorProgress, Passage, Patience
+from frazil.pipeline.status_words import counted
+from frazil.pipeline.trouble import trouble_of_state
 from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
@@ -54,13 +57,16 @@ MOST_ROUNDS = 5
 MOST_ASKED = 1_000
 # Beyond the waits that the document names: for the work itself.
 _WORK = timedelta(seconds=30)
+# What ends a mirror that is behind, of everything and of what is captured.
+RUN, MERGE = "frazil run --once", "frazil merge --once"
 
 
 class SourceVerifier:
     """Compares mirrors with the tables that a pipeline captures; changes nothing anywhere.
 
-    ``wait`` is for how long a mirror may take to pass what the source was read at; ``on_wait`` is
-    told which mirror somebody waits for.
+    ``wait`` is for how long a mirror may take to pass what the source was read at, if somebody
+    advances it: ``merges_run`` says that somebody does. ``on_wait`` is told which mirror somebody
+    waits for.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class SourceVerifier:
         config: Config,
         *,
         wait: timedelta | None = None,
+        merges_run: bool = False,
         on_wait: Callable[[str], None] = lambda _mirror: None,
         clock: Clock | None = None,
     ) -> None:
@@ -79,6 +86,9 @@ class SourceVerifier:
         self._ledger = Ledger.open(lake, ledger_name(config))
         self._identities = {each.table: each.identity for each in self._ledger.standings()}
         self._wait = longest_wait(config) if wait is None else wait
+        self._merge_limit = config.merge.interval + _WORK
+        # Who gives a wait knows of somebody who merges.
+        self._merges_run = merges_run or wait is not None
         self._on_wait = on_wait
         self._clock = clock or SystemClock()
 
@@ -113,7 +123,14 @@ class SourceVerifier:
             progress=progress,
             comparing=comparing,
             patience=Patience(
-                clock=self._clock, limit=self._wait, on_wait=lambda: self._on_wait(mirror)
+                clock=self._clock,
+                limit=self._wait,
+                on_wait=lambda: self._on_wait(mirror),
+                merge_limit=self._merge_limit,
+                merges_run=self._merges_run,
+            ),
+            verify_with_changelog=lambda: verify_mirror(
+                self._session, self._lake, settings, show_keys=show_keys
             ),
         )
         try:
@@ -142,11 +159,12 @@ class _Proof:
     progress: MirrorProgress
     comparing: SourceComparing
     patience: Patience
+    verify_with_changelog: Callable[[], Verification]
 
     def run(self) -> Verification:
         """The verdict."""
         if self.progress.mirror.load_marker(Role.MERGE) is None:
-            return replace(self._blank(), note=NOTHING_MERGED)
+            return replace(self._blank(), note=NOTHING_MERGED, next_step=MERGE)
         seen, table_oid = self._read()
         totals = self.comparing.load_totals(seen)
         if not totals.differing:
@@ -157,9 +175,39 @@ class _Proof:
             return self._verdict(seen, totals, Differences())
         if passage is Passage.PASSED:
             return self._settle(seen, totals)
+        if passage is Passage.NOT_MERGED:
+            return self._judge_as_merged(seen, totals)
+        return self._judge_as_captured(seen, totals, passage)
+
+    def _judge_as_merged(self, seen: Seen, totals: RangeTotals) -> Verification:
+        """The changelog has everything: what it has beyond the mirror may still come, no more."""
+        marker = self.progress.mirror.load_marker(Role.MERGE)
+        merged = None if marker is None else int(str(marker.position))
+        lasting, moving = self.comparing.judge(seen, totals, merged=merged)
+        count = len(self.progress.unmerged())
+        note = f"{counted(count, 'snapshot')} of the changelog not merged"
+        if lasting.ranges:
+            return replace(self._verdict(seen, totals, lasting, note), unjudged=moving.count)
         found = self.comparing.load_differences(seen, totals)
-        verdict = self._verdict(seen, totals, found, self._reason(seen, passage))
-        return replace(verdict, is_behind=True)
+        verdict = self._verdict(seen, totals, found, note)
+        return replace(verdict, is_behind=True, next_step=MERGE)
+
+    def _judge_as_captured(self, seen: Seen, totals: RangeTotals, passage: Passage) -> Verification:
+        """What the source has since is nowhere else: the mirror is judged by its changelog."""
+        reason, step = self._reason(seen, passage)
+        try:
+            beside = self.verify_with_changelog()
+        except ForeignChangeError:
+            # The changelog does not tell all that the mirror must hold.
+            beside = None
+        if beside is not None and beside.differs:
+            note = f"compared with its changelog, because {reason}"
+            again = f"frazil resync {quote_word(self.progress.source)}"
+            note = "; ".join(filter(None, [note, beside.note]))
+            return replace(beside, source=self.progress.source, note=note, next_step=again)
+        found = self.comparing.load_differences(seen, totals)
+        verdict = self._verdict(seen, totals, found, reason)
+        return replace(verdict, is_behind=True, next_step=step)
 
     def _read(self, only: Moving | None = None) -> tuple[Seen, int]:
         """The source now, or only its rows with these keys; and the table's number there."""
@@ -211,7 +259,11 @@ class _Proof:
             found, moving = self.comparing.judge(seen, None)
             lasting, rounds = _both(lasting, found), rounds + 1
         note = "keys that kept changing are not judged" if moving.count else ""
-        return replace(self._verdict(first, totals, lasting, note), unjudged=moving.count)
+        verdict = self._verdict(first, totals, lasting, note)
+        if moving.count and not verdict.differs:
+            table = quote_word(str(self.merge.mirror))
+            verdict = replace(verdict, next_step=f"frazil verify --table {table}")
+        return replace(verdict, unjudged=moving.count)
 
     # --- words ---
 
@@ -240,20 +292,22 @@ class _Proof:
             different=found.different,
             samples=found.samples,
             note="; ".join(filter(None, [*self._notes(seen), note])),
+            next_step=f"frazil resync {quote_word(self.progress.source)}" if found.ranges else "",
         )
 
-    def _reason(self, seen: Seen, passage: Passage) -> str:
-        at = format_lsn(seen.position)
+    def _reason(self, seen: Seen, passage: Passage) -> tuple[str, str]:
+        """Why the mirror is behind, and the command that helps."""
+        state = self.progress.state
         if passage is Passage.STOPPED:
-            state = self.progress.state
-            return f"the table is not captured: {'left' if state is None else state}"
-        if passage is Passage.NOT_MERGED:
-            return f"what was captured up to {at} is not merged: run frazil merge"
+            name, now = self.progress.source, self.patience.clock.now()
+            trouble = None if state is None else trouble_of_state(name, state, since=now)
+            step = RUN if trouble is None or not trouble.remedy else trouble.remedy
+            why = "left" if state is None else state.word if trouble is None else trouble.reason
+            return f"the table is not captured: {why}", step
         marker = self.progress.position()
-        stands = "nowhere" if marker is None else marker.position
-        return (
-            f"the source is at {at}, the changelog at {stands}: run frazil ingest and frazil merge"
-        )
+        at, stands = format_lsn(seen.position), "nowhere" if marker is None else marker.position
+        nobody = "" if self.progress.is_read else ", and nobody reads the slot"
+        return f"the source is at {at}, the changelog at {stands}{nobody}", RUN
 
     def _notes(self, seen: Seen) -> list[str]:
         notes = []

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
 
@@ -87,8 +87,10 @@ class TableState:
 
     ``lag_seconds`` is how old the newest state is that readers of the mirror are sure to see;
     without a mirror, readers of the changelog. ``lag_bytes`` is the log at the source that was not
-    captured yet. Both are None while nobody can tell. ``captured`` counts changes by operation and
-    ``merged`` keys by what became of them, since the process started.
+    captured yet. Both are None while nobody can tell. A table ``is_first_load`` until the first
+    commit that readers can see: it has no readers that could be behind. ``captured`` counts changes
+    by operation and ``merged`` keys by what became of them, since the process started;
+    ``mirror_rows`` and ``changelog_rows`` are what the lake holds, None while it was not asked.
     """
 
     table: str
@@ -98,6 +100,9 @@ class TableState:
     mirror: str | None = None
     lag_seconds: float | None = None
     lag_bytes: int | None = None
+    is_first_load: bool = False
+    mirror_rows: int | None = None
+    changelog_rows: int | None = None
     captured: Mapping[str, int] = field(default_factory=dict)
     merged: Mapping[str, int] = field(default_factory=dict)
     copy: CopyStatus | None = None
@@ -107,6 +112,11 @@ class TableState:
     next_run: datetime | None = None
     """Of its merge."""
     trouble: Trouble | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """What readers find: rows of the mirror; without one, of the changelog."""
+        return self.changelog_rows if self.mirror is None else self.mirror_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +136,17 @@ class SlotStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
-    """Where changes come from. ``trouble`` is what keeps all tables from being captured."""
+    """Where changes come from. ``trouble`` is what keeps all tables from being captured.
+
+    While the server cannot be asked, ``unknown_since`` is when it last answered, and what only the
+    server knows is None: the slot and the lag in bytes.
+    """
 
     kind: str
     lag_seconds: float | None = None
     lag_bytes: int | None = None
     slot: SlotStatus | None = None
+    unknown_since: datetime | None = None
     is_paused: bool = False
     """Reading waits, because what was read has to be written first."""
     pending_commits: int = 0
@@ -139,10 +154,18 @@ class SourceStatus:
     next_run: datetime | None = None
     trouble: Trouble | None = None
 
+    @property
+    def action_required(self) -> bool:
+        """Whether nothing is captured until a person has acted."""
+        return self.trouble is not None and self.trouble.retry_at is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A point of the plots: the longest lag of any table, and changes captured a second."""
+    """A point of the plots: the longest lag of any table, and rows a second of this process.
+
+    Rows are those that were copied or captured; without a source, the changes merged.
+    """
 
     at: datetime
     lag_seconds: float | None
@@ -174,8 +197,18 @@ class PipelineStatus:
         return tuple(each for each in self.tables if each.phase is Phase.STOPPED)
 
     @property
+    def action_required(self) -> bool:
+        """Whether a person has to act: for a table, or for the source of all."""
+        return bool(self.stopped) or (self.source is not None and self.source.action_required)
+
+    @property
     def lag_seconds(self) -> float | None:
-        """The longest of all tables that are not stopped; None while nobody can tell."""
-        going = [each for each in self.tables if each.phase is not Phase.STOPPED]
-        known = [each.lag_seconds for each in going if each.lag_seconds is not None]
-        return max(known) if known else None
+        """The longest of all tables that have readers; None while nobody can tell of one."""
+        return longest_lag(each for each in self.tables if not each.is_first_load)
+
+
+def longest_lag(tables: Iterable[TableState]) -> float | None:
+    """The longest of these; None while nobody can tell of one, or without any."""
+    lags = [each.lag_seconds for each in tables]
+    known = [each for each in lags if each is not None]
+    return max(known) if known and len(known) == len(lags) else None

@@ -12,34 +12,37 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.ledger.standing import Copying, Left
-from frazil.model.lsn import format_lsn
+from frazil.model.marker import Role
 from frazil.pipeline.freshness import CaptureFreshness, MirrorFreshness
+from frazil.pipeline.lake_totals import LakeTotals
 from frazil.pipeline.next_step import Again
+from frazil.pipeline.source_answers import SourceAnswers
 from frazil.pipeline.status import (
     CopyStatus,
     Phase,
     PipelineStatus,
     Sample,
-    SlotStatus,
     SourceStatus,
     TableState,
 )
 from frazil.pipeline.status_tally import StatusTally
 from frazil.pipeline.table_status import TablePhase
+from frazil.pipeline.throughput import Throughput
 from frazil.pipeline.trouble import trouble_of_error, trouble_of_state
 from frazil.seams import SystemClock
 from frazil.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from frazil.ingest.progress import WholeProgress
     from frazil.ingest.report import BatchReport
     from frazil.ledger.standing import TableStanding
     from frazil.merge.report import MergeReport
-    from frazil.model.postgres_facts import SlotFacts
     from frazil.pipeline.captured_names import CapturedNames
+    from frazil.pipeline.lake_facts import LakeFacts
+    from frazil.pipeline.lake_totals import LakeQuestion
     from frazil.pipeline.next_step import Step
     from frazil.pipeline.status import Trouble
     from frazil.pipeline.table_status import TableStatus
@@ -75,6 +78,13 @@ class WatchedSource(Protocol):
         """Every change before this position was planned."""
 
     @property
+    def followed(self) -> frozenset[str]:
+        """The tables that the stream has all changes of."""
+
+    def received(self) -> tuple[int, frozenset[str]] | None:
+        """How far everything was received, and the tables of which nothing is to be written."""
+
+    @property
     def is_paused(self) -> bool:
         """Whether nothing is read, because what was read has to be written first."""
 
@@ -93,20 +103,27 @@ class StatusBoard:
         self._tally = StatusTally()
         self._capture = CaptureFreshness()
         self._mirrors = MirrorFreshness()
-        self._whole_at: dict[str, float] = {}
+        # By mirror, when the running merge began, and the last one that did not fail.
+        self._merge_began: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
+        self._lake = LakeTotals()
+        # Of tables without a key.
+        self._no_mirrors: set[str] = set()
         self._ingested: Ingested | None = None
         self._source: WatchedSource | None = None
         self._kind = ""
         self._names: Callable[[str], CapturedNames | None] = lambda _table: None
         self._merges: Callable[[], Sequence[TableStatus]] | None = None
-        self._slot: SlotStatus | None = None
+        self._answers = SourceAnswers(self._started_at)
         self._source_trouble: Trouble | None = None
         self._next_ingest: datetime | None = None
         # When each phase and each trouble began, by table.
         self._phases: dict[str, tuple[Phase, datetime]] = {}
         self._troubles: dict[str, tuple[str, datetime]] = {}
+        self._standing_since: dict[str, datetime] = {}
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
-        self._sampled = self._clock.monotonic(), 0
+        self._sampled = self._clock.monotonic()
+        self._throughput = Throughput(self._sampled)
 
     # --- who is followed ---
 
@@ -127,14 +144,16 @@ class StatusBoard:
         with self._lock:
             self._merges = statuses
 
-    def expect(self, mirrors: Iterable[str]) -> None:
+    def expect(self, mirrors: Collection[str]) -> None:
         """These mirrors may lack something until a merge of theirs has ended."""
         with self._lock:
-            self._mirrors.expect(mirrors, None if self._ingested else self._clock.monotonic())
+            self._no_mirrors.difference_update(mirrors)
+            self._mirrors.expect(mirrors, None)
 
     def dismiss(self, mirror: str) -> None:
         """This mirror will not be: what is captured of its table has no key."""
         with self._lock:
+            self._no_mirrors.add(mirror)
             self._mirrors.dismiss(mirror)
 
     # --- what is told ---
@@ -143,19 +162,26 @@ class StatusBoard:
         """A batch of changes or of whole tables is booked."""
         with self._lock:
             self._tally.add_batch(report, self._clock.now())
-            # A table that was read whole is as fresh as nobody knows until its changes follow.
-            base = None if report.is_whole else self._capture.through
+            self._follow_copy()
+            self._throughput.add_batch(report)
             for each in report.tables:
+                if report.is_whole:
+                    self._capture.join(each.table)
+                # A copy is as fresh as nobody knows until its changes follow.
+                base = None if report.is_whole else self._capture.through_of(each.table)
                 self._expect_of(self._names(each.table), base)
+                self._lake.ask(each.changelog, Role.INGEST, each.table)
 
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes, and what it had is booked."""
         with self._lock:
             self._source_trouble = None
             self._next_ingest = self._clock.now() + timedelta(seconds=max(0.0, next_seconds))
+            # Before the position: a stream that takes its place has another one.
+            followed = frozenset[str]() if self._source is None else self._source.followed
             reached = None if self._source is None else self._source.reached
             if reached is not None:
-                self._capture.reach(reached)
+                self._capture.reach(reached, followed)
 
     def record_ingest_error(self, error: Exception, step: Step) -> None:
         """Capturing failed for all tables."""
@@ -170,42 +196,71 @@ class StatusBoard:
         """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
             self._capture.look(asked, look.newest)
-            self._slot = None if look.slot is None else _slot_status(look.slot, look.newest)
+            self._answers.record(look, asked=asked, at=self._clock.now())
+            received = None if self._source is None else self._source.received()
+            if received is not None:
+                self._capture.receive(*received)
+
+    def record_no_answer(self) -> None:
+        """The server could not be asked how far it is."""
+        with self._lock:
+            self._answers.fail()
+
+    def record_standing_since(self, since: Mapping[str, datetime]) -> None:
+        """How long tables have stood as they do, also before this process."""
+        with self._lock:
+            self._standing_since = dict(since)
+            for table, (reason, known) in self._troubles.items():
+                self._troubles[table] = reason, min(known, since.get(table, known))
+
+    def record_lake(self, question: LakeQuestion, facts: LakeFacts) -> None:
+        """What a table of the lake shows; the answer to one of the open questions."""
+        with self._lock:
+            self._lake.answer(question, facts)
+            self._tally.remember(question.lake_table, facts.commits)
 
     def record_merge_start(self, mirror: str) -> None:
         """A merge begins."""
         with self._lock:
             self._mirrors.begin_merge(mirror)
+            self._merge_began[mirror] = self._clock.monotonic()
 
     def record_merge(self, mirror: str, report: MergeReport) -> None:
         """A run that did not fail."""
         with self._lock:
             self._tally.add_merge(mirror, report, self._clock.now())
             if self._ingested is None:
-                self._tally.changes += report.rows_read
+                self._throughput.add(report.rows_read)
             self._mirrors.end_merge(mirror)
-            self._whole_at[mirror] = self._clock.monotonic()
+            if mirror in self._merge_began:
+                self._looked_at[mirror] = self._merge_began[mirror]
+            if report.commits:
+                self._lake.ask(str(report.mirror), Role.MERGE, mirror)
 
     def record_merge_error(self, mirror: str, error: Exception) -> None:
         """A run that failed."""
         with self._lock:
             self._tally.add_error(error)
-            whole_at = self._whole_at.get(mirror)
-            self._mirrors.fail_merge(mirror, self._capture.through if self._ingested else whole_at)
+            self._mirrors.fail_merge(mirror, self._capture.through)
 
     def tick(self) -> None:
         """Notice phases that change by themselves, and take a sample when it is time."""
         status = self.now()
         with self._lock:
-            before, changes = self._sampled
+            self._follow_copy()
             now = self._clock.monotonic()
-            if now - before < SAMPLE_SECONDS:
+            if now - self._sampled < SAMPLE_SECONDS:
                 return
-            rate = (self._tally.changes - changes) / (now - before)
-            self._sampled = now, self._tally.changes
+            rate = self._throughput.rate(now)
+            self._sampled = now
             self._samples.append(
                 Sample(at=status.at, lag_seconds=status.lag_seconds, changes_per_second=rate)
             )
+
+    def open_questions(self) -> tuple[LakeQuestion, ...]:
+        """The tables of the lake that nobody has asked yet, or that have a newer commit."""
+        with self._lock:
+            return self._lake.questions
 
     # --- what is shown ---
 
@@ -243,11 +298,13 @@ class StatusBoard:
     def _source_status(self) -> SourceStatus | None:
         if self._source is None:
             return None
+        now = self._clock.monotonic()
         return SourceStatus(
             kind=self._kind,
             lag_seconds=self._age(self._capture.through),
-            lag_bytes=self._capture.lag_bytes,
-            slot=self._slot,
+            lag_bytes=self._lag_bytes(),
+            slot=self._answers.slot(now),
+            unknown_since=self._answers.unknown_since(now),
             is_paused=self._source.is_paused,
             pending_commits=0 if self._ingested is None else self._ingested.pending_commits,
             next_run=self._next_ingest,
@@ -268,15 +325,23 @@ class StatusBoard:
         if phase is Phase.COPYING:
             # Its rows are booked before anybody is told, and until then it would look whole.
             self._expect_of(names, None)
+        changelog = None if names is None else str(names.changelog)
+        read = mirror if self._reads_mirror(mirror, merge, phase) else changelog
+        is_first = read is not None and self._is_first_load(
+            read, Role.INGEST if read == changelog else Role.MERGE, table
+        )
+        if changelog is not None:
+            self._lake.want(changelog, Role.INGEST, table)
         return self._state(
             table,
             phase,
             trouble,
             merge,
-            changelog=None if names is None else str(names.changelog),
+            changelog=changelog,
             mirror=mirror if merge is not None else None,
-            lag_seconds=self._lag_of(phase, mirror, trouble),
-            lag_bytes=self._capture.lag_bytes,
+            is_first_load=is_first,
+            lag_seconds=None if is_first else self._lag_of(phase, table, mirror, trouble),
+            lag_bytes=self._lag_bytes(),
             captured=dict(self._tally.captured[table]),
             copy=_copy_status(table, progress) if phase is Phase.COPYING else None,
         )
@@ -284,6 +349,7 @@ class StatusBoard:
     def _merged(self, status: TableStatus) -> TableState:
         trouble = self._trouble_of(status.table, None, status)
         phase, report = self._phase_of(None, status, trouble), status.report
+        is_first = self._is_first_load(status.table, Role.MERGE, status.table)
         return self._state(
             status.table,
             phase,
@@ -291,7 +357,10 @@ class StatusBoard:
             status,
             changelog=None if report is None else str(report.changelog),
             mirror=status.table,
-            lag_seconds=self._lag_of(phase, status.table, trouble),
+            is_first_load=is_first,
+            lag_seconds=None
+            if is_first
+            else self._lag_of(phase, status.table, status.table, trouble),
         )
 
     def _state(
@@ -303,6 +372,7 @@ class StatusBoard:
         *,
         changelog: str | None,
         mirror: str | None,
+        is_first_load: bool,
         lag_seconds: float | None,
         lag_bytes: int | None = None,
         captured: Mapping[str, int] | None = None,
@@ -320,6 +390,9 @@ class StatusBoard:
             mirror=mirror,
             lag_seconds=lag_seconds,
             lag_bytes=lag_bytes,
+            is_first_load=is_first_load,
+            mirror_rows=self._lake.rows(mirror),
+            changelog_rows=self._lake.rows(changelog),
             captured=captured or {},
             merged={} if mirror is None else dict(self._tally.merged[mirror]),
             copy=copy,
@@ -329,17 +402,40 @@ class StatusBoard:
             trouble=trouble,
         )
 
-    def _lag_of(self, phase: Phase, mirror: str | None, trouble: Trouble | None) -> float | None:
+    def _lag_of(
+        self, phase: Phase, table: str, mirror: str | None, trouble: Trouble | None
+    ) -> float | None:
         if phase is Phase.COPYING:
             return None
+        if self._ingested is None:
+            # The changelog is all there is to be compared with, and only a merge looks at it.
+            lag = self._age(self._looked_at.get(table))
+        else:
+            base = self._capture.through_of(table)
+            lag = self._age(base if mirror is None else self._mirrors.through(mirror, base))
         if phase is Phase.STOPPED and trouble is not None:
             # At least: what it lacked then came before.
-            return (self._clock.now() - trouble.since).total_seconds()
-        base = self._capture.through
-        if self._ingested is None:
-            # The changelog is all there is to be compared with.
-            base = self._clock.monotonic()
-        return self._age(base if mirror is None else self._mirrors.through(mirror, base))
+            return max(lag or 0.0, (self._clock.now() - trouble.since).total_seconds())
+        return lag
+
+    def _reads_mirror(self, mirror: str | None, merge: TableStatus | None, phase: Phase) -> bool:
+        """Whether readers of a captured table have a mirror, or are to get one here."""
+        if mirror is None or self._merges is None or mirror in self._no_mirrors:
+            return False
+        return merge is not None or phase is Phase.COPYING or self._mirrors.lacks(mirror)
+
+    def _is_first_load(self, lake_table: str, role: Role, table: str) -> bool:
+        """Whether it has no commit yet; one that was not asked yet may have."""
+        self._lake.want(lake_table, role, table)
+        return self._lake.was_empty(lake_table) and not self._tally.commits_of(lake_table)
+
+    def _lag_bytes(self) -> int | None:
+        unknown_since = self._answers.unknown_since(self._clock.monotonic())
+        return self._capture.lag_bytes if unknown_since is None else None
+
+    def _follow_copy(self) -> None:
+        if self._ingested is not None:
+            self._throughput.follow(self._ingested.progress)
 
     def _expect_of(self, names: CapturedNames | None, base: float | None) -> None:
         # Where nobody merges, the changelog is all that readers have of it.
@@ -359,11 +455,12 @@ class StatusBoard:
             return trouble_of_error(merge.error, since=merge.since, retry_at=retry_at)
         if trouble is None:
             self._troubles.pop(table, None)
+            self._standing_since.pop(table, None)
             return None
         reason, since = self._troubles.get(table, (None, now))
         if reason != trouble.reason:
-            since = now
-            self._troubles[table] = trouble.reason, now
+            since = self._standing_since.get(table, now)
+            self._troubles[table] = trouble.reason, since
         return replace(trouble, since=since)
 
     def _phase_of(
@@ -378,18 +475,6 @@ class StatusBoard:
         if standing is None or trouble is not None or self._source_trouble is not None:
             return Phase.WAITING
         return Phase.STREAMING
-
-
-def _slot_status(slot: SlotFacts, newest: int) -> SlotStatus:
-    confirmed = slot.confirmed_flush
-    return SlotStatus(
-        name=slot.name,
-        is_active=slot.is_active,
-        state="lost" if slot.is_lost else str(slot.wal_status or "unknown"),
-        confirmed=None if confirmed is None else format_lsn(confirmed),
-        retained_bytes=max(0, newest - (slot.restart or newest)),
-        safe_bytes=slot.safe_wal_bytes,
-    )
 
 
 def _copy_status(table: str, progress: WholeProgress | None) -> CopyStatus | None:

@@ -39,12 +39,17 @@ _T = TypeVar("_T")
 def status_to_json(status: PipelineStatus) -> dict[str, object]:
     """The status in what the json module takes; times carry their zone.
 
-    Two facts that can be computed are there for programs that do not want to: ``lag_seconds`` and
-    ``stopped``, the names of the tables that need a person.
+    Three facts that can be computed are there for programs that do not want to: ``lag_seconds``,
+    ``stopped``, the names of the tables that need a person, and ``action_required``.
     """
     document = cast("dict[str, object]", _plain(status))
-    stopped = [each.table for each in status.stopped]
-    return {"format": FORMAT, **document, "lag_seconds": status.lag_seconds, "stopped": stopped}
+    return {
+        "format": FORMAT,
+        **document,
+        "lag_seconds": status.lag_seconds,
+        "stopped": [each.table for each in status.stopped],
+        "action_required": status.action_required,
+    }
 
 
 def redact_status(status: PipelineStatus, redactor: Redactor) -> PipelineStatus:
@@ -125,6 +130,9 @@ def _table(value: object) -> TableState:
         mirror=_optional(_text, known.get("mirror")),
         lag_seconds=_optional(_number, known.get("lag_seconds")),
         lag_bytes=_optional(_whole, known.get("lag_bytes")),
+        is_first_load=_truth(known.get("is_first_load", False)),
+        mirror_rows=_optional(_whole, known.get("mirror_rows")),
+        changelog_rows=_optional(_whole, known.get("changelog_rows")),
         captured=_named(_whole, known.get("captured")),
         merged=_named(_whole, known.get("merged")),
         copy=_optional(_copy, known.get("copy")),
@@ -142,6 +150,7 @@ def _source(value: object) -> SourceStatus:
         lag_seconds=_optional(_number, known.get("lag_seconds")),
         lag_bytes=_optional(_whole, known.get("lag_bytes")),
         slot=_optional(_slot, known.get("slot")),
+        unknown_since=_optional(_time, known.get("unknown_since")),
         is_paused=_truth(known.get("is_paused", False)),
         pending_commits=_whole(known.get("pending_commits", 0)),
         next_run=_optional(_time, known.get("next_run")),

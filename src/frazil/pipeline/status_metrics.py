@@ -20,6 +20,7 @@ class StatusMetrics:
         self._metrics = metrics
         self._board = board
         self._stopped: set[tuple[str, str]] = set()
+        self._lagging: set[str] = set()
 
     def expose(self, accept: str = "") -> Exposition:
         """All of it, in the format the header asks for."""
@@ -30,12 +31,23 @@ class StatusMetrics:
         for phase in Phase:
             count = sum(each.phase is phase for each in status.tables)
             self._metrics.set(names.TABLES, count, phase=phase.value)
-        for table in status.tables:
-            if table.mirror is not None and table.lag_seconds is not None:
-                self._metrics.set(names.MERGE_LAG_SECONDS, table.lag_seconds, table=table.mirror)
+        self._show_lags(status)
         self._show_stopped(status)
         if status.source is not None:
             self._show_source(status.source)
+
+    def _show_lags(self, status: PipelineStatus) -> None:
+        """A lag that nobody knows now is not shown as it was."""
+        lags = {
+            each.mirror: each.lag_seconds
+            for each in status.tables
+            if each.mirror is not None and each.lag_seconds is not None
+        }
+        for mirror in self._lagging - lags.keys():
+            self._metrics.unset(names.MERGE_LAG_SECONDS, table=mirror)
+        for mirror, lag in lags.items():
+            self._metrics.set(names.MERGE_LAG_SECONDS, lag, table=mirror)
+        self._lagging = set(lags)
 
     def _show_stopped(self, status: PipelineStatus) -> None:
         stopped = {
@@ -59,5 +71,7 @@ class StatusMetrics:
             (names.SLOT_SAFE_WAL_BYTES, None if slot is None else slot.safe_bytes),
         )
         for gauge, value in shown:
-            if value is not None:
+            if value is None:
+                self._metrics.unset(gauge)
+            else:
                 self._metrics.set(gauge, value)

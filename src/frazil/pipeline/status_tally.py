@@ -13,6 +13,7 @@ from frazil.model.marker import Role
 from frazil.pipeline.status import CommitStatus, IndexStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from frazil.ingest.report import BatchReport
@@ -31,7 +32,6 @@ class StatusTally:
         self.merged: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.errors: Counter[str] = Counter()
         self.indexes: dict[str, IndexStatus] = {}
-        self.changes = 0
         self._commits: deque[CommitStatus] = deque(maxlen=COMMITS_OF_ALL)
         self._by_table: defaultdict[str, deque[CommitStatus]] = defaultdict(
             lambda: deque(maxlen=COMMITS_OF_A_TABLE)
@@ -53,7 +53,6 @@ class StatusTally:
         for each in report.tables:
             for word, rows in each.operations.items():
                 self.captured[each.table][word.lower()] += rows
-            self.changes += each.rows
             self._add(
                 CommitStatus(
                     at=at,
@@ -92,11 +91,25 @@ class StatusTally:
                 )
             )
 
+    def remember(self, lake_table: str, commits: Iterable[CommitStatus]) -> None:
+        """Commits of before this process, as the lake shows them."""
+        known = self._by_table[lake_table]
+        seen = {each.snapshot_id for each in known}
+        new = [each for each in commits if each.snapshot_id not in seen]
+        for deck in (known, self._commits):
+            together = sorted([*deck, *new], key=lambda each: each.at)
+            deck.clear()
+            deck.extend(together)
+
     def add_error(self, error: Exception) -> None:
         """Something that failed, be it tried again or not."""
         if isinstance(error, FrazilError):
             self.errors[error.code] += 1
 
     def _add(self, commit: CommitStatus) -> None:
-        self._commits.append(commit)
-        self._by_table[commit.lake_table].append(commit)
+        for deck in (self._commits, self._by_table[commit.lake_table]):
+            # The lake may have shown it before whoever made it tells more of it.
+            seen = [each for each in deck if each.snapshot_id == commit.snapshot_id]
+            if commit.snapshot_id is not None and seen:
+                deck.remove(seen[0])
+            deck.append(commit)

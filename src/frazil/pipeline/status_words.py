@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
-from frazil.pipeline.status import Phase
+from frazil.pipeline.status import Phase, longest_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from frazil.pipeline.status import CommitStatus, PipelineStatus, TableState
@@ -108,13 +108,66 @@ def headline(status: PipelineStatus) -> str:
     if stopped:
         verb = "needs" if stopped == 1 else "need"
         return f"{stopped} of {counted(len(tables), 'table')} {verb} you"
+    source = status.source
+    if source is not None and source.action_required:
+        return "Nothing is captured until you act"
     if not status.is_live:
         return "Not running"
-    if status.source is not None and status.source.trouble is not None:
+    if source is not None and source.trouble is not None:
         return "The source cannot be read now"
     if not tables:
         return "Starting" if status.source is None else "No tables yet"
     return _going(status)
+
+
+def freshness(status: PipelineStatus) -> str | None:
+    """What readers see, in sentences; None where only a running process could tell."""
+    if not status.is_live or not status.tables:
+        return None
+    loading = [each for each in status.tables if each.is_first_load]
+    readable = [each for each in status.tables if not each.is_first_load]
+    stopped = [each for each in readable if each.phase is Phase.STOPPED]
+    going = [each for each in readable if each.phase is not Phase.STOPPED]
+    known = [each for each in going if each.lag_seconds is not None]
+    sentences = []
+    if known:
+        sentences.append(_seen(known, status, is_all=len(known) == len(status.tables)))
+    if len(known) < len(going):
+        unknown = counted(len(going) - len(known), "table")
+        sentences.append(f"How far readers of {unknown} are behind is not known yet.")
+    if stopped:
+        which = "the one that is stopped" if len(stopped) == 1 else "those that are stopped"
+        longest = longest_lag(stopped)
+        behind = "further" if longest is None else f"at least {duration(longest)}"
+        sentences.append(f"Readers of {which} are {behind} behind.")
+    if loading:
+        verb = "is in its" if len(loading) == 1 else "are in their"
+        sentences.append(f"{counted(len(loading), 'table')} {verb} first load, without readers.")
+    return " ".join(sentences)
+
+
+def lag(table: TableState) -> str:
+    """How far readers of a table are behind; of one without readers, how far it is loaded."""
+    if not table.is_first_load:
+        return duration(table.lag_seconds)
+    share = "" if table.copy is None else f" {table.copy.fraction:.0%}"
+    return f"first load{share}"
+
+
+def rows(table: TableState) -> str:
+    """How many rows readers find."""
+    return UNKNOWN if table.rows is None else number(table.rows)
+
+
+def _seen(known: Sequence[TableState], status: PipelineStatus, *, is_all: bool) -> str:
+    longest = duration(longest_lag(known))
+    if status.source is None:
+        # Whether the changelogs have everything is the business of who fills them.
+        which = "" if is_all else f" of {counted(len(known), 'table')}"
+        return f"Readers{which} see what the changelogs held {longest} ago."
+    others = "table" if len(known) == 1 else f"{number(len(known))} tables"
+    whose = "Readers" if is_all else f"Readers of the other {others}"
+    return f"{whose} see everything up to {longest} ago."
 
 
 def _going(status: PipelineStatus) -> str:

@@ -72,6 +72,10 @@ class Metrics:
         """Say what a gauge stands at."""
         self._gauges[gauge.name].labels(**self._checked(gauge, labels)).set(value)
 
+    def unset(self, gauge: Gauge, /, **labels: str) -> None:
+        """Stop showing a gauge whose value nobody knows now."""
+        self._gauges[gauge.name].remove_by_labels(self._checked(gauge, labels))
+
     def observe(self, histogram: Histogram, value: float, /, **labels: str) -> None:
         """Count one size or duration."""
         checked = self._checked(histogram, labels)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.errors import leaves
 from frazil.pipeline.status import Phase
-from frazil.pipeline.status_words import UNKNOWN, duration, headline, rate
+from frazil.pipeline.status_words import UNKNOWN, duration, freshness, headline, rate
 from frazil.web.plots import draw_plot
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def view_of(status: PipelineStatus) -> PageView:
         headline=line,
         subline=_subline(status),
         tone=_tone(status),
-        title=f"{line} · {status.pipeline}" if status.stopped else f"{behind}{status.pipeline}",
+        title=f"{line} · {status.pipeline}"
+        if status.action_required
+        else f"{behind}{status.pipeline}",
         difficulties=tuple(_difficulties(status)),
         charts=_charts(status),
         errors=tuple(
@@ -163,18 +165,12 @@ def shares_of(phases: Mapping[str, float]) -> tuple[Share, ...]:
 def _subline(status: PipelineStatus) -> str:
     if not status.tables:
         return _NO_TABLES if status.source is None else _NOT_KNOWN
-    if status.lag_seconds is None:
-        return "How far readers are behind is known after the first commits."
-    # What is stopped is left out of the figure, and said so.
-    going = len(status.tables) - len(status.stopped)
-    others = "table" if going == 1 else f"{going} tables"
-    whose = f"Readers of the other {others}" if status.stopped else "Readers"
-    return f"{whose} see everything up to {duration(status.lag_seconds)} ago."
+    return freshness(status) or "How far readers are behind only a running process can tell."
 
 
 def _tone(status: PipelineStatus) -> Tone:
     tones = [table_tone(each) for each in status.tables]
-    if Tone.STOPPED in tones:
+    if status.action_required:
         return Tone.STOPPED
     if Tone.WARNING in tones or (status.source is not None and status.source.trouble is not None):
         return Tone.WARNING
@@ -184,7 +180,8 @@ def _tone(status: PipelineStatus) -> Tone:
 def _difficulties(status: PipelineStatus) -> Sequence[Difficulty]:
     found = []
     if status.source is not None and status.source.trouble is not None:
-        found.append(_difficulty("the source", Tone.WARNING, status.source.trouble))
+        tone = Tone.STOPPED if status.source.action_required else Tone.WARNING
+        found.append(_difficulty("the source", tone, status.source.trouble))
     troubled = [
         _difficulty(each.table, table_tone(each), each.trouble)
         for each in status.tables
@@ -204,7 +201,7 @@ def _charts(status: PipelineStatus) -> tuple[Chart, ...]:
     rates: list[_Value] = [(each.at, each.changes_per_second) for each in status.samples]
     return (
         _chart("Lag", lags, duration, newest=status.lag_seconds),
-        _chart("Throughput", rates, rate, newest=rates[-1][1] if rates else None),
+        _chart("Rows a second", rates, rate, newest=rates[-1][1] if rates else None),
     )
 
 

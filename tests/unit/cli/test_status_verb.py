@@ -36,7 +36,16 @@ from frazil.web.app import build_app
 from frazil.web.pages import build_pages
 from frazil.web.readiness import Readiness
 from frazil.web.server import serving
-from tests.support.statuses import NOW, SCENARIOS, merge_only, running, stopped, unreachable
+from tests.support.statuses import (
+    NOW,
+    SCENARIOS,
+    in_danger,
+    merge_only,
+    running,
+    source_stopped,
+    stopped,
+    unreachable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,17 +120,18 @@ def test_a_table_tells_how_every_table_stands(
     lines = shown.out.splitlines()
     assert lines[:5] == [
         "shop  frazil 0.1.0  ingest + merge  up 2 d 4 h",
-        "1 of 6 tables needs you; the others are 3.4 s behind",
+        "1 of 6 tables needs you. Readers of the other 5 tables see everything up to 3.4 s ago. "
+        "Readers of the one that is stopped are further behind.",
         "source postgres  1.4 s, 180 KiB behind  slot shop_frazil reserved, active, keeps 40 MiB, "
         "safe for 9.5 GiB more  next batch in 3 s",
         "",
-        "TABLE               PHASE             LAG            ROWS       LAST COMMIT  "
+        "TABLE               PHASE             LAG            ROWS     LAST COMMIT  "
         "SNAPSHOT             NEXT RUN",
     ]
     newest = stopped().tables[1].commits[0].snapshot_id
     ago = ["7", "s", "ago"]
     assert lines[6].split() == [
-        "public.invoices", "stopped", "12", "MiB", "55,047", *ago, str(newest), "–",
+        "public.invoices", "stopped", "12", "MiB", "41,200", *ago, str(newest), "–",
     ]  # fmt: skip
     assert "waiting, trouble" in lines[7]
     assert "public.invoices is stopped since 41 min ago (FRZ-SCH-01)" in lines
@@ -133,6 +143,25 @@ def test_json_is_the_status_itself(document: Callable[..., Path], capsys: Captur
     with served(running) as address:
         assert main(["status", "-c", str(document(address)), "-o", "json"]) == ExitCode.DONE
     assert status_from_json(json.loads(capsys.readouterr().out)) == running()
+
+
+@pytest.mark.fault("N55")
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("running", ExitCode.DONE),
+        ("copying", ExitCode.DONE),
+        ("unreachable", ExitCode.DONE),
+        ("stopped", ExitCode.NEEDS_A_PERSON),
+        ("source stopped", ExitCode.NEEDS_A_PERSON),
+    ],
+)
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_what_requires_action_exits_3(
+    name: str, code: ExitCode, output: str, document: Callable[..., Path]
+) -> None:
+    with served(SCENARIOS[name]) as address:
+        assert main(["status", "-c", str(document(address)), "-o", output]) == code
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -154,9 +183,15 @@ def test_every_condition_can_be_told(
 
 def test_rarer_conditions_are_told() -> None:
     (line,) = [each for each in status_lines(unreachable()) if each.startswith("source")]
+    assert "slot and log unknown since 1 min 35 s ago" in line
+    assert "reserved" not in line
+    (line,) = [each for each in status_lines(in_danger()) if each.startswith("source")]
     assert "slot shop_frazil unreserved, not active, keeps 40 MiB, safe for 0 B more" in line
     assert trouble_lines(unreachable())[0] == (
         "the source cannot be read since 1 min 35 s ago, next try in 12 s (FRZ-SRC-01)"
+    )
+    assert trouble_lines(source_stopped())[0] == (
+        "nothing is captured since 1 min 35 s ago (FRZ-SRC-03)"
     )
     assert not any(each.startswith("source") for each in status_lines(merge_only()))
     copying = replace(SCENARIOS["copying"]())
@@ -294,7 +329,7 @@ def test_a_reader_who_has_seen_enough_ends_it(document: Callable[..., Path]) -> 
             assert watching.stderr is not None
             assert watching.stdout.readline().startswith(b"{")
             watching.stdout.close()
-            assert watching.wait(20) == ExitCode.DONE
+            assert watching.wait(60) == ExitCode.DONE
             assert watching.stderr.read() == b""
 
 
@@ -327,7 +362,7 @@ def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -
             with suppress(OSError):
                 while more := os.read(terminal, 65536):
                     painted += more
-            assert watching.wait(20) == ExitCode.DONE
+            assert watching.wait(60) == ExitCode.DONE
     os.close(terminal)
     assert painted.count(b"\x1b[?1049h") == painted.count(b"\x1b[?1049l") == 1
     assert b"Traceback" not in painted

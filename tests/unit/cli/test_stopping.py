@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[3]
-LONG = 60.0
+# Far above what a busy machine needs; a grace that is waited for is longer still.
+PATIENCE = 60.0
+LONG = 240.0
 
 
 @contextmanager
@@ -46,7 +47,7 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
     pytest.fail(f"it ended without saying {line!r}")
 
 
-def end_of(process: subprocess.Popen[str], within: float = 20.0) -> tuple[int, list[str]]:
+def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> tuple[int, list[str]]:
     said, complaints = process.communicate(timeout=within)
     assert "Traceback" not in complaints, complaints
     return process.returncode, said.splitlines()
@@ -55,25 +56,21 @@ def end_of(process: subprocess.Popen[str], within: float = 20.0) -> tuple[int, l
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_running_batch_is_finished_and_no_other_is_begun(number: int, status: int) -> None:
     with worker("batches") as process:
-        wait_for(process, "batch 1 done")
+        wait_for(process, "batch 1 begins")
         process.send_signal(number)
         code, said = end_of(process)
     assert code == status
-    assert said[-1] == "ended: told to stop"
-    done = [line for line in said if line.startswith("batch")]
-    # One was under way; one more may have begun before the signal was seen.
-    assert len(done) <= 2
-    assert said[-2] == f"{len(done) + 1} commits"
+    # The batch that is under way ends once the wish was heard, and is the last one.
+    assert said == ["stopping", "batch 1 done", "1 commits", "ended: told to stop"]
 
 
 def test_an_idle_process_ends_at_once() -> None:
     with worker("idle") as process:
         wait_for(process, "0 commits")
-        started = time.monotonic()
         process.send_signal(signal.SIGTERM)
+        # Long before the grace.
         code, said = end_of(process)
-        assert time.monotonic() - started < 5
-    assert (code, said) == (0, ["ended: told to stop"])
+    assert (code, said) == (0, ["stopping", "ended: told to stop"])
 
 
 def test_a_merge_that_outlasts_the_grace_is_abandoned_without_a_word() -> None:
@@ -81,7 +78,7 @@ def test_a_merge_that_outlasts_the_grace_is_abandoned_without_a_word() -> None:
         wait_for(process, "working")
         process.send_signal(signal.SIGTERM)
         code, said = end_of(process)
-    assert (code, said) == (0, ["interrupted", "ended: told to stop"])
+    assert (code, said) == (0, ["stopping", "interrupted", "ended: told to stop"])
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -89,7 +86,8 @@ def test_the_second_signal_ends_the_process_where_it_is(number: int, status: int
     with worker("hangs") as process:
         wait_for(process, "working")
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        # Two of a kind that come before either is seen are one.
+        wait_for(process, "stopping")
         assert process.poll() is None
         process.send_signal(number)
-        assert end_of(process, within=5) == (status, [])
+        assert end_of(process) == (status, [])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Generous for a loaded machine; an idle one needs a third of it.
-PATIENCE_SECONDS = 4.0
+WORK_SECONDS = 8.0
 MOST_BYTES = 64 * 2**20
 
 K = LARGEST_DOCUMENT // 1024 - 1
@@ -63,10 +63,10 @@ def test_a_hostile_document_is_refused_quickly_and_without_much_memory(
 ) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(HOSTILE[name])
-    started = time.process_time()
+    started = time.thread_time()
     with pytest.raises(ConfigError) as caught:
         load_config(path, environ={})
-    assert time.process_time() - started < PATIENCE_SECONDS
+    assert time.thread_time() - started < WORK_SECONDS
     assert caught.value.mistakes
     assert len(str(caught.value)) < 100_000
 

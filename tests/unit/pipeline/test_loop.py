@@ -295,7 +295,7 @@ def test_several_tables_are_merged_at_a_time_and_no_more() -> None:
     most = 0
     at_work: set[str] = set()
     lock = threading.Lock()
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     class Slow(TwinTable):
         def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
@@ -324,7 +324,7 @@ def test_a_slow_table_does_not_hold_up_the_others_when_there_is_room() -> None:
 
     class Gated(TwinTable):
         def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
-            assert gate.wait(20)
+            assert gate.wait(60)
             return super().merge(stop=stop)
 
     def told(table: str, _report: MergeReport, _seconds: float) -> None:
@@ -359,7 +359,7 @@ def test_a_fence_lets_running_merges_end_between_two_batches() -> None:
 
     class Fenced(TwinTable):
         def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
-            assert running.wait(20)
+            assert running.wait(60)
             return super().merge(stop=stop)
 
     tables = {
@@ -389,7 +389,7 @@ def test_the_loop_leaves_no_thread_behind(stage: Stage) -> None:
     stage.loop(concurrency=3).run(once=True)
     for thread in threading.enumerate():
         if thread.name.startswith("frazil merge"):
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -178,26 +178,33 @@ def test_a_failure_is_counted_by_its_code_and_outcome(
         assert stage.value("frazil_errors_total", code=error.code) == 1
 
 
-def test_lag_is_the_time_since_a_table_was_whole_and_grows_until_it_is_again(
+def test_lag_counts_from_the_last_look_at_the_changelog_that_was_merged(
     stage: Stage,
 ) -> None:
     def lag() -> float | None:
         return stage.value("frazil_merge_lag_seconds", table=TABLE)
 
     stage.clock.advance(5)
-    assert lag() == 5
+    assert lag() is None
     stage.recorder.record_start(TABLE)
-    assert lag() == 5
-    stage.recorder.record_report(TABLE, report(), 1.0)
+    stage.clock.advance(2)
+    assert lag() is None
+    stage.recorder.record_report(TABLE, report(), 2.0)
+    # What came to the changelog while it ran is not merged.
+    assert lag() == 2
     stage.clock.advance(50)
-    assert lag() == 0
+    assert lag() == 52
+    stage.recorder.record_start(TABLE)
     stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
     stage.clock.advance(10)
-    assert lag() == 60
+    assert lag() == 62
     stage.recorder.record_start(TABLE)
     stage.recorder.record_report(TABLE, report(COMMIT), 1.0)
     assert lag() == 0
-    assert stage.value("frazil_merge_lag_seconds", table="public.orders") == 65
+    assert stage.value("frazil_merge_lag_seconds", table="public.orders") is None
+    # One that is not merged any more has no lag that anybody could know.
+    del stage.statuses[TABLE]
+    assert lag() is None
 
 
 def test_tables_that_are_held_are_counted_and_reported(stage: Stage) -> None:

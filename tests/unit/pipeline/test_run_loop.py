@@ -17,7 +17,7 @@ from tests.support.merge_twins import TwinTable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Ingest:

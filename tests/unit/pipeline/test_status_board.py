@@ -2,108 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from frazil import errors
 from frazil.ingest.progress import WholeProgress
-from frazil.ingest.report import BatchReport, TableIngested
-from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, State, TableStanding
+from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, State
 from frazil.model.postgres_facts import WalStatus
-from frazil.model.table_name import TableName
-from frazil.pipeline.captured_names import CapturedNames
 from frazil.pipeline.next_step import Again, Hold
-from frazil.pipeline.status import Phase, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.status import Phase
 from frazil.pipeline.status_board import SAMPLE_SECONDS, StatusBoard
 from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import ManualClock
 from frazil.sources.postgres.slot_watch import SlotLook
+from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
 from tests.support.merge_twins import report_of
-from tests.support.postgres_sound import SLOT as SOUND_SLOT
-
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-USERS = "public.users"
-SLOT = replace(SOUND_SLOT, is_active=True, restart=10, safe_wal_bytes=4096)
-
-
-@dataclass
-class Pipeline:
-    """An ingest and merges that are what they are told to be, and the board that follows them."""
-
-    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
-    standings: dict[str, TableStanding] = field(default_factory=dict)
-    progress: WholeProgress | None = None
-    pending_commits: int = 0
-    reached: int | None = None
-    is_paused: bool = False
-    merges: dict[str, TableStatus] = field(default_factory=dict)
-    merges_here: bool = True
-    board: StatusBoard = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.board = StatusBoard("shop", roles=("ingest", "merge"), clock=self.clock)
-        self.board.follow_capture(self, self, kind="postgres", names=names_of)
-        if self.merges_here:
-            self.board.follow_merges(lambda: tuple(self.merges.values()))
-
-    def stands(self, state: State, table: str = USERS) -> None:
-        self.standings[table] = TableStanding(table=table, identity="1", state=state)
-
-    def merges_stand(self, phase: TablePhase, error: Exception | None = None) -> None:
-        self.merges[USERS] = TableStatus(
-            table=USERS, phase=phase, since=START, next_run=START, error=error
-        )
-
-    def captures(self, *, is_whole: bool = False, **operations: int) -> None:
-        ingested = TableIngested(
-            table=USERS,
-            changelog=f"{USERS}_changelog",
-            start=None,
-            goal="0/10",
-            snapshot_id=77,
-            operations=operations,
-            seconds=0.5,
-        )
-        self.board.record_batch(
-            BatchReport(
-                batch="b",
-                tables=(ingested,),
-                acknowledged="0/10",
-                seconds=0.5,
-                is_whole=is_whole,
-            )
-        )
-
-    def reaches(self, position: int) -> None:
-        """Everything that the source has is captured."""
-        self.looks(newest=position)
-        self.reached = position
-        self.board.record_step(10.0)
-
-    def looks(self, newest: int) -> None:
-        self.board.record_look(SlotLook(newest, SLOT), asked=self.clock.monotonic())
-
-    def status(self) -> PipelineStatus:
-        return self.board.now()
-
-    def source(self) -> SourceStatus:
-        found = self.status().source
-        assert found is not None
-        return found
-
-    def users(self) -> TableState:
-        (found,) = (each for each in self.status().tables if each.table == USERS)
-        return found
-
-
-def names_of(table: str) -> CapturedNames:
-    schema, name = table.split(".")
-    return CapturedNames(
-        changelog=TableName("lake", (schema,), f"{name}_changelog"),
-        mirror=TableName("lake", (schema,), name),
-    )
 
 
 @pytest.fixture
@@ -336,5 +251,11 @@ def test_without_a_source_the_mirrors_are_shown_beside_their_changelogs() -> Non
     board.expect([USERS])
     clock.advance(2)
     (table,) = board.now().tables
-    assert (table.phase, table.mirror, table.lag_seconds) == (Phase.WAITING, USERS, 2)
+    assert (table.phase, table.mirror, table.lag_seconds) == (Phase.WAITING, USERS, None)
     assert board.now().source is None
+    # As fresh as the moment when the changelog was looked at, not when the merge ended.
+    board.record_merge_start(USERS)
+    clock.advance(3)
+    board.record_merge(USERS, report_of("users"))
+    clock.advance(1)
+    assert board.now().tables[0].lag_seconds == 4

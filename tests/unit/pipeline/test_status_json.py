@@ -26,10 +26,10 @@ def full() -> PipelineStatus:
     copy = CopyStatus(rows=1, bytes_read=2, bytes_total=3, fraction=0.4, remaining_seconds=5.0)
     source = SourceStatus(
         kind="postgres", lag_seconds=1.5, lag_bytes=2, slot=SLOT, is_paused=True, pending_commits=2,
-        next_run=NOW,
+        next_run=NOW, unknown_since=NOW,
         trouble=UNREACHABLE,
     )  # fmt: skip
-    one = table("public.a", phase=Phase.STOPPED, copy=copy, trouble=RESYNC)
+    one = table("public.a", phase=Phase.STOPPED, copy=copy, trouble=RESYNC, is_first_load=True)
     return replace(running(), source=source, tables=(one,))
 
 
@@ -64,6 +64,7 @@ def test_times_have_their_zone_and_states_are_words() -> None:
     assert shown["tables"][0]["phase"] == "stopped"
     assert shown["stopped"] == ["public.a"]
     assert shown["lag_seconds"] is None
+    assert shown["action_required"] is True
 
 
 def test_a_time_in_another_zone_is_the_same_moment() -> None:

@@ -80,6 +80,7 @@ def test_moments_are_told_by_their_distance() -> None:
         ("running", "Following 5 tables"),
         ("stopped", "1 of 6 tables needs you"),
         ("unreachable", "The source cannot be read now"),
+        ("source stopped", "Nothing is captured until you act"),
         ("merge only", "Merging 3 tables"),
     ],
 )
@@ -94,3 +95,35 @@ def test_the_sentence_of_rarer_conditions() -> None:
     assert words.headline(tried) == "1 of 4 tables will be tried again"
     both = replace(stopped(), tables=(stopped().tables[1], stopped().tables[1]))
     assert words.headline(both) == "2 of 2 tables need you"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("starting", None),
+        ("running", "Readers see everything up to 3.4 s ago."),
+        (
+            "copying",
+            "Readers of the other table see everything up to 3.1 s ago. "
+            "2 tables are in their first load, without readers.",
+        ),
+        (
+            "stopped",
+            "Readers of the other 5 tables see everything up to 3.4 s ago. "
+            "Readers of the one that is stopped are further behind.",
+        ),
+        ("merge only", "Readers see what the changelogs held 3.4 s ago."),
+    ],
+)
+def test_what_readers_see_is_told_of_those_that_there_are(name: str, told: str | None) -> None:
+    assert words.freshness(SCENARIOS[name]()) == told
+
+
+def test_a_table_in_its_first_load_says_so_with_its_share() -> None:
+    read, waiting, followed = SCENARIOS["copying"]().tables
+    assert [words.lag(each) for each in (read, waiting, followed)] == [
+        "first load 42%",
+        "first load",
+        "3.1 s",
+    ]
+    assert [words.rows(each) for each in (read, followed)] == ["0", "18,204"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ALL = Limit(rows=1 << 40, bytes=1 << 40)
 LITTLE = Limit(rows=1, bytes=1 << 40)
-PATIENCE = 10.0
+PATIENCE = 60.0
 ROOM = 1 << 30
 ROW_BYTES = len(encode_message(insert(word="b")))
 
@@ -136,6 +136,31 @@ def test_complete_transactions_are_taken_and_the_open_one_stays(tmp_path: Path) 
         assert words(tmp_path, taken) == ["b", "c"]
         assert taken.end == 25
         assert spool.newest_commit_at == MOMENT
+
+
+@pytest.mark.fault("N55")
+def test_it_tells_how_far_it_received_and_which_tables_are_not_written(tmp_path: Path) -> None:
+    with spooling(tmp_path, segment_bytes=1) as (stream, spool):
+        stream.send(*transaction(10, relation(), insert()))
+        stream.send(*transaction(20, relation(8), insert(8)), Begin(30, MOMENT, 1), insert(7))
+        stream.wait_until_read()
+        assert spool.received == (25, frozenset({7, 8}))
+        taken = spool.take(ALL)
+        # Taken is not written yet.
+        assert spool.received == (25, frozenset({7, 8}))
+        spool.release(taken.segments)
+        # The open transaction may be of any table that it has described.
+        assert spool.received == (25, frozenset({7}))
+        stream.send(Commit(30, 35, MOMENT))
+        stream.send_frames(Keepalive(90, MOMENT, wants_reply=False))
+        stream.wait_until_read()
+        assert spool.received == (90, frozenset({7}))
+        spool.release(spool.take(ALL).segments)
+        assert spool.received == (90, frozenset())
+        stream.end(SourceUnavailableError("away"))
+        with pytest.raises(SourceUnavailableError):
+            spool.wait(PATIENCE, LITTLE)
+        assert spool.received is None
 
 
 def test_a_wait_ends_with_the_time_when_nothing_comes(tmp_path: Path) -> None:

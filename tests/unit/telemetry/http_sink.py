@@ -50,4 +50,4 @@ def listening_sink() -> Iterator[Sink]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)

@@ -38,7 +38,11 @@ from frazil.sources.postgres.server_watch import (
 from frazil.sources.postgres.stream_planning import StreamPlanner
 from frazil.sources.postgres.stream_spool import StreamSpool, Taken
 from frazil.sources.postgres.table_description import describe_table
-from frazil.sources.postgres.table_identity import identity_differences, identity_of
+from frazil.sources.postgres.table_identity import (
+    identity_differences,
+    identity_of,
+    relation_oid,
+)
 from frazil.sources.protocol import Batch
 from frazil.telemetry.logs import get_logger
 
@@ -78,8 +82,8 @@ class _Stream:
         self.stream = stream
         self.spool = spool
         self.planner = planner
-        # Those whose changes were never left out of it.
-        self.tables: frozenset[str] = frozenset()
+        # Those whose changes were never left out of it, with their numbers at the source.
+        self.tables: Mapping[str, int | None] = {}
         self.taken: tuple[Segment, ...] = ()
         # Taken from the spool and left for the next batch.
         self.rest = Taken((), None)
@@ -243,6 +247,22 @@ class PostgresSource:
         stream = self._stream
         return None if stream is None else stream.planned_to
 
+    def received(self) -> tuple[int, frozenset[str]] | None:
+        """How far everything was received, and the tables of which nothing waits to be written."""
+        stream = self._stream
+        found = None if stream is None else stream.spool.received
+        if stream is None or found is None:
+            return None
+        position, oids = found
+        known = {name: oid for name, oid in stream.tables.items() if oid is not None}
+        return position, frozenset(name for name, oid in known.items() if oid not in oids)
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The tables that the stream has all changes of."""
+        stream = self._stream
+        return frozenset() if stream is None else frozenset(stream.tables)
+
     @property
     def is_paused(self) -> bool:
         """Whether nothing is read, because what was read fills the spool."""
@@ -265,13 +285,13 @@ class PostgresSource:
 
     def _streaming(self, progress: Progress) -> _Stream:
         """The stream, begun anew when a table has joined that it left out so far."""
-        names = frozenset(progress.tables)
-        if self._stream is not None and not names <= self._stream.tables:
-            _log.info("stream begins again", tables=len(names - self._stream.tables))
+        tables = {name: relation_oid(each.identity) for name, each in progress.tables.items()}
+        if self._stream is not None and not tables.keys() <= self._stream.tables.keys():
+            _log.info("stream begins again", tables=len(tables.keys() - self._stream.tables.keys()))
             self._close_stream()
         if self._stream is None:
             self._stream = self._open_stream(parse_lsn(str(progress.acknowledged)))
-        self._stream.tables = names
+        self._stream.tables = tables
         return self._stream
 
     def _open_stream(self, after: int) -> _Stream:

@@ -165,6 +165,20 @@ class StreamSpool:
         return self._spooling.server_position
 
     @property
+    def received(self) -> tuple[int, frozenset[int]] | None:
+        """How far everything was received, and the tables with changes that are not released.
+
+        None once the reader has failed.
+        """
+        with self._changed:
+            if self._error is not None or self._is_closed:
+                return None
+            kept = [*self._parts, *self._taken.values()]
+            kept += [each for whole in self._whole for each in whole]
+            oids = self._spooling.open_oids.union(*(each.oids for each in kept))
+            return self._spooling.position, oids
+
+    @property
     def newest_commit_at(self) -> int | None:
         """When the newest transaction was committed, in microseconds from the year 2000."""
         return self._spooling.newest_commit_at

@@ -139,6 +139,11 @@ class TransactionSpooling:
         return self._is_large
 
     @property
+    def open_oids(self) -> frozenset[int]:
+        """The tables with changes in the segment that is not finished."""
+        return frozenset(self._segment.counts())
+
+    @property
     def settled_rows(self) -> int:
         """The rows of complete transactions in the segment that is not finished."""
         return self._settled_rows
