@@ -411,3 +411,74 @@ def test_nested_values_that_are_read_back_stay_as_they_were(
         {"id": 2, "n": 1, "m": {}, "s": None},
         {"id": 3, "n": 1, "m": {"a": None}, "s": {"m": {}, "l": None, "late": 7}},
     ]
+
+
+def test_tables_of_format_version_1_are_read_and_mirrors_of_it_upgraded_first(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    old = "using iceberg tblproperties ('format-version' = '1')"
+    table.spark.sql(f"drop table {table.changelog}")
+    table.spark.sql(
+        f"create table {table.changelog} (id bigint, v string, op string, seq bigint) {old}"
+    )
+    table.spark.sql(f"create table {table.mirror} (id bigint, v string) {old}")
+    table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
+    with pytest.raises(errors.ConfigError, match="format version 1") as refusal:
+        table.merge()
+    assert refusal.value.next_step is not None
+    table.spark.sql(refusal.value.next_step)
+    table.merge()
+    table.write("(1, 'aa', 'U', 3)", "(2, null, 'D', 4)")
+    table.merge()
+    assert table.rows() == [(1, "aa")]
+
+
+def test_a_mirror_is_partitioned_and_sorted_by_columns_of_any_name(
+    feed: Callable[..., Feed],
+) -> None:
+    names = ("odd name, )", '[a "b"', "x desc")
+    columns = ", ".join(f"`{name}` bigint" for name in names)
+    table = feed(
+        f"id bigint, {columns}, op string, seq bigint",
+        partition_by=('bucket(4, "odd name, )")', '"[a ""b"""', "truncate(10, `x desc`)"),
+        sort_by=('"[a ""b""" desc', '"x desc" asc nulls last'),
+    )
+    table.write("(1, 1, 10, 15, 'I', 1)", "(2, null, null, null, 'I', 2)", "(3, 2, 20, 5, 'I', 3)")
+    table.merge()
+    table.write("(1, 2, 11, 25, 'U', 4)", "(2, null, null, null, 'D', 5)")
+    table.merge()
+    assert table.rows() == [(1, 2, 11, 25), (3, 2, 20, 5)]
+
+
+def test_what_a_column_added_by_hand_holds_is_lost_where_rows_change_and_plan_says_so(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
+    table.merge()
+    table.spark.sql(f"alter table {table.mirror} add column note string")
+    table.spark.sql(f"update {table.mirror} set note = 'mine'")
+    table.write("(1, 'aa', 'U', 3)")
+    plan = Merger(table.spark, table.lake, table.settings).load_plan()
+    assert plan is not None
+    assert any("'note'" in text for label, text in planning.describe(plan) if label == "warning")
+    table.merge()
+    assert table.rows() == [(1, "aa", None), (2, "b", "mine")]
+
+
+@pytest.mark.fault("N31")
+@pytest.mark.parametrize("hours", [4_500, pytest.param(50_000, marks=pytest.mark.deep)])
+def test_thousands_of_partitions_are_written_by_one_task(
+    feed: Callable[..., Feed], hours: int
+) -> None:
+    table = feed(
+        "id bigint, at timestamp, v int, op string, seq bigint", partition_by=("hour(at)",)
+    )
+    row = "id, timestamp_seconds(id * 3600) at, 0 v, 'I' op, id seq"
+    table.spark.sql(f"insert into {table.changelog} select {row} from range({hours})")
+    assert table.merge().commits[0].files_added == hours
+    table.write(f"(1, timestamp_seconds(3600), 1, 'U', {hours})", f"(2, null, null, 'D', {hours})")
+    table.merge()
+    totals = "count(*), count(distinct hour(at), date(at)), sum(v), sum(id)"
+    assert table.rows(totals) == [(hours - 1, hours - 1, 1, hours * (hours - 1) // 2 - 2)]

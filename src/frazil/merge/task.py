@@ -78,7 +78,8 @@ class _Task:
         self.job = job
         self.number = number
         self.clock = SystemClock()
-        self.writer = KeyWriter(job.writing, number)
+        # One more than buckets, for keys that depend on each other.
+        self.writer = KeyWriter(job.writing, number, 2**job.bits + 1)
         self.gate = ChangeGate(job.admission)
         self.seconds: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
 
@@ -165,8 +166,8 @@ class _Task:
         counts = written.counts
         counts[Action.LATE] += seen.late
         return TaskResult(
-            first_ordinal=written.first_ordinal,
             files=written.files,
+            ordinals=tuple(written.ordinals.tolist()),
             deleted=written.deleted,
             entries=entries,
             part=part,
