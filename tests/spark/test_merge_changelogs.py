@@ -373,3 +373,112 @@ def test_every_type_that_can_be_a_key_is_one(feed: Callable[..., Feed], kind: st
     table.write(f"({one}, 'back', 'I', 4)", f"({other}, 'changed', 'U', 5)")
     table.merge()
     assert table.rows("v") == [("back",), ("changed",)]
+
+
+@pytest.mark.fault("N28")
+@pytest.mark.parametrize("soft", [True, False], ids=["soft delete", "unchanged columns"])
+def test_nested_values_that_are_read_back_stay_as_they_were(
+    feed: Callable[..., Feed], *, soft: bool
+) -> None:
+    columns = "m map<string, int>, s struct<m: map<string, int>, l: array<map<string, int>>>"
+    choices = {"deletes": Deletes.SOFT} if soft else {"unchanged": "left_out"}
+    table = feed(
+        f"id bigint, n int, {columns}, op string, seq bigint, left_out array<int>", **choices
+    )
+    table.spark.sql(f"alter table {table.changelog} set tblproperties ('format-version' = '3')")
+    table.write(
+        "(1, 1, null, named_struct('m', null, 'l', array(null, map())), 'I', 1, null)",
+        "(2, 1, map(), null, 'I', 2, null)",
+        "(3, 1, map('a', null), named_struct('m', map(), 'l', null), 'I', 3, null)",
+    )
+    table.merge()
+    changelog = table.lake.open(table.settings.changelog)._table
+    jvm = table.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    seven, number = jvm.expressions.Literal.of(7), jvm.types.Types.IntegerType.get()
+    changelog.updateSchema().addColumn("s", "late", number, None, seven).commit()
+    table.spark.sql(f"refresh table {table.changelog}")
+    ids = {
+        each.name: each.id
+        for each in table.lake.open(table.settings.changelog).load_schema().fields
+    }
+    gone = f"null, null, null, '{'D' if soft else 'U'}'"
+    unsent = "null" if soft else f"array({ids['n']}, {ids['m']}, {ids['s']})"
+    table.write(*(f"({key}, {gone}, {3 + key}, {unsent})" for key in (1, 2, 3)))
+    table.merge()
+    rows = table.spark.sql(f"select id, n, m, s from {table.mirror} order by id").collect()
+    assert [row.asDict(recursive=True) for row in rows] == [
+        {"id": 1, "n": 1, "m": None, "s": {"m": None, "l": [None, {}], "late": 7}},
+        {"id": 2, "n": 1, "m": {}, "s": None},
+        {"id": 3, "n": 1, "m": {"a": None}, "s": {"m": {}, "l": None, "late": 7}},
+    ]
+
+
+def test_tables_of_format_version_1_are_read_and_mirrors_of_it_upgraded_first(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    old = "using iceberg tblproperties ('format-version' = '1')"
+    table.spark.sql(f"drop table {table.changelog}")
+    table.spark.sql(
+        f"create table {table.changelog} (id bigint, v string, op string, seq bigint) {old}"
+    )
+    table.spark.sql(f"create table {table.mirror} (id bigint, v string) {old}")
+    table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
+    with pytest.raises(errors.ConfigError, match="format version 1") as refusal:
+        table.merge()
+    assert refusal.value.next_step is not None
+    table.spark.sql(refusal.value.next_step)
+    table.merge()
+    table.write("(1, 'aa', 'U', 3)", "(2, null, 'D', 4)")
+    table.merge()
+    assert table.rows() == [(1, "aa")]
+
+
+def test_a_mirror_is_partitioned_and_sorted_by_columns_of_any_name(
+    feed: Callable[..., Feed],
+) -> None:
+    names = ("odd name, )", '[a "b"', "x desc")
+    columns = ", ".join(f"`{name}` bigint" for name in names)
+    table = feed(
+        f"id bigint, {columns}, op string, seq bigint",
+        partition_by=('bucket(4, "odd name, )")', '"[a ""b"""', "truncate(10, `x desc`)"),
+        sort_by=('"[a ""b""" desc', '"x desc" asc nulls last'),
+    )
+    table.write("(1, 1, 10, 15, 'I', 1)", "(2, null, null, null, 'I', 2)", "(3, 2, 20, 5, 'I', 3)")
+    table.merge()
+    table.write("(1, 2, 11, 25, 'U', 4)", "(2, null, null, null, 'D', 5)")
+    table.merge()
+    assert table.rows() == [(1, 2, 11, 25), (3, 2, 20, 5)]
+
+
+def test_what_a_column_added_by_hand_holds_is_lost_where_rows_change_and_plan_says_so(
+    feed: Callable[..., Feed],
+) -> None:
+    table = feed("id bigint, v string, op string, seq bigint")
+    table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
+    table.merge()
+    table.spark.sql(f"alter table {table.mirror} add column note string")
+    table.spark.sql(f"update {table.mirror} set note = 'mine'")
+    table.write("(1, 'aa', 'U', 3)")
+    plan = Merger(table.spark, table.lake, table.settings).load_plan()
+    assert plan is not None
+    assert any("'note'" in text for label, text in planning.describe(plan) if label == "warning")
+    table.merge()
+    assert table.rows() == [(1, "aa", None), (2, "b", "mine")]
+
+
+@pytest.mark.fault("N31")
+@pytest.mark.parametrize("hours", [4_500, pytest.param(50_000, marks=pytest.mark.deep)])
+def test_thousands_of_partitions_are_written_by_one_task(
+    feed: Callable[..., Feed], hours: int
+) -> None:
+    table = feed(
+        "id bigint, at timestamp, v int, op string, seq bigint", partition_by=("hour(at)",)
+    )
+    row = "id, timestamp_seconds(id * 3600) at, 0 v, 'I' op, id seq"
+    table.spark.sql(f"insert into {table.changelog} select {row} from range({hours})")
+    assert table.merge().commits[0].files_added == hours
+    table.write(f"(1, timestamp_seconds(3600), 1, 'U', {hours})", f"(2, null, null, 'D', {hours})")
+    table.merge()
+    totals = "count(*), count(distinct hour(at), date(at)), sum(v), sum(id)"
+    assert table.rows(totals) == [(hours - 1, hours - 1, 1, hours * (hours - 1) // 2 - 2)]

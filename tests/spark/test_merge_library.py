@@ -120,3 +120,17 @@ def test_what_is_missing_is_said_before_anything_is_made(spark: SparkSession, ca
     with pytest.raises(ConfigError, match="there is no key column 'nr'"):
         frazil.merge_table(spark, **tables, keys=["nr"])
     assert not spark.catalog.tableExists(tables["mirror"])
+
+
+@pytest.mark.parametrize("before", [None, "my notebook"])
+def test_the_callers_jobs_are_called_as_before(
+    spark: SparkSession, catalog: str, tmp_path: Path, before: str | None
+) -> None:
+    context, key = spark.sparkContext, "spark.job.description"
+    tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1')")
+    context.setLocalProperty(key, before)  # type: ignore[arg-type]
+    try:
+        frazil.merge_table(spark, **tables, keys=["id"], cache_dir=tmp_path / "cache")
+        assert context.getLocalProperty(key) == before
+    finally:
+        context.setLocalProperty(key, None)  # type: ignore[arg-type]

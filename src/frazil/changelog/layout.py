@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
+from frazil.model.reserved_names import why_reserved
 from frazil.model.schema import Field, List, Map, Primitive, Schema, Struct, list_of
 
 if TYPE_CHECKING:
@@ -99,10 +100,16 @@ def number_fields(fields: Sequence[Field], *, first_id: int) -> tuple[Field, ...
 
 
 def refuse_collisions(source_names: Iterable[str], ours: CdcColumns) -> None:
-    """Raise ConfigError when a source column is called like one of ours."""
+    """Raise ConfigError when a source column is called like one of ours or of Iceberg's."""
     # Spark compares names without regard to case.
     taken = {name.lower() for name in ours.names}
     for each in source_names:
+        if (why := why_reserved(each)) is not None:
+            message = f"the source column {each!r} cannot be mirrored: {why}."
+            raise ConfigError(
+                message,
+                next_step="rename it at the source, or leave it out of the publication's columns",
+            )
         if each.lower() in taken:
             message = (
                 f"the source column {each!r} is called like a column of the changelog; "

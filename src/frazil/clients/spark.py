@@ -52,6 +52,8 @@ Session: TypeAlias = SparkSession
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
 # Named, not imported: it knows the rooms above this one.
 _WORKER_DAEMON = "frazil.pipeline.worker_daemon"
+# Spark's own name for what setJobDescription sets.
+_DESCRIPTION = "spark.job.description"
 _ICEBERG_PROBE = "org.apache.iceberg.spark.SparkCatalog"
 
 # What a properties file takes as it stands.
@@ -104,6 +106,21 @@ def check_iceberg(session: SparkSession) -> None:
             message,
             next_step=f"start it with --packages {jar.organisation}:{jar.name}:{jar.revision}",
         ) from error
+
+
+@contextmanager
+def job_description(session: SparkSession, text: str) -> Iterator[None]:
+    """Jobs of this thread are called so in Spark's own pages; afterwards as they were before."""
+    context = session.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        # A session that has ended takes none any more.
+        with suppress(Py4JError, OSError):
+            # None takes it away, which its declared types do not know.
+            context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
 
 
 def is_alive(session: SparkSession) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.clients.spark import job_description
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
 from frazil.ingest.progress import ReadingProgress
@@ -159,7 +160,7 @@ def _read(
             watch(progress)
             stack.enter_context(progress.told())
         stack.enter_context(running_tasks(_named(names), "reading changes"))
-        session.sparkContext.setJobDescription(f"ingest {_named(names)}")
+        stack.enter_context(job_description(session, f"ingest {_named(names)}"))
         numbers = session.range(0, len(tasks), 1, len(tasks))
         return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
 

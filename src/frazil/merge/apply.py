@@ -191,7 +191,7 @@ def _indexed(result: TaskResult, at: int) -> IndexedFile:
     file = result.files[at]
     described = json.loads(file.descriptor)
     return IndexedFile(
-        ordinal=result.first_ordinal + at,
+        ordinal=result.ordinals[at],
         location=file.location,
         rows=file.rows,
         size=file.size,

@@ -1,6 +1,7 @@
 """The columns that a merge puts in front of the mirror's own, on the way through Spark.
 
-Their names are such that no source has them: Spark would not know which one is meant.
+Their names are refused in changelogs (``model.reserved_names``): Spark would not know which one is
+meant.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from frazil.errors import ConfigError
+from frazil.model.reserved_names import why_reserved
 from frazil.model.schema import Decimal, List, Nested, Primitive, Struct
 from frazil.model.schema_change import widens
 
@@ -52,6 +53,9 @@ def plan_columns(changelog: Schema, settings: MergeSettings) -> ChangelogColumns
     Columns for unchanged fields and for the previous key may be missing. Raises ConfigError with
     every column that must be there and is not, or that cannot be what it is said to be.
     """
+    reserved = [(each.name, why_reserved(each.name)) for each in changelog.fields]
+    taken = [f"the column {name!r}: {why}" for name, why in reserved if why is not None]
+    _refuse(taken, changelog, settings, "rename it with ALTER TABLE ... RENAME COLUMN")
     named = [("key", name) for name in settings.key]
     named += [("sequence", settings.sequence), ("operation", settings.operation)]
     found = [find_column(changelog.fields, name) for _, name in named]
@@ -126,7 +130,12 @@ def find_column(fields: Iterable[Field], name: str) -> Field | None:
     return found[0] if len(found) == 1 else None
 
 
-def _refuse(mistakes: Sequence[str], changelog: Schema, settings: MergeSettings) -> None:
+def _refuse(
+    mistakes: Sequence[str],
+    changelog: Schema,
+    settings: MergeSettings,
+    next_step: str = "name the columns as the changelog has them",
+) -> None:
     if not mistakes:
         return
     known = ", ".join(f"{each.name} {each.type}" for each in changelog.fields)
@@ -135,7 +144,7 @@ def _refuse(mistakes: Sequence[str], changelog: Schema, settings: MergeSettings)
         message,
         mistakes=tuple(mistakes),
         table=str(settings.changelog),
-        next_step="name the columns as the changelog has them",
+        next_step=next_step,
     )
 
 

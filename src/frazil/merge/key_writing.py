@@ -14,7 +14,7 @@ from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.iceberg.task_writer import TaskWriter
 from frazil.codec.deletion_vector import DeletionVector
 from frazil.codec.index_entries import Entries
-from frazil.errors import MissingImageError, WriteFailedError
+from frazil.errors import MissingImageError
 from frazil.merge.arrow_rows import DELETE, SOFT_DELETE, UPSERT
 from frazil.merge.completing import Places, RowCompleter
 from frazil.merge.report import Action
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.task_writer import Placement
     from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.merge.folded import Folded
     from frazil.merge.row_order import RowOrder
     from frazil.mirror.locating import TaskIndex
     from frazil.model.schema import Field
 
-# Ordinals that one task may give: gaps cost nothing, and a task writes a file or two per partition.
-ORDINALS_PER_TASK = 4_096
+# Ordinals come in blocks that the tasks of a merge take in turn: a task that writes more files than
+# a block has goes on in its next one. Gaps cost nothing.
+ORDINALS_A_BLOCK = 4_096
 # Rows come in the order of their hash, so every partition is written to at once.
 _OPEN_FILES = 200
 _NOWHERE = -1
@@ -78,8 +80,9 @@ class LocatedKeys:
 class WrittenKeys:
     """All that a task has written."""
 
-    first_ordinal: int
     files: tuple[WrittenFile, ...]
+    # Of each file.
+    ordinals: NDArray[np.int64]
     deleted: dict[int, DeletionVector]
     entries: Entries
     counts: Counter[Action]
@@ -87,13 +90,24 @@ class WrittenKeys:
     surplus_rows: int
 
 
-class KeyWriter:
-    """Locates and writes the keys of one task."""
+@dataclass(frozen=True, slots=True)
+class _PlacedKeys:
+    """Keys whose rows were given to the writer, which knows their places when it is closed."""
 
-    def __init__(self, writing: KeyWriting, task: int) -> None:
+    hi: NDArray[np.uint64]
+    lo: NDArray[np.uint64] | None
+    sequence: pa.Array | None
+    placement: Placement
+
+
+class KeyWriter:
+    """Locates and writes the keys of one task, which is one of so many."""
+
+    def __init__(self, writing: KeyWriting, task: int, tasks: int) -> None:
         self._writing = writing
         self._clock = SystemClock()
-        self._first_ordinal = writing.first_ordinal + task * ORDINALS_PER_TASK
+        self._task = task
+        self._tasks = tasks
         self._writer = TaskWriter(
             writing.target,
             clock=self._clock,
@@ -108,6 +122,7 @@ class KeyWriter:
         self._unknown_updates = 0
         self._surplus = 0
         self._deleted: dict[int, list[NDArray[np.int64]]] = {}
+        self._placed: list[_PlacedKeys] = []
         self._entries: list[Entries] = []
 
     def locate(self, folded: Folded, *, mirror_is_empty: bool) -> LocatedKeys:
@@ -146,21 +161,15 @@ class KeyWriter:
     def close(self) -> WrittenKeys:
         """Finish the files."""
         files = self._writer.close()
-        if len(files) > ORDINALS_PER_TASK:
-            message = f"a task wrote {len(files)} files, more than {ORDINALS_PER_TASK}."
-            raise WriteFailedError(
-                message,
-                table=self._writing.target.table,
-                next_step="choose a coarser partitioning for the mirror",
-            )
+        entries = [self._entries_of(each) for each in self._placed] + self._entries
         return WrittenKeys(
-            first_ordinal=self._first_ordinal,
             files=files,
+            ordinals=self._ordinals(np.arange(len(files))),
             deleted={
                 ordinal: DeletionVector.from_positions(np.concatenate(parts))
                 for ordinal, parts in self._deleted.items()
             },
-            entries=Entries.concatenate(self._entries or [Entries.empty()]),
+            entries=Entries.concatenate(entries or [Entries.empty()]),
             counts=self._counts,
             unknown_updates=self._unknown_updates,
             surplus_rows=self._surplus,
@@ -231,15 +240,21 @@ class KeyWriter:
         order = self._writing.order.of(rows)
         placement = self._writer.write(rows.take(order))
         at = keys[order.to_numpy()]
-        self._entries.append(
-            Entries(
+        self._placed.append(
+            _PlacedKeys(
                 folded.hi[at],
                 folded.lo[at] if self._writing.has_lower_half else None,
-                (placement.file + self._first_ordinal).astype(np.int32),
-                placement.position,
                 folded.sequence.take(pa.array(at)) if self._writing.has_sequences else None,
+                placement,
             )
         )
+
+    def _entries_of(self, keys: _PlacedKeys) -> Entries:
+        files = self._ordinals(keys.placement.file).astype(np.int32)
+        return Entries(keys.hi, keys.lo, files, keys.placement.position, keys.sequence)
+
+    def _ordinals(self, files: NDArray[np.integer]) -> NDArray[np.int64]:
+        return self._writing.first_ordinal + plan_ordinals(files, self._task, self._tasks)
 
     def _remember(self, folded: Folded, at: NDArray[np.intp]) -> None:
         """Deleted keys keep their sequence, so that a late change does not bring them back."""
@@ -256,6 +271,13 @@ class KeyWriter:
                 np.full(len(at), now, np.int64),
             )
         )
+
+
+def plan_ordinals(files: NDArray[np.integer], task: int, tasks: int) -> NDArray[np.int64]:
+    """The ordinals of files that one of several tasks numbers from zero; no two tasks share one."""
+    turn, at = np.divmod(files.astype(np.int64), ORDINALS_A_BLOCK)
+    ordinals: NDArray[np.int64] = (turn * tasks + task) * ORDINALS_A_BLOCK + at
+    return ordinals
 
 
 def _nothing() -> Found:

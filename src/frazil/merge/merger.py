@@ -10,6 +10,7 @@ from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.pinned_session import pinned_session
+from frazil.clients.spark import job_description
 from frazil.errors import TableNotFoundError
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
@@ -106,18 +107,18 @@ class Merger:
         start = self._clock.monotonic()
         changelog = ChangelogTable(self._open(self._settings.changelog))
         mirror = self._ensured(plan)
-        self._session.sparkContext.setJobDescription(_description(plan))
-        work = assemble_work(
-            self._session,
-            plan,
-            self._settings,
-            changelog=changelog,
-            mirror=mirror,
-            clock=self._clock,
-            randomness=self._randomness,
-        )
-        planning = self._clock.monotonic() - start
-        done = apply_merge(work)
+        with job_description(self._session, _description(plan)):
+            work = assemble_work(
+                self._session,
+                plan,
+                self._settings,
+                changelog=changelog,
+                mirror=mirror,
+                clock=self._clock,
+                randomness=self._randomness,
+            )
+            planning = self._clock.monotonic() - start
+            done = apply_merge(work)
         mirror.table.show_latest()
         phases = {**done.phases, Phase.PLAN: planning}
         return replace(done, phases=phases, seconds=done.seconds + planning)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from frazil.errors import MarkerLostError
+from frazil.errors import ConfigError, MarkerLostError
 from frazil.merge.changelog_columns import check_partial_rows, plan_columns, settings_at
 from frazil.merge.changelog_range import choose_range
 from frazil.merge.schema_mapping import plan_schema
 from frazil.model.command import command
-from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
-from frazil.model.partitioning import TransformKind
+from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order, quoted_if_odd
+from frazil.model.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
 
 if TYPE_CHECKING:
     from frazil.merge.changelog_columns import ChangelogColumns
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from frazil.model.table_name import TableName
 
 _MIB = 2**20
+_FIRST_WITH_DELETES = 2
 # A task costs about as much as it takes to merge so many changes, so fewer do not share.
 _ROWS_OF_ONE_TASK = 200_000
 # Each task writes files of its own, and each file that a later merge touches costs a delete: no
@@ -131,6 +132,8 @@ def plan_merge(
         message = f"the table has {mirror.total_rows} rows and no marker of ours."
         next_step = command("position", "set", mirror.name)
         raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
+    if mirror is not None:
+        _refuse_old_format(mirror, settings)
     chosen = choose_range(changelog, marker, settings)
     if chosen is None:
         return None
@@ -157,6 +160,19 @@ def plan_merge(
         start=None if marker is None else marker.position,
         head=mirror.head,
         bits=plan_bits(rows=plan.rows, size=plan.bytes, cores=cores),
+    )
+
+
+def _refuse_old_format(mirror: MirrorFacts, settings: MergeSettings) -> None:
+    """Format version 1 has no deletes of rows: the second merge could not be written."""
+    if mirror.format_version >= _FIRST_WITH_DELETES:
+        return
+    wanted = f"'format-version' = '{settings.format_version}'"
+    message = f"the mirror has format version {mirror.format_version}: no row of it can be deleted."
+    raise ConfigError(
+        message,
+        table=str(mirror.name),
+        next_step=f"ALTER TABLE {mirror.name.quoted} SET TBLPROPERTIES ({wanted})",
     )
 
 
@@ -250,6 +266,7 @@ def describe(plan: MergePlan) -> list[tuple[str, str]]:
     ]
     lines += [("schema", change) for change in plan.schema.changes]
     lines.append(("work", _counted(plan.tasks, "task")))
+    lines += [("warning", each) for each in _warnings(plan)]
     left = _counted(plan.remaining_snapshots, "snapshot") if plan.remaining_snapshots else "nothing"
     return [*lines, ("left after it", left)]
 
@@ -271,11 +288,25 @@ def plan_document(plan: MergePlan) -> dict[str, object]:
         "key": [each.name for each in plan.schema.key],
         "creates_mirror": _creates_document(plan.creates),
         "schema_changes": list(plan.schema.changes),
+        "warnings": _warnings(plan),
         "columns": [
             {"name": target.name, "type": str(target.type), "from": source}
             for target, source in plan.schema.projection
         ],
     }
+
+
+def _warnings(plan: MergePlan) -> list[str]:
+    """What somebody may not expect of this merge."""
+    unfed = ", ".join(map(repr, plan.schema.unfed))
+    found = [f"nothing feeds {unfed}: rows that change get null there"] if unfed else []
+    partitions = expected_partitions(plan.spec, plan.rows)
+    if partitions > MANY_PARTITIONS:
+        found.append(
+            f"the changes may fall into up to {partitions:,} partitions, each with a file of its "
+            "own: a coarser partitioning is merged and read much faster"
+        )
+    return found
 
 
 def _creates_document(new: NewMirror | None) -> dict[str, object] | None:
@@ -314,7 +345,7 @@ def _sorted_by(new: NewMirror) -> list[str]:
 def _term(part: PartitionField | SortField, schema: Schema) -> str:
     """A part of a layout as people write it."""
     column = schema.by_id(part.source_id)
-    name = "" if column is None else column.name
+    name = "" if column is None else quoted_if_odd(column.name)
     if part.transform.kind is TransformKind.IDENTITY:
         return name
     width = f"{part.transform.width}, " if part.transform.width else ""

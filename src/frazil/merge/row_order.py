@@ -22,12 +22,14 @@ class RowOrder:
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
         """The places of the rows, in order."""
-        keys = [
-            (name, "descending" if is_descending else "ascending")
-            for name, is_descending in self.columns
-            if _has_order(rows.schema.field(name).type)
-        ]
-        return pc.sort_indices(rows, sort_keys=keys) if keys else pa.array(range(rows.num_rows))
+        ordered = [each for each in self.columns if _has_order(rows.schema.field(each[0]).type)]
+        if not ordered:
+            return pa.array(range(rows.num_rows))
+        # By number: Arrow takes a name that begins with a dot or a bracket for a path.
+        names = [str(number) for number in range(len(ordered))]
+        columns = pa.table([rows.column(name) for name, _ in ordered], names)
+        ways = ["descending" if is_descending else "ascending" for _, is_descending in ordered]
+        return pc.sort_indices(columns, sort_keys=list(zip(names, ways, strict=True)))
 
 
 def plan_row_order(schema: Schema, order: SortOrder, key_ids: tuple[int, ...]) -> RowOrder:

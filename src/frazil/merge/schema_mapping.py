@@ -18,7 +18,7 @@ from frazil.model.schema_evolution import plan_evolution
 from frazil.model.schema_sentences import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from frazil.merge.changelog_columns import ChangelogColumns
     from frazil.merge.settings import MergeSettings
@@ -60,9 +60,22 @@ class SchemaPlan:
         )
 
     @property
+    def unfed(self) -> tuple[str, ...]:
+        """The mirror's columns and members that nothing feeds: dropped ones, and other people's."""
+        return tuple(_unfed(self.feeds))
+
+    @property
     def unchanged_ids(self) -> Mapping[int, int]:
         """The mirror's column by the changelog's, for rows that name columns left out by id."""
         return {each.source.id: each.target.id for each in self.feeds if each.source is not None}
+
+
+def _unfed(feeds: Iterable[Feed], where: str = "") -> Iterator[str]:
+    for each in feeds:
+        if each.origin is Origin.NOTHING:
+            yield f"{where}{each.target.name}"
+        else:
+            yield from _unfed(each.members, f"{where}{each.target.name}.")
 
 
 def plan_schema(

@@ -78,7 +78,8 @@ class _Task:
         self.job = job
         self.number = number
         self.clock = SystemClock()
-        self.writer = KeyWriter(job.writing, number)
+        # One more than buckets, for keys that depend on each other.
+        self.writer = KeyWriter(job.writing, number, 2**job.bits + 1)
         self.gate = ChangeGate(job.admission)
         self.seconds: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
 
@@ -135,7 +136,10 @@ class _Task:
             if batch is None:
                 break
             waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
+            rows += batch.num_rows
+            # Never its nbytes: Spark's lists without elements have no offsets for Arrow to read,
+            # and the process would die. Concatenated, they have.
+            size += batch.get_total_buffer_size()
             if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                 yield pa.concat_batches(waiting)
                 waiting, rows, size = [], 0, 0
@@ -162,8 +166,8 @@ class _Task:
         counts = written.counts
         counts[Action.LATE] += seen.late
         return TaskResult(
-            first_ordinal=written.first_ordinal,
             files=written.files,
+            ordinals=tuple(written.ordinals.tolist()),
             deleted=written.deleted,
             entries=entries,
             part=part,

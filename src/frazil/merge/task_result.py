@@ -32,12 +32,12 @@ class TaskResult:
     """The work of one task.
 
     ``entries`` are new index entries that the driver puts into the young run; a task of a large
-    merge writes them as a part of a run instead. Files have the ordinals from ``first_ordinal``.
+    merge writes them as a part of a run instead. ``ordinals`` are those of the files.
     """
 
     obstacle: Obstacle | None = None
-    first_ordinal: int = 0
     files: tuple[WrittenFile, ...] = ()
+    ordinals: tuple[int, ...] = ()
     deleted: Mapping[int, DeletionVector] = field(default_factory=dict)
     entries: Entries | None = None
     part: RunPart | None = None

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from frazil.model.schema import Schema
 
-_COLUMN = r'(?P<column>"[^"]+"|[^\s(),"`]+)'
+# Quoted as SQL quotes it, by either sign; the sign itself is doubled inside.
+_COLUMN = r'(?P<column>"(?:[^"]|"")+"|`(?:[^`]|``)+`|[^\s(),"`]+)'
 _CALL = re.compile(
     rf"(?P<name>[a-zA-Z]+)\s*\(\s*(?:(?P<argument>[0-9]{{1,10}})\s*,\s*)?{_COLUMN}\s*\)"
 )
 _PLAIN = re.compile(_COLUMN)
+_QUOTES = ('"', "`")
 _DIRECTION = re.compile(
     r"(?P<term>.*?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?",
     re.IGNORECASE | re.DOTALL,
@@ -69,7 +71,7 @@ def parse_partition_term(text: str) -> TransformedColumn:
     """Read one partition expression; raises ValueError on anything Iceberg does not know."""
     plain = _PLAIN.fullmatch(text.strip())
     if plain is not None:
-        return TransformedColumn(plain["column"].strip('"'), Transform(TransformKind.IDENTITY))
+        return TransformedColumn(_unquoted(plain["column"]), Transform(TransformKind.IDENTITY))
     call = _CALL.fullmatch(text.strip())
     if call is None or call["name"].lower() not in set(TransformKind):
         raise ValueError(_WORDS)
@@ -78,7 +80,13 @@ def parse_partition_term(text: str) -> TransformedColumn:
     is_wide = call["argument"] is not None
     if is_wide != (kind in _WITH_WIDTH) or (is_wide and not 0 < width <= _WIDEST):
         raise ValueError(_WORDS)
-    return TransformedColumn(call["column"].strip('"'), Transform(kind, width))
+    return TransformedColumn(_unquoted(call["column"]), Transform(kind, width))
+
+
+def quoted_if_odd(name: str) -> str:
+    """The name as an expression must spell it."""
+    is_plain = _PLAIN.fullmatch(name) is not None and name[0] not in _QUOTES
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def parse_sort_term(text: str) -> SortTerm:
@@ -122,6 +130,11 @@ def plan_sort_order(expressions: Sequence[str], schema: Schema) -> SortOrder:
     )
     # Order 0 is Iceberg's name for no order at all.
     return SortOrder(1, fields) if fields else UNSORTED
+
+
+def _unquoted(text: str) -> str:
+    sign = text[0]
+    return text[1:-1].replace(sign * 2, sign) if sign in _QUOTES else text
 
 
 def _field_name(term: TransformedColumn) -> str:

@@ -135,6 +135,27 @@ class PartitionSpec:
 
 UNPARTITIONED = PartitionSpec()
 
+# From here on a merge tells that there are many: each one has a file of its own.
+MANY_PARTITIONS = 4_096
+# What ten years of times fall into; of hours, single values and prefixes nobody knows.
+_YEARS = 10
+_CALENDAR = {
+    TransformKind.YEAR: _YEARS,
+    TransformKind.MONTH: 12 * _YEARS,
+    TransformKind.DAY: 366 * _YEARS,
+    TransformKind.VOID: 1,
+}
+
+
+def expected_partitions(spec: PartitionSpec, rows: int) -> int:
+    """How many partitions so many rows may fall into, where nothing is known of their values."""
+    partitions = 1
+    for each in spec.fields:
+        kind = each.transform.kind
+        width = each.transform.width if kind is TransformKind.BUCKET else rows
+        partitions *= max(_CALENDAR.get(kind, width), 1)
+    return min(partitions, rows) if spec.fields else 1
+
 
 @dataclass(frozen=True, slots=True)
 class SortField:

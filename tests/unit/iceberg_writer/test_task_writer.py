@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -211,23 +211,80 @@ parts = st.lists(
     parts,
     st.lists(st.lists(st.integers(0, 10**6), max_size=40), min_size=1, max_size=5),
     st.sampled_from([300, 3000, 10**6]),
-    st.integers(1, 4),
+    st.fixed_dictionaries(
+        {"open_files": st.integers(1, 4), "side_by_side": st.sampled_from([0, 1, 4, 1000])}
+    ),
 )
 def test_positions_are_true_for_any_rows_partitions_and_sizes(
     tmp_path_factory: pytest.TempPathFactory,
     parts: list[tuple[int, str]],
     groups: list[list[int]],
     size: int,
-    open_files: int,
+    limits: dict[str, int],
 ) -> None:
     folder = tmp_path_factory.mktemp("rows")
     to = target(folder, *parts, target_file_bytes=size, row_group_bytes=2000)
-    writer = writer_to(to, open_files=open_files)
+    writer = writer_to(to, **limits)
     placed = [(rows, writer.write(rows)) for rows in map(batch, groups)]
     files = writer.close()
     check_places(files, placed)
     for file in files:
         assert json.loads(file.descriptor)["record-count"] == file.rows
+
+
+@pytest.mark.fault("N31")
+def test_each_of_many_partitions_gets_one_file(tmp_path: Path) -> None:
+    writer = writer_to(target(tmp_path, (1, "truncate[2]")))
+    # As a merge does it: every batch has rows of every partition.
+    even, odd = (writer.write(batch(range(first, 12_000, 2))) for first in (0, 1))
+    files = writer.close()
+    assert len(files) == len({file.partition for file in files}) == 6_000
+    assert {file.rows for file in files} == {2}
+    assert (even.file.tolist(), odd.file.tolist()) == (list(range(6_000)),) * 2
+    assert (set(even.position), set(odd.position)) == ({0}, {1})
+    for number in range(0, 6_000, 500):
+        assert read(files[number]).column("id").to_pylist() == [2 * number, 2 * number + 1]
+
+
+@pytest.mark.fault("N31")
+def test_nested_values_wait_for_their_turn_unharmed(tmp_path: Path) -> None:
+    nested = Struct((Field(3, "l", list_of(4, map_of(5, P.STRING, 6, P.INT))),))
+    schema = Schema(0, (Field(1, "id", P.LONG), Field(2, "s", nested)))
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "id", parse_transform("identity")),))
+    location = f"file:{tmp_path}"
+    to = plan_write_target(
+        table="t", location=location, schema=schema, spec=spec, properties={}, io_properties={}
+    )
+    values: list[Any] = [None, {"l": None}, {"l": []}, {"l": [None, [], [("a", None)]]}, None]
+    writer = writer_to(to, side_by_side=1)
+    for _ in range(2):
+        writer.write(batch_of(schema, [list(range(5)), values]))
+    files = writer.close()
+    assert {file.partition[0]: read(file).column("s").to_pylist() for file in files} == {
+        number: [value, value] for number, value in enumerate(values)
+    }
+
+
+def test_a_local_disk_that_takes_nothing_is_told_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "not there"))
+    writer = writer_to(target(tmp_path, (1, "identity")), side_by_side=1)
+    with pytest.raises(StorageError, match=r"spark\.local\.dir"):
+        writer.write(batch(range(3)))
+    assert writer.abandon() == ()
+
+
+def test_work_that_is_given_up_gives_the_local_disk_back(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    writer = writer_to(target(tmp_path, (1, "identity")), side_by_side=1)
+    writer.write(batch(range(3)))
+    assert opened() == before + 1
+    writer.abandon()
+    assert opened() == before
 
 
 def test_a_batch_that_does_not_fit_leaves_the_writer_as_it_was(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil import errors
 from frazil.merge.plan import describe, plan_bits, plan_document, plan_merge
+from frazil.merge.row_order import RowOrder
 from frazil.model.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.schema import Field, Primitive
@@ -299,3 +301,52 @@ def test_soft_deletes_mark_rows_in_a_column_of_their_own() -> None:
     plan = planned(changelog(snapshot(1)), settings=replace(SETTINGS, deletes=Deletes.SOFT))
     assert plan is not None
     assert plan.schema.deleted == Field(4, "cdc_deleted", P.BOOLEAN)
+
+
+def test_a_mirror_of_format_version_1_is_refused_with_the_command_before_the_first_merge() -> None:
+    old = replace(mirror(None, total_rows=0, head=None), format_version=1)
+    with pytest.raises(errors.ConfigError) as refused:
+        plan_merge(changelog(snapshot(1)), old, SETTINGS)
+    command = "ALTER TABLE `lake`.`shop`.`users` SET TBLPROPERTIES ('format-version' = '3')"
+    assert refused.value.next_step == command
+
+
+def test_a_column_that_nothing_feeds_is_told() -> None:
+    there = mirror(merged_through("1"))
+    fields = (*there.schema.fields, Field(50, "by hand", Primitive.STRING))
+    added = replace(there, schema=replace(there.schema, fields=fields), last_column_id=50)
+    plan = plan_merge(changelog(*appends(5, 5)), added, SETTINGS)
+    assert plan is not None
+    warning = "nothing feeds 'by hand': rows that change get null there"
+    assert ("warning", warning) in describe(plan)
+    assert plan_document(plan)["warnings"] == [warning]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "rows", "expected"),
+    [
+        (("hour(seen)",), 50_000, 50_000),
+        (("hour(seen)",), 4_000, None),
+        (("day(seen)",), 1_000_000, None),
+        (("bucket(16, id)", "month(seen)"), 1_000_000, None),
+        (("bucket(64, id)", "month(seen)"), 1_000_000, 64 * 120),
+        (("name",), 10_000, 10_000),
+        ((), 1_000_000, None),
+    ],
+)
+def test_many_partitions_are_told_before_they_are_written(
+    partition_by: tuple[str, ...], rows: int, expected: int | None
+) -> None:
+    settings = replace(SETTINGS, partition_by=partition_by)
+    plan = plan_merge(changelog(*appends(rows)), None, settings)
+    assert plan is not None
+    warnings = [text for label, text in describe(plan) if label == "warning"]
+    found = [text for text in warnings if "partitions" in text]
+    assert bool(found) == (expected is not None)
+    assert expected is None or f"{expected:,}" in found[0]
+
+
+def test_columns_of_any_name_order_the_rows() -> None:
+    rows = pa.RecordBatch.from_pydict({".a": [2, 1, 3], "[b]": ["x", "y", "z"]})
+    assert RowOrder(((".a", False),)).of(rows).to_pylist() == [1, 0, 2]
+    assert RowOrder((("[b]", True), (".a", False))).of(rows).to_pylist() == [2, 1, 0]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
+from frazil.changelog.layout import changelog_schema
+from frazil.merge import change_columns
 from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of
 from tests.unit.merge.plan_facts import SCHEMA, SETTINGS, changelog, planned, snapshot
 
@@ -158,3 +160,41 @@ def test_the_previous_key_is_paired_by_name_and_then_by_order(
     assert plan is not None
     assert (plan.previous_key, plan.previous_members) == ("cdc_previous_key", paired)
     assert plan.unchanged == "cdc_unchanged"
+
+
+def beside(name: str) -> ChangelogFacts:
+    fields = (*SCHEMA.fields, Field(99, name, P.STRING))
+    return changelog(snapshot(1), schema=Schema(0, fields))
+
+
+TAKEN = [
+    *(
+        value
+        for name, value in vars(change_columns).items()
+        if name.isupper() and str(value) == value
+    ),
+    "__frazil_task",
+    "__frazil_is_null_x",
+    "__FRAZIL_HI",
+    "_file",
+    "_pos",
+    "_partition",
+    "_deleted",
+    "_row_id",
+    "_Spec_Id",
+]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_column_called_like_one_of_ours_or_of_icebergs_is_refused_by_name(name: str) -> None:
+    with pytest.raises(errors.ConfigError, match="RENAME COLUMN") as refused:
+        planned(beside(name))
+    assert repr(name) in str(refused.value)
+    with pytest.raises(errors.ConfigError) as refused:
+        changelog_schema([Field(1, "id", P.LONG), Field(2, name, P.STRING)], ["id"])
+    assert repr(name) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["hi", "lo", "row", "rows", "c0", "_0", "frazil_hi", "_files"])
+def test_other_names_are_nobodys(name: str) -> None:
+    assert planned(beside(name)) is not None

@@ -9,6 +9,7 @@ from frazil.model.layout_expressions import (
     parse_sort_term,
     plan_partition_spec,
     plan_sort_order,
+    quoted_if_odd,
 )
 from frazil.model.partitioning import (
     UNPARTITIONED,
@@ -45,6 +46,10 @@ def column(name: str, kind: TransformKind, width: int = 0) -> TransformedColumn:
         ("region", column("region", TransformKind.IDENTITY)),
         ('"my column"', column("my column", TransformKind.IDENTITY)),
         ("void(x)", column("x", TransformKind.VOID)),
+        ('bucket(4, "odd name, )")', column("odd name, )", TransformKind.BUCKET, 4)),
+        ('"a ""b"""', column('a "b"', TransformKind.IDENTITY)),
+        ("day(`a (``b`)", column("a (`b", TransformKind.DAY)),
+        ('truncate(3, "desc nulls last")', column("desc nulls last", TransformKind.TRUNCATE, 3)),
     ],
 )
 def test_partition_expressions_are_understood(text: str, expected: TransformedColumn) -> None:
@@ -66,6 +71,17 @@ def test_sort_expressions_have_a_direction_and_a_place_for_nulls() -> None:
     down = parse_sort_term("bucket(4, id) DESC")
     assert (down.descending, down.nulls_first, down.by.transform.width) == (True, False, 4)
     assert parse_sort_term("id desc nulls first").nulls_first
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "odd name, )", 'a "b"', "`", "a.b", "desc", " ", "x desc", "(", "ü"]
+)
+def test_every_name_can_be_written(name: str) -> None:
+    spelled = quoted_if_odd(name)
+    assert parse_partition_term(spelled).column == name
+    assert parse_partition_term(f"bucket(4, {spelled})").column == name
+    down = parse_sort_term(f"day({spelled}) desc nulls first")
+    assert (down.by.column, down.descending, down.nulls_first) == (name, True, True)
 
 
 def test_expressions_become_a_spec_with_the_names_iceberg_gives() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 JavaObject = Any
 
 _ICEBERG = "org.apache.iceberg"
+_FILES_AT_ONCE = 5_000
 # Iceberg's own, shaded copy of Jackson; Spark's would be another class.
 _JSON_NODE = f"{_ICEBERG}.shaded.com.fasterxml.jackson.databind.JsonNode"
 
@@ -182,7 +183,6 @@ class IcebergGateway:
         if not descriptors:
             return
         handles = self._handles
-        nodes = self._mapper.readTree(f"[{','.join(descriptors)}]")
         parse = handles.insertArguments(self._parse_file, 1, self._array("Object", [specs]))
         take = self._method(intake).bindTo(update)
         any_file = self._java.invoke.MethodType.methodType(
@@ -190,7 +190,11 @@ class IcebergGateway:
         )
         pass_on = handles.filterReturnValue(parse, take.asType(any_file))
         consumer = self._class("java.util.function.Consumer")
-        nodes.forEach(self._java.invoke.MethodHandleProxies.asInterfaceInstance(consumer, pass_on))
+        taker = self._java.invoke.MethodHandleProxies.asInterfaceInstance(consumer, pass_on)
+        # The text of a hundred thousand files at once would be a large part of a driver's memory.
+        for first in range(0, len(descriptors), _FILES_AT_ONCE):
+            some = descriptors[first : first + _FILES_AT_ONCE]
+            self._mapper.readTree(f"[{','.join(some)}]").forEach(taker)
 
     def text_list(self, texts: Sequence[str]) -> JavaObject:
         """A Java list of texts, in one crossing."""

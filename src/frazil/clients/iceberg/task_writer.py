@@ -15,6 +15,7 @@ from frazil.clients.iceberg.conforming import conform
 from frazil.clients.iceberg.data_file import DataFile
 from frazil.clients.iceberg.file_paths import file_location
 from frazil.clients.iceberg.file_system import OutputFiles
+from frazil.clients.iceberg.partition_spill import PartitionSpill
 from frazil.clients.iceberg.partition_split import Part, PartitionSplitter
 
 if TYPE_CHECKING:
@@ -29,12 +30,17 @@ if TYPE_CHECKING:
 
 # A stream to an object store holds up to ten megabytes of its current part.
 OPEN_FILES = 20
+# Partitions that are written side by side; with more, rows wait on the local disk for their turn.
+SIDE_BY_SIDE = 1_000
 _UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where each row of a batch went: the file's ordinal and the row's position in it."""
+    """Where each row of a batch went: the file's ordinal and the row's position in it.
+
+    With many partitions it is known only once the writer is closed.
+    """
 
     file: npt.NDArray[np.int32]
     position: npt.NDArray[np.int64]
@@ -44,7 +50,9 @@ class TaskWriter:
     """Writes one task's rows of one table; file ordinals count the files of ``close``.
 
     Give it rows clustered by partition where possible: a partition that was closed to make room
-    gets another file. Files are never deleted, also when the work is given up.
+    gets another file. Rows of more than ``side_by_side`` partitions wait on the local disk and are
+    written partition by partition, so that any number of them can be written in bounded memory.
+    Files are never deleted, also when the work is given up.
     """
 
     def __init__(
@@ -54,6 +62,7 @@ class TaskWriter:
         clock: Clock,
         randomness: Randomness,
         open_files: int = OPEN_FILES,
+        side_by_side: int = SIDE_BY_SIDE,
     ) -> None:
         self._target = target
         self._schema = arrow_schema(target.schema)
@@ -62,6 +71,9 @@ class TaskWriter:
         self._clock = clock
         self._randomness = randomness
         self._open_files = open_files
+        self._side_by_side = side_by_side
+        self._spill: PartitionSpill | None = None
+        self._spilled: list[Placement] = []
         self._current: OrderedDict[_Key, tuple[int, DataFile]] = OrderedDict()
         self._locations: list[str] = []
         self._finished: dict[int, WrittenFile] = {}
@@ -72,7 +84,7 @@ class TaskWriter:
         return tuple(self._locations)
 
     def write(self, batch: pa.RecordBatch) -> Placement:
-        """Take the rows and tell where each of them lies.
+        """Take the rows and tell where each of them lies, at the latest when all is closed.
 
         Raises UnrepresentableValueError before anything of the batch is taken, and StorageError.
         """
@@ -85,14 +97,26 @@ class TaskWriter:
         if not self._target.spec.fields:
             self._write_part((), fitted, slice(None), placement)
             return placement
-        for part in self._splitter.split(fitted):
+        parts = [(_key(part.partition), part) for part in self._splitter.split(fitted)]
+        if self._spill is None and self._are_many(parts):
+            self._spill = PartitionSpill(self._schema, table=self._target.table)
+        if self._spill is not None:
+            self._spill.add(fitted, parts)
+            self._spilled.append(placement)
+            return placement
+        for _, part in parts:
             self._write_part(part.partition, _rows_of(fitted, part), part.rows, placement)
         return placement
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Finish every file; raises StorageError."""
-        while self._current:
-            self._finish(next(iter(self._current)))
+        self._finish_all()
+        if self._spill is not None:
+            for pieces in self._spill.drain():
+                for piece in pieces:
+                    placement = self._spilled[piece.batch]
+                    self._write_part(piece.partition, piece.rows, piece.places, placement)
+                self._finish_all()
         return tuple(self._finished[ordinal] for ordinal in sorted(self._finished))
 
     def abandon(self) -> tuple[str, ...]:
@@ -100,7 +124,13 @@ class TaskWriter:
         while self._current:
             _, (_, file) = self._current.popitem()
             file.abandon()
+        if self._spill is not None:
+            self._spill.discard()
         return self.locations
+
+    def _are_many(self, parts: list[tuple[_Key, Part]]) -> bool:
+        new = sum(key not in self._current for key, _ in parts)
+        return len(self._current) + new > self._side_by_side
 
     def _write_part(
         self,
@@ -138,6 +168,10 @@ class TaskWriter:
             self._locations.append(location)
         self._current.move_to_end(key)
         return self._current[key]
+
+    def _finish_all(self) -> None:
+        while self._current:
+            self._finish(next(iter(self._current)))
 
     def _finish(self, key: _Key) -> None:
         ordinal, file = self._current[key]
