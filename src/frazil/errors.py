@@ -179,8 +179,11 @@ class SlotBusyError(SourceError):
     """Another connection is reading the replication slot."""
 
     code = "FRZ-SRC-04"
-    meaning = "Another process streams from the same replication slot."
-    remedy = "Stop the other process, or give this pipeline its own name and slot."
+    meaning = "Another process works for the same replication slot; this one stands by."
+    remedy = (
+        "Nothing if it is the same pipeline: this process takes over when the other one ends. "
+        "Otherwise give this pipeline its own name and slot."
+    )
 
 
 class SourceReplacedError(SourceError):

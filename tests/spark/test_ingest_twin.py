@@ -10,7 +10,12 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.errors import PositionLostError, SourceReplacedError, UnrepresentableValueError
+from frazil.errors import (
+    PositionLostError,
+    SlotBusyError,
+    SourceReplacedError,
+    UnrepresentableValueError,
+)
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from frazil.model.source_table import SourceTable
     from frazil.sources.protocol import Batch, Progress
     from tests.support.lakes import LakeCase
 
@@ -48,9 +54,16 @@ ROOMY = 1 << 30
 
 
 class Hooked(InMemorySource):
-    """A source during whose next plan something else happens."""
+    """A source during whose next plan, or look at its tables, something else happens."""
 
     between: Callable[[], object] | None = None
+    while_discovering: Callable[[], object] | None = None
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        meanwhile, self.while_discovering = self.while_discovering, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().discover()
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         batch = super().plan(progress, limit)
@@ -332,3 +345,27 @@ def test_another_source_stops_until_every_table_is_to_be_read_again(world: World
     resync(world, ORDERS)
     world.run()
     world.check(USERS, ORDERS)
+
+
+@pytest.mark.fault("N56")
+@pytest.mark.parametrize("resyncs_lost", [False, True])
+def test_a_source_that_another_process_moved_on_is_not_lost(
+    world: World, *, resyncs_lost: bool
+) -> None:
+    world.resyncs_lost = resyncs_lost
+    first = world.run()
+    second, source = world.start()
+
+    def meanwhile() -> None:
+        world.add(USERS, 1, 2, 3)
+        world.run(first)
+
+    # The second one has read the ledger by then, and not the source.
+    source.while_discovering = meanwhile
+    with pytest.raises(SlotBusyError):
+        second.start()
+    assert {each.state for each in second.standings.values()} == {Live()}
+    first.close()
+    world.add(USERS, 4)
+    world.run(second)
+    assert world.fold(USERS) == dict.fromkeys(range(1, 5), "new")

@@ -45,6 +45,8 @@ def source_line(status: PipelineStatus) -> str | None:
         facts.append(f"{_lag(source.lag_seconds, source.lag_bytes)} behind")
     if source.slot is not None:
         facts.append(_slot(source.slot))
+    if source.standby is not None:
+        facts.append(f"standby: {source.standby}")
     if source.is_paused:
         facts.append("reading paused until what was read is written")
     if source.next_run is not None:

@@ -7,6 +7,7 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -14,8 +15,9 @@ from uuid import UUID
 from frazil import errors
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
-from frazil.ingest.decisions import GONE, IS_GONE, judge_tables
+from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
+from frazil.ingest.table_messages import no_changelog, outlasted, tell, tell_held
 from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from frazil.ledger.table import Ledger
     from frazil.model.marker import Position
     from frazil.seams import Clock, Randomness
-    from frazil.sources.protocol import Batch, Source
+    from frazil.sources.protocol import Batch, Claim, Source
 
 _log = get_logger(__name__)
 
@@ -55,6 +57,7 @@ class Ingester:
         *,
         settings: IngestSettings,
         captures: Captures,
+        claim: Claim | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
@@ -63,6 +66,7 @@ class Ingester:
         self._source = source
         self._settings = settings
         self._captures = captures
+        self._turn = nullcontext if claim is None else claim.turn
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._book = Book(ledger, settings.pipeline)
@@ -86,8 +90,11 @@ class Ingester:
         return None if marker is None else marker.position
 
     def start(self) -> None:
-        """Look at the ledger, the tables and the source; raises what keeps us from going on."""
-        with self._book.lock:
+        """Look at the ledger, the tables and the source; raises what keeps us from going on.
+
+        What is read here may be relied on because nobody else works for the source by then.
+        """
+        with self._book.lock, self._turn():
             if self._is_started:
                 return
             self._book.refresh()
@@ -114,7 +121,8 @@ class Ingester:
             self.start()
             self._notice()
             progress = self._progress()
-            batch = self._source.plan(progress, self._settings.limit)
+            with self._judging_loss():
+                batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
@@ -244,13 +252,13 @@ class Ingester:
                 self._hold(name, error)
                 return None
             if place is None:
-                self._hold(name, _no_changelog(name))
+                self._hold(name, no_changelog(name))
                 return None
             self._places[name] = place
         return self._places[name]
 
     def _hold(self, name: str, error: errors.FrazilError) -> None:
-        _tell_held(name, error)
+        tell_held(name, error)
         held = self._standing(name, Held(self._position_text(), error.told))
         self._book.note([held], batch=self._new_name())
 
@@ -273,7 +281,7 @@ class Ingester:
             retries_held=retries_held,
         )
         for each in changed:
-            _tell(each)
+            tell(each)
         return changed
 
     def _prepare_source(self, changed: Sequence[TableStanding]) -> None:
@@ -288,7 +296,8 @@ class Ingester:
             # The source may begin wherever it is.
             since = None
         try:
-            position = self._source.prepare(names, since)
+            with self._judging_loss():
+                position = self._source.prepare(names, since)
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
@@ -303,6 +312,23 @@ class Ingester:
             self._book.note(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
+
+    @contextmanager
+    def _judging_loss(self) -> Iterator[None]:
+        """Believe that changes are lost only if the ledger, read after the source, says so too.
+
+        The ledger moves before the source is acknowledged. One that was read first may be behind
+        the source, because another process worked in between.
+        """
+        known = self._book.acknowledged
+        try:
+            yield
+        except errors.PositionLostError as error:
+            self._notice()
+            if self._book.acknowledged == known:
+                raise
+            message = "another process moved the ledger while this one looked at the source."
+            raise errors.SlotBusyError(message) from error
 
     def _counts_nothing(self, standings: Sequence[TableStanding]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
@@ -383,7 +409,7 @@ class Ingester:
     def _troubled(self, walked: Walked) -> dict[str, TableStanding]:
         at = self._position_text()
         for name, error in walked.troubles.items():
-            _tell_held(name, error)
+            tell_held(name, error)
         return {
             name: self._standing(name, Held(at, error.told))
             for name, error in walked.troubles.items()
@@ -409,11 +435,11 @@ class Ingester:
             return {}
         at = self._position_text()
         forgotten = {
-            name: self._standing(name, ResyncNeeded(at, _outlasted(state)))
+            name: self._standing(name, ResyncNeeded(at, outlasted(state)))
             for name, state in held.items()
         }
         for each in forgotten.values():
-            _tell(each)
+            tell(each)
         return forgotten
 
     def _take_places(self, walked: Walked) -> None:
@@ -457,37 +483,6 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
-
-
-def _tell(standing: TableStanding) -> None:
-    match standing.state:
-        case Held(reason=reason) if reason == GONE:
-            _tell_held(standing.table, IS_GONE)
-        case ResyncNeeded() as state:
-            _tell_stopped("resync needed", standing.table, state.error(standing.table))
-        case state:
-            _log.info("table stands", table=standing.table, state=str(state))
-
-
-def _tell_held(table: str, error: errors.FrazilError) -> None:
-    _tell_stopped("table held", table, error)
-
-
-def _tell_stopped(event: str, table: str, error: errors.FrazilError) -> None:
-    remedy = error.next_step or error.remedy
-    _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
-
-
-def _outlasted(held: Held) -> str:
-    # What was to be done then does not help any more.
-    why = held.reason.partition(" Next: ")[0].removesuffix(".")
-    return f"it was stopped for longer than source.on_stopped_table.hold allows, by {why}"
-
-
-def _no_changelog(table: str) -> errors.FrazilError:
-    return errors.TableNotFoundError(
-        "its changelog is gone, or was emptied.", table=table, next_step=f"frazil resync {table}"
-    )
 
 
 def _require_headway(walked: Walked) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, SlotBusyError
 from frazil.model.marker import Role
 from frazil.pipeline.next_step import Again
 from frazil.pipeline.recording import frames_of
@@ -63,6 +63,11 @@ class IngestRecorder:
 
     def record_error(self, error: Exception, step: Step) -> None:
         """An attempt that failed, and what the loop does about it."""
+        if isinstance(error, SlotBusyError) and isinstance(step, Again):
+            # Not a failure: nothing is counted, reported or warned of.
+            self._board.record_standby(error.reason)
+            _log.debug("standby", reason=error.reason)
+            return
         self._board.record_ingest_error(error, step)
         if not isinstance(error, FrazilError):
             # A stranger's text may quote a row; where it happened is enough to find the defect.

@@ -420,3 +420,22 @@ def test_every_error_leads_to_the_step_that_the_recovery_table_says(
             assert action is Action.LATER
         case GiveWay():
             assert action is Action.STOP
+
+
+@pytest.mark.fault("N56")
+def test_no_merge_begins_while_another_process_does_the_work() -> None:
+    stage = Stage()
+    table = stage.table("a", 1)
+    stage.until(120.0)
+    loop = stage.loop(may_start=lambda: stage.clock.monotonic() >= 60.0)
+    began = stage.clock.monotonic()
+    loop.run()
+    assert table.began[0] >= 60.0 > began
+
+
+@pytest.mark.fault("N56")
+def test_once_does_not_wait_for_another_process() -> None:
+    stage = Stage()
+    table = stage.table("a", 1)
+    stage.loop(may_start=lambda: False).run(once=True)
+    assert not table.began
