@@ -17,8 +17,9 @@ from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
+from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.table_messages import no_changelog, outlasted, tell, tell_held
-from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
+from frazil.ingest.walk import Walked, of_one_table, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, Role
@@ -76,6 +77,7 @@ class Ingester:
         self._being_read: set[str] = set()
         self._progress_of_whole: ReadingProgress | None = None
         self._walking: list[Walked] = []
+        self._retrying = RetryingTables(settings.defect_attempts)
         self._is_started, self._retries_held = False, True
 
     @property
@@ -102,6 +104,8 @@ class Ingester:
             self._tables.clear()
             # A new process tries again: that is when somebody may have acted.
             self._prepare_source(self._look(retries_held=self._retries_held))
+            if self._retries_held:
+                self._retrying.forget()
             self._is_started, self._retries_held = True, False
 
     def retry_held(self) -> None:
@@ -126,6 +130,7 @@ class Ingester:
             if batch is None:
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
+            self._retrying.require_final_of(walked)
             acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
@@ -158,7 +163,7 @@ class Ingester:
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
             self._book_whole(walked, kept_since=kept_since)
-            _require_headway(walked)
+            self._retrying.require_headway(walked)
         except BaseException:
             # The source may be another one by now: it is looked at again.
             self._is_started = False
@@ -184,6 +189,7 @@ class Ingester:
             self._walk_into(walked, batch)
         finally:
             self._walking.remove(walked)
+        self._retrying.count(walked)
         return walked
 
     def _walk_into(self, walked: Walked, batch: Batch) -> None:
@@ -248,8 +254,10 @@ class Ingester:
         if name not in self._places:
             try:
                 place = self._table(name).load_place()
-            except OF_ONE_TABLE as error:
-                self._hold(name, error)
+            except Exception as error:  # noqa: BLE001 - of one table, or raised again
+                trouble = of_one_table(error, name, "reading its marker")
+                self._retrying.require_final(name, trouble)
+                self._hold(name, trouble)
                 return None
             if place is None:
                 self._hold(name, no_changelog(name))
@@ -401,7 +409,7 @@ class Ingester:
             standings += [
                 self._standing(name, Copying(error.told))
                 for name, error in walked.troubles.items()
-                if name in self._book.standings and not isinstance(error, MAY_PASS)
+                if name in self._book.standings and not self._retrying.may_pass(name, error)
             ]
             self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
             self._being_read -= {each.table for each in standings}
@@ -483,10 +491,3 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
-
-
-def _require_headway(walked: Walked) -> None:
-    """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
-    passing = [each for each in walked.troubles.values() if isinstance(each, MAY_PASS)]
-    if passing and not walked.committed:
-        raise passing[0]

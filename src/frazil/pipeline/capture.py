@@ -82,6 +82,7 @@ def build_capture(
             pipeline=config.pipeline,
             limit=limit,
             held_bytes=given.on_stopped_table.hold,
+            defect_attempts=retry_policy(config).attempts,
             resyncs_lost=given.on_slot_lost is OnSlotLost.RESYNC,
         ),
         captures=lambda table: capture_settings(config, names.of(table)),

@@ -11,6 +11,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from frazil.clients.defects import as_ours
 from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.errors import ShutdownRequested, SlotBusyError
 from frazil.ledger.standing import Copying, Held, ResyncNeeded
@@ -197,7 +198,7 @@ class IngestLoop:
                 return work()
             except Exception as error:  # noqa: BLE001 - the recovery table says what follows
                 failures += 1
-                if not self._settle(error, failures):
+                if not self._settle(as_ours(error, doing="capturing"), failures):
                     return None
         return None
 

@@ -18,9 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.errors import FrazilError, RuntimeMissingError, ShutdownRequested
+from frazil.errors import DefectError, FrazilError, RuntimeMissingError, ShutdownRequested
 from frazil.pipeline.crew import Attempt, Crew
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, plan_step
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
 from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import SystemClock, SystemRandomness
 
@@ -280,9 +280,9 @@ class MergeLoop:
             self._schedule(table, self._clock.monotonic() + step.seconds)
         else:
             self._change(table, phase=TablePhase.STOPPED)
-        if isinstance(step, GiveUp) or not isinstance(error, FrazilError):
+        if isinstance(step, GiveUp) or (isinstance(step, Hold) and isinstance(error, DefectError)):
             self._failed.add(table)
-        elif isinstance(step, GiveWay):
+        elif isinstance(step, GiveWay) and isinstance(error, FrazilError):
             self._give_way_to(error)
         self._on_error(table, error, step, attempt.seconds)
         if not self._is_alive():
