@@ -38,7 +38,8 @@
     ├── LeaseLostError
     ├── ShutdownRequested
     ├── RuntimeMissingError
-    └── ServiceError
+    ├── ServiceError
+    └── DefectError
 
 A leaf has a stable code ``FRZ-<AREA>-<NN>``, a sentence that says what it means, and a remedy;
 ``frazil explain`` and the documentation print those very texts. What a process does about an
@@ -181,8 +182,11 @@ class SlotBusyError(SourceError):
     """Another connection is reading the replication slot."""
 
     code = "FRZ-SRC-04"
-    meaning = "Another process streams from the same replication slot."
-    remedy = "Stop the other process, or give this pipeline its own name and slot."
+    meaning = "Another process works for the same replication slot; this one stands by."
+    remedy = (
+        "Nothing if it is the same pipeline: this process takes over when the other one ends. "
+        "Otherwise give this pipeline its own name and slot."
+    )
 
 
 class SourceReplacedError(SourceError):
@@ -452,6 +456,20 @@ class ServiceError(FrazilError):
     code = "FRZ-OPS-03"
     meaning = "One of the demo's child processes did not become ready, or ended by itself."
     remedy = "Read the log file named in the message."
+
+
+class DefectError(FrazilError):
+    """Something that nobody foresaw: an exception of another kind than these."""
+
+    code = "FRZ-OPS-04"
+    meaning = (
+        "An exception that frazil does not know was raised, on the driver or in a Spark task: a "
+        "defect in frazil. The message has its kind, its place and a reference, and no row."
+    )
+    remedy = (
+        "Report it with its reference, which the log and the error report have too. A restart or "
+        "`frazil resync TABLE` tries the table again."
+    )
 
 
 def leaves(root: type[FrazilError] = FrazilError) -> tuple[type[FrazilError], ...]:

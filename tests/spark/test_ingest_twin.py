@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.errors import PositionLostError, SourceReplacedError, UnrepresentableValueError
+from frazil.errors import (
+    DefectError,
+    PositionLostError,
+    SlotBusyError,
+    SourceReplacedError,
+    UnrepresentableValueError,
+    WriteFailedError,
+)
+from frazil.ingest.captured import CapturedTable, Prepared
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
@@ -34,11 +43,16 @@ from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
 from tests.support.lakes import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from frazil.sources.protocol import Batch, Progress
+    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.ingest.changelog_rows import RowLayout
+    from frazil.model.source_table import SourceTable
+    from frazil.sources.protocol import Batch, Progress, TablePart
     from tests.support.lakes import LakeCase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -48,9 +62,16 @@ ROOMY = 1 << 30
 
 
 class Hooked(InMemorySource):
-    """A source during whose next plan something else happens."""
+    """A source during whose next plan, or look at its tables, something else happens."""
 
     between: Callable[[], object] | None = None
+    while_discovering: Callable[[], object] | None = None
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        meanwhile, self.while_discovering = self.while_discovering, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().discover()
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         batch = super().plan(progress, limit)
@@ -332,3 +353,107 @@ def test_another_source_stops_until_every_table_is_to_be_read_again(world: World
     resync(world, ORDERS)
     world.run()
     world.check(USERS, ORDERS)
+
+
+@pytest.mark.fault("N56")
+@pytest.mark.parametrize("resyncs_lost", [False, True])
+def test_a_source_that_another_process_moved_on_is_not_lost(
+    world: World, *, resyncs_lost: bool
+) -> None:
+    world.resyncs_lost = resyncs_lost
+    first = world.run()
+    second, source = world.start()
+
+    def meanwhile() -> None:
+        world.add(USERS, 1, 2, 3)
+        world.run(first)
+
+    # The second one has read the ledger by then, and not the source.
+    source.while_discovering = meanwhile
+    with pytest.raises(SlotBusyError):
+        second.start()
+    assert {each.state for each in second.standings.values()} == {Live()}
+    first.close()
+    world.add(USERS, 4)
+    world.run(second)
+    assert world.fold(USERS) == dict.fromkeys(range(1, 5), "new")
+
+
+@dataclass(frozen=True)
+class BrokenLayout:
+    """Where the code that writes one table has a defect; travels to the tasks."""
+
+    inner: RowLayout
+
+    def lay_out(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        raise KeyError("a value of row " + str(rows.num_rows))
+
+
+@pytest.mark.fault("N44")
+def test_a_defect_in_a_task_pauses_its_table_after_a_few_attempts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live(world)
+    ingester = world.run()
+    inner = CapturedTable.prepare
+
+    def prepare(self: CapturedTable, part: TablePart) -> Prepared:
+        found = inner(self, part)
+        if part.table.name != USERS:
+            return found
+        broken: Any = BrokenLayout(found.target.layout)
+        return replace(found, target=replace(found.target, layout=broken))
+
+    monkeypatch.setattr(CapturedTable, "prepare", prepare)
+    world.add(USERS, 2)
+    world.add(ORDERS, 2)
+    for _ in range(2):
+        with pytest.raises(WriteFailedError, match="unexpected KeyError at"):
+            ingester.step()
+        world.check(ORDERS)
+    report = ingester.step()
+    assert report is not None
+    (error,) = report.troubles.values()
+    assert isinstance(error, DefectError)
+    state = world.states(ingester)[USERS]
+    assert isinstance(state, Held)
+    assert re.search(
+        r"FRZ-OPS-04 .*unexpected KeyError at .*\(reference [0-9a-f]{8}\)", state.reason
+    )
+    assert "a value of row" not in state.reason
+    world.add(ORDERS, 3)
+    world.run(ingester)
+    world.check(ORDERS)
+    # A new process, with the defect mended, goes on where it was.
+    monkeypatch.undo()
+    ingester.close()
+    world.run()
+    world.check(USERS)
+
+
+@pytest.mark.fault("N44")
+def test_a_defect_on_the_driver_pauses_its_table_after_as_many_attempts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live(world)
+    ingester = world.run()
+    inner = CapturedTable.commit
+
+    def commit(
+        self: CapturedTable, prepared: Prepared, files: Sequence[WrittenFile], *, batch: str
+    ) -> Receipt:
+        if prepared.part.table.name == USERS:
+            raise ZeroDivisionError("a value")
+        return inner(self, prepared, files, batch=batch)
+
+    monkeypatch.setattr(CapturedTable, "commit", commit)
+    world.add(USERS, 2)
+    world.add(ORDERS, 2)
+    for _ in range(2):
+        with pytest.raises(WriteFailedError, match="unexpected ZeroDivisionError at"):
+            ingester.step()
+    world.run(ingester)
+    state = world.states(ingester)[USERS]
+    assert isinstance(state, Held)
+    assert "unexpected ZeroDivisionError" in state.reason
+    world.check(ORDERS)

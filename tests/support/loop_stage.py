@@ -49,6 +49,7 @@ class Stage:
         concurrency: int = 1,
         interval: timedelta = INTERVAL,
         is_alive: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
     ) -> MergeLoop:
         return MergeLoop(
             self.tables,
@@ -62,6 +63,7 @@ class Stage:
             on_error=self._on_error,
             on_cycle=self.cycles.append,
             is_alive=is_alive,
+            may_start=may_start,
         )
 
     def _on_report(self, table: str, report: MergeReport, seconds: float) -> None:

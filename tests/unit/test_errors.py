@@ -63,6 +63,7 @@ PUBLISHED = {
     "FRZ-OPS-01": "ShutdownRequested",
     "FRZ-OPS-02": "RuntimeMissingError",
     "FRZ-OPS-03": "ServiceError",
+    "FRZ-OPS-04": "DefectError",
 }
 
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from frazil.clients.iceberg.conforming import conform
 from frazil.clients.task_errors import carries_errors, running_tasks
-from frazil.errors import FrazilError, NullKeyError, WriteFailedError
+from frazil.errors import DefectError, FrazilError, NullKeyError, WriteFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,11 +62,48 @@ def test_an_error_of_ours_reaches_the_driver_as_what_it_was() -> None:
     )
 
 
+@pytest.mark.fault("N44")
 def test_of_any_other_error_only_its_kind_leaves_the_task() -> None:
     text = text_out_of(breaking)
     assert SECRET not in text
-    assert isinstance(told(text), WriteFailedError)
-    assert "while merging: ArrowInvalid at no line of ours" in str(told(text))
+    error = told(text)
+    assert isinstance(error, DefectError)
+    assert "unexpected ArrowInvalid at no line of ours while merging (reference " in str(error)
+
+
+@carries_errors
+def without_a_disk() -> Iterator[pa.RecordBatch]:
+    yield read_nothing(OSError(28, SECRET))
+
+
+@carries_errors
+def without_memory() -> Iterator[pa.RecordBatch]:
+    yield read_nothing(MemoryError(SECRET))
+
+
+def read_nothing(error: Exception) -> pa.RecordBatch:
+    raise error
+
+
+@pytest.mark.fault("N44")
+@pytest.mark.parametrize("task", [without_a_disk, without_memory])
+def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
+    text = text_out_of(task)
+    assert SECRET not in text
+    assert type(told(text)) is WriteFailedError
+
+
+@pytest.mark.fault("N44")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
+        "Python worker exited unexpectedly (crashed)",
+        "org.apache.spark.shuffle.FetchFailedException",
+    ],
+)
+def test_a_lost_task_is_no_defect(text: str) -> None:
+    assert type(told(text)) is WriteFailedError
 
 
 def test_the_last_line_of_ours_is_told() -> None:

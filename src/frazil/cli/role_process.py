@@ -87,7 +87,7 @@ def run_role(
         run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
         if run.capture is not None:
             readiness.add("source", lambda: source_state(board))
-        readiness.add("catalog", lambda: catalog_state(run.merge_statuses))
+        readiness.add("catalog", lambda: merge_state(board, run.merge_statuses))
         started.open()
         reload = _Reload(document, invocation, loaded, run)
         try:
@@ -110,11 +110,18 @@ def run_role(
 def source_state(board: StatusBoard) -> State:
     """Whether the source answers, as far as the last look at it tells."""
     source = board.now().source
-    if source is None:
+    if source is None or source.standby is not None:
+        # A rolling update ends the old process only when the one that stands by is ready.
         return Ready()
     if source.trouble is not None:
         return NotReady(f"{source.trouble.code}: {source.trouble.reason}")
     return NotReady("the source has not answered yet") if source.next_run is None else Ready()
+
+
+def merge_state(board: StatusBoard, statuses: Sequence[TableStatus]) -> State:
+    """Whether the catalog answers; whoever stands by does not ask it."""
+    source = board.now().source
+    return Ready() if source is not None and source.standby else catalog_state(statuses)
 
 
 def catalog_state(statuses: Sequence[TableStatus]) -> State:

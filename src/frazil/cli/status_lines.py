@@ -43,6 +43,8 @@ def source_line(status: PipelineStatus) -> str | None:
         facts.append(_slot(source.slot))
     if source.unknown_since is not None:
         facts.append(f"slot and log unknown since {words.ago(source.unknown_since, status.at)}")
+    if source.standby is not None:
+        facts.append(f"standby: {source.standby}")
     if source.is_paused:
         facts.append("reading paused until what was read is written")
     if source.next_run is not None:

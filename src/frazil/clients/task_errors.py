@@ -2,7 +2,7 @@
 
 Spark carries an exception as text and writes it to its log. An error of ours travels inside that
 text and is raised again on the driver as what it was; of any other error only its kind and the
-place leave the task, because its text may show a row.
+place leave the task, because its text may show a row. ``defects`` says which of those may pass.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import traceback
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec
@@ -19,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from frazil import errors
+from frazil.clients.defects import defect, is_environment, origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 _CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
-_UNTOLD = re.compile(r"<frazil-failure:([^<>\n]+)>")
-_OURS = re.compile(r"frazil/[a-z_/]+\.py:\d+$")
+_UNTOLD = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
 
 
 class CarriedError(Exception):
@@ -51,11 +50,8 @@ class UntoldError(Exception):
     """Any other error on its way out of a task: its kind and where it arose, not what it says."""
 
     def __init__(self, error: Exception) -> None:
-        # The first one is where it was caught.
-        frames = traceback.extract_tb(error.__traceback__)[1:]
-        ours = [_OURS.search(f"{frame.filename}:{frame.lineno}") for frame in frames]
-        place = next((match[0] for match in reversed(ours) if match is not None), "no line of ours")
-        super().__init__(f"<frazil-failure:{type(error).__name__} at {place}>")
+        word = "failure" if is_environment(error) else "defect"
+        super().__init__(f"<frazil-{word}:{origin_of(error)}>")
 
 
 def carries_errors(
@@ -77,7 +73,7 @@ def carries_errors(
 
 @contextmanager
 def running_tasks(table: str, doing: str) -> Iterator[None]:
-    """Around a Spark job: raises the task's own error, else WriteFailedError without its text."""
+    """Around a Spark job: raises the task's own error, DefectError, or else WriteFailedError."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -89,7 +85,10 @@ def _told(text: str, *, table: str, doing: str) -> errors.FrazilError:
     if carried is not None:
         return _unpacked(carried[1], table)
     untold = _UNTOLD.search(text)
-    what = "an error of Spark's" if untold is None else untold[1]
+    if untold is not None and untold[1] == "defect":
+        return defect(untold[2], table=table, doing=doing)
+    # A lost executor, a worker that was killed, files of a shuffle that are gone: they may pass.
+    what = "an error of Spark's" if untold is None else untold[2]
     return errors.WriteFailedError(f"a Spark task failed while {doing}: {what}.", table=table)
 
 

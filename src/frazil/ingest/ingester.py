@@ -7,6 +7,7 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -17,11 +18,11 @@ from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
-from frazil.ingest.state_log import log_paused, log_state
-from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
+from frazil.ingest.retrying_tables import RetryingTables
+from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlasted
+from frazil.ingest.walk import Walked, of_one_table, walk_batch
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
-from frazil.model.command import command
 from frazil.model.marker import Marker, Role
 from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from frazil.ledger.table import Ledger
     from frazil.model.marker import Position
     from frazil.seams import Clock, Randomness
-    from frazil.sources.protocol import Batch, Source
+    from frazil.sources.protocol import Batch, Claim, Source
 
 _log = get_logger(__name__)
 
@@ -58,6 +59,7 @@ class Ingester:
         *,
         settings: IngestSettings,
         captures: Captures,
+        claim: Claim | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class Ingester:
         self._source = source
         self._settings = settings
         self._captures = captures
+        self._turn = nullcontext if claim is None else claim.turn
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._book = Book(ledger, settings.pipeline)
@@ -75,6 +78,7 @@ class Ingester:
         self._being_read: set[str] = set()
         self._progress_of_whole: ReadingProgress | None = None
         self._walking: list[Walked] = []
+        self._retrying = RetryingTables(settings.defect_attempts)
         self._is_started, self._retries_held = False, True
 
     @property
@@ -89,8 +93,11 @@ class Ingester:
         return None if marker is None else marker.position
 
     def start(self) -> None:
-        """Look at the ledger, the tables and the source; raises what keeps us from going on."""
-        with self._book.lock:
+        """Look at the ledger, the tables and the source; raises what keeps us from going on.
+
+        What is read here may be relied on because nobody else works for the source by then.
+        """
+        with self._book.lock, self._turn():
             if self._is_started:
                 return
             self._book.refresh()
@@ -98,6 +105,8 @@ class Ingester:
             self._tables.clear()
             # A new process tries again: that is when somebody may have acted.
             self._prepare_source(self._look(retries_held=self._retries_held))
+            if self._retries_held:
+                self._retrying.forget()
             self._is_started, self._retries_held = True, False
 
     def retry_held(self) -> None:
@@ -117,13 +126,15 @@ class Ingester:
             self.start()
             self._notice()
             progress = self._progress()
-            batch = self._source.plan(progress, self._settings.limit)
+            with self._judging_loss():
+                batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 if not progress.tables:
                     # No batch will have them looked at: there may be some by now.
                     self._look_again()
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
+            self._retrying.require_final_of(walked)
             acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
@@ -156,7 +167,7 @@ class Ingester:
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
             self._book_whole(walked, kept_since=kept_since)
-            _require_headway(walked)
+            self._retrying.require_headway(walked)
         except BaseException:
             # The source may be another one by now: it is looked at again.
             self._is_started = False
@@ -182,6 +193,7 @@ class Ingester:
             self._walk_into(walked, batch)
         finally:
             self._walking.remove(walked)
+        self._retrying.count(walked)
         return walked
 
     def _walk_into(self, walked: Walked, batch: Batch) -> None:
@@ -246,11 +258,13 @@ class Ingester:
         if name not in self._places:
             try:
                 place = self._table(name).load_place()
-            except OF_ONE_TABLE as error:
-                self._hold(name, error)
+            except Exception as error:  # noqa: BLE001 - of one table, or raised again
+                trouble = of_one_table(error, name, "reading its marker")
+                self._retrying.require_final(name, trouble)
+                self._hold(name, trouble)
                 return None
             if place is None:
-                self._hold(name, _no_changelog(name))
+                self._hold(name, no_changelog(name))
                 return None
             self._places[name] = place
         return self._places[name]
@@ -300,7 +314,8 @@ class Ingester:
             # The source may begin wherever it is.
             since = None
         try:
-            position = self._source.prepare(names, since)
+            with self._judging_loss():
+                position = self._source.prepare(names, since)
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
@@ -315,6 +330,23 @@ class Ingester:
             self._book.note(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
+
+    @contextmanager
+    def _judging_loss(self) -> Iterator[None]:
+        """Believe that changes are lost only if the ledger, read after the source, says so too.
+
+        The ledger moves before the source is acknowledged. One that was read first may be behind
+        the source, because another process worked in between.
+        """
+        known = self._book.acknowledged
+        try:
+            yield
+        except errors.PositionLostError as error:
+            self._notice()
+            if self._book.acknowledged == known:
+                raise
+            message = "another process moved the ledger while this one looked at the source."
+            raise errors.SlotBusyError(message) from error
 
     def _counts_nothing(self, standings: Sequence[TableStanding]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
@@ -387,7 +419,7 @@ class Ingester:
             standings += [
                 self._standing(name, Copying(error.told))
                 for name, error in walked.troubles.items()
-                if name in self._book.standings and not isinstance(error, MAY_PASS)
+                if name in self._book.standings and not self._retrying.may_pass(name, error)
             ]
             self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
             self._being_read -= {each.table for each in standings}
@@ -421,7 +453,7 @@ class Ingester:
             return {}
         at = self._position_text()
         forgotten = {
-            name: self._standing(name, ResyncNeeded(at, _outlasted(state)))
+            name: self._standing(name, ResyncNeeded(at, outlasted(state)))
             for name, state in held.items()
         }
         for each in forgotten.values():
@@ -469,22 +501,3 @@ class Ingester:
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
-
-
-def _outlasted(held: Held) -> str:
-    # What was to be done then does not help any more.
-    why = held.reason.partition(" Next: ")[0].removesuffix(".")
-    return f"it was stopped for longer than source.on_stopped_table.hold allows, by {why}"
-
-
-def _no_changelog(table: str) -> errors.FrazilError:
-    return errors.TableNotFoundError(
-        "its changelog is gone, or was emptied.", table=table, next_step=command("resync", table)
-    )
-
-
-def _require_headway(walked: Walked) -> None:
-    """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
-    passing = [each for each in walked.troubles.values() if isinstance(each, MAY_PASS)]
-    if passing and not walked.committed:
-        raise passing[0]

@@ -39,10 +39,12 @@ class IngestSettings:
     """The pipeline's name, the bounds of a batch, and what trouble may cost.
 
     ``held_bytes`` is what the source may keep for a table that is held. With ``resyncs_lost`` a
-    source that lost our position has every table read again.
+    source that lost our position has every table read again. A table is tried ``defect_attempts``
+    times before something unforeseen pauses it.
     """
 
     pipeline: str
     limit: Limit
     held_bytes: int
     resyncs_lost: bool = False
+    defect_attempts: int = 3

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.errors import FrazilError, TableNotFoundError
 from frazil.ingest.decisions import GONE, IS_GONE
 from frazil.ledger.standing import Copying, Held, ResyncNeeded
+from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from frazil.errors import FrazilError
     from frazil.ledger.standing import TableStanding
     from frazil.model.source_table import SourceTable
 
@@ -37,3 +38,17 @@ def log_paused(table: str, error: FrazilError) -> None:
 def _log_stopped(event: str, table: str, error: FrazilError) -> None:
     remedy = error.next_step or error.remedy
     _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
+
+
+def outlasted(held: Held) -> str:
+    """Why a table that was paused for too long has to be read again."""
+    # What was to be done then does not help any more.
+    why = held.reason.partition(" Next: ")[0].removesuffix(".")
+    return f"it was stopped for longer than source.on_stopped_table.hold allows, by {why}"
+
+
+def no_changelog(table: str) -> FrazilError:
+    """What pauses a table whose changelog says nothing of its position."""
+    return TableNotFoundError(
+        "its changelog is gone, or was emptied.", table=table, next_step=command("resync", table)
+    )

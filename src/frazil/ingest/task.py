@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from frazil.clients.defects import defect_of_table
 from frazil.clients.iceberg.task_writer import TaskWriter
 from frazil.clients.task_errors import carries_errors
 from frazil.clients.task_values import payload
@@ -104,6 +105,9 @@ class _Desk:
         except (SchemaError, SourceError) as error:
             self.refuse(table, error)
             return
+        except Exception as error:  # noqa: BLE001 - of one table, whatever it is
+            self.refuse(table, defect_of_table(error, table, "writing changes"))
+            return
         counted = pc.value_counts(rows.column(ChangeColumn.OPERATION))
         counts = self.operations.setdefault(table, Counter())
         for word, count in zip(counted.field(0), counted.field(1), strict=True):
@@ -117,10 +121,15 @@ class _Desk:
             writer.abandon()
 
     def close(self) -> TaskOutcome:
-        written = {
-            table: TableWritten(files=writer.close(), operations=dict(self.operations[table]))
-            for table, writer in self.writers.items()
-        }
+        written = {}
+        for table, writer in tuple(self.writers.items()):
+            try:
+                files = writer.close()
+            except Exception as error:  # noqa: BLE001 - of one table, whatever it is
+                self.refuse(table, defect_of_table(error, table, "writing changes"))
+            else:
+                operations = dict(self.operations[table])
+                written[table] = TableWritten(files=files, operations=operations)
         self.writers.clear()
         return TaskOutcome(written=written, troubles=self.troubles)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.clients.defects import defect_of_table
 from frazil.clients.spark import job_description
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
@@ -117,15 +118,21 @@ def _prepare(part: TablePart, captured: CapturedTable, walked: Walked) -> None:
         prepared = captured.prepare(part)
         widened = prepared.plan.widened if part.anew is None else ()
         if widened and captured.on_widen is OnWiden.STOP:
-            raise _stopped_by_widening(table, widened)
-    except OF_ONE_TABLE as error:
-        walked.troubles[table] = error
+            walked.troubles[table] = _stopped_by_widening(table, widened)
+            return
+    except Exception as error:  # noqa: BLE001 - of one table, or raised again
+        walked.troubles[table] = of_one_table(error, table, "preparing its changelog")
         return
     if widened and captured.on_widen is OnWiden.VERIFY:
         # Values may have changed without a row being sent, and only reading all of them tells.
         walked.reread.add(table)
         return
     walked.prepared[table] = prepared
+
+
+def of_one_table(error: Exception, table: str, doing: str) -> errors.FrazilError:
+    """The trouble of this table alone; what concerns all tables is raised again."""
+    return error if isinstance(error, OF_ONE_TABLE) else defect_of_table(error, table, doing)
 
 
 def _stopped_by_widening(table: str, widened: Sequence[str]) -> errors.FrazilError:
@@ -217,8 +224,8 @@ def _commit(
     began = clock.monotonic()
     try:
         receipt = captured.commit(prepared, files, batch=walked.batch)
-    except OF_ONE_TABLE as error:
-        walked.troubles[table] = error
+    except Exception as error:  # noqa: BLE001 - of one table, or raised again
+        walked.troubles[table] = of_one_table(error, table, "committing its changelog")
         return
     snapshot = receipt.marker.snapshot
     walked.committed[table] = TableIngested(

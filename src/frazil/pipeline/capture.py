@@ -22,6 +22,7 @@ from frazil.pipeline.captured_names import LakeNames
 from frazil.pipeline.ingest_loop import IngestLoop
 from frazil.pipeline.ingest_recording import TracedIngest
 from frazil.sources.postgres.settings import PostgresSettings
+from frazil.sources.postgres.slot_claim import SlotClaim
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.table_description import TableWishes
@@ -51,16 +52,27 @@ class Capture:
     names: LakeNames
     lake: Lake
     limit: Limit
+    claim: SlotClaim
 
 
-def build_capture(session: SparkSession, config: Config, *, clock: Clock | None = None) -> Capture:
-    """The source and its ingester; nothing is asked of the source yet."""
+def build_capture(
+    session: SparkSession,
+    config: Config,
+    *,
+    claims: bool = False,
+    clock: Clock | None = None,
+) -> Capture:
+    """The source and its ingester; nothing is asked of the source yet.
+
+    One that ``claims`` stands by while another process works for the same slot.
+    """
     names = LakeNames(config)
     settings = postgres_settings(config, names)
     source = PostgresSource(settings, clock=clock)
     lake = Lake(session, config.catalog.name)
     limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
     given = _postgres(config)
+    claim = SlotClaim(settings)
     ingester = Ingester(
         session,
         lake,
@@ -70,13 +82,15 @@ def build_capture(session: SparkSession, config: Config, *, clock: Clock | None 
             pipeline=config.pipeline,
             limit=limit,
             held_bytes=given.on_stopped_table.hold,
+            defect_attempts=retry_policy(config).attempts,
             resyncs_lost=given.on_slot_lost is OnSlotLost.RESYNC,
         ),
         captures=lambda table: capture_settings(config, names.of(table)),
+        claim=claim if claims else None,
         clock=clock,
     )
     names.follow(lambda: ingester.standings)
-    return Capture(source, ingester, settings, names, lake, limit)
+    return Capture(source, ingester, settings, names, lake, limit, claim)
 
 
 def build_ingest_loop(

@@ -7,6 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.clients.defects import as_ours
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -63,6 +65,6 @@ class Crew:
             try:
                 outcome = self._merge(table)
             except Exception as error:  # noqa: BLE001 - whatever one table fails with, the others go on
-                outcome = error
+                outcome = as_ours(error, table=table, doing="merging")
             seconds = self._clock.monotonic() - began
             self._done.put(Attempt(table, began, seconds, outcome))

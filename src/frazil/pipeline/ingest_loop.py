@@ -11,8 +11,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from frazil.clients.defects import as_ours
 from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.errors import ShutdownRequested
+from frazil.errors import ShutdownRequested, SlotBusyError
 from frazil.ledger.standing import Copying, Held, ResyncNeeded
 from frazil.pipeline.loop import JITTER, Ending, engine_ended
 from frazil.pipeline.next_step import Again, plan_step
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _Done = TypeVar("_Done")
 
+# How long a pipeline may be without a process before the one that stands by takes over.
+STANDBY_SECONDS = 1.0
 # How long nobody looks whether the end is wished.
 _GLANCE_SECONDS = 0.25
 
@@ -195,7 +198,7 @@ class IngestLoop:
                 return work()
             except Exception as error:  # noqa: BLE001 - the recovery table says what follows
                 failures += 1
-                if not self._settle(error, failures):
+                if not self._settle(as_ours(error, doing="capturing"), failures):
                     return None
         return None
 
@@ -216,7 +219,8 @@ class IngestLoop:
         elif not isinstance(step, Again):
             self._ends_with = self._ends_with or error
         else:
-            self._stop.wait(step.seconds)
+            is_standby = isinstance(error, SlotBusyError)
+            self._stop.wait(min(step.seconds, STANDBY_SECONDS) if is_standby else step.seconds)
             return True
         return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError
+from frazil.errors import DefectError, FrazilError, SlotBusyError
 from frazil.model.marker import Role
 from frazil.pipeline.next_step import Again
 from frazil.pipeline.recording import frames_of
@@ -36,6 +36,7 @@ class IngestRecorder:
         self._metrics = metrics
         self._reporting = reporting
         self._board = board
+        self._reported: set[str] = set()
 
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes."""
@@ -51,7 +52,7 @@ class IngestRecorder:
             self._metrics.observe(names.BATCH_DURATION, report.seconds, role=_ROLE)
         for error in report.troubles.values():
             self._metrics.add(names.ERRORS, code=error.code)
-            self._reporting.report(error)
+            self._report(error)
         _log.info(
             "whole tables read" if report.is_whole else "batch ingested",
             batch=report.batch,
@@ -63,6 +64,11 @@ class IngestRecorder:
 
     def record_error(self, error: Exception, step: Step) -> None:
         """An attempt that failed, and what the loop does about it."""
+        if isinstance(error, SlotBusyError) and isinstance(step, Again):
+            # Not a failure: nothing is counted, reported or warned of.
+            self._board.record_standby(error.reason)
+            _log.debug("standby", reason=error.reason)
+            return
         self._board.record_ingest_error(error, step)
         if not isinstance(error, FrazilError):
             # A stranger's text may quote a row; where it happened is enough to find the defect.
@@ -71,11 +77,21 @@ class IngestRecorder:
             return
         self._metrics.add(names.ERRORS, code=error.code)
         log = _log.bind(code=error.code, position=error.position, reason=error.reason)
+        if isinstance(error, DefectError):
+            log = log.bind(frames=frames_of(error))
         if isinstance(step, Again):
             log.warning("ingest failed and is tried again", wait=round(step.seconds, 3))
         else:
             log.error("ingest stopped", remedy=error.next_step or error.remedy)
-            self._reporting.report(error)
+            self._report(error)
+
+    def _report(self, error: FrazilError) -> None:
+        """Report it; a defect that is met again and again, once."""
+        if isinstance(error, DefectError):
+            if error.message in self._reported:
+                return
+            self._reported.add(error.message)
+        self._reporting.report(error)
 
     def _record_table(self, table: TableIngested) -> None:
         name = table.table

@@ -18,9 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.errors import FrazilError, RuntimeMissingError, ShutdownRequested
+from frazil.errors import DefectError, FrazilError, RuntimeMissingError, ShutdownRequested
 from frazil.pipeline.crew import Attempt, Crew
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, plan_step
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
 from frazil.pipeline.table_status import TablePhase, TableStatus
 from frazil.seams import SystemClock, SystemRandomness
 
@@ -79,7 +79,8 @@ class MergeLoop:
     ``on_start``, ``on_report`` and ``on_error`` are called in the loop's thread with the table's
     name, what came of the run and the seconds it took, ``on_cycle`` when every table had its turn.
     ``is_alive`` is asked after a failure: when the engine is gone, no attempt can succeed and the
-    loop ends. Whoever calls ``join`` or ``request`` also wakes ``stop``, if that can be woken.
+    loop ends. No run begins while ``may_start`` says no. Whoever calls ``join`` or ``request`` also
+    wakes ``stop``, if that can be woken.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class MergeLoop:
         on_error: Callable[[str, Exception, Step, float], None] = _ignore,
         on_cycle: Callable[[float], None] = _ignore,
         is_alive: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tables: dict[str, TableMerge] = {}
         self._interval = interval.total_seconds()
@@ -108,6 +110,7 @@ class MergeLoop:
         self._on_start = on_start
         self._on_report, self._on_error, self._on_cycle = on_report, on_error, on_cycle
         self._is_alive = is_alive
+        self._may_start = may_start
         self._once = False
         self._is_abandoned = False
         self._gives_way_to: FrazilError | None = None
@@ -208,10 +211,10 @@ class MergeLoop:
         return self._stop.is_set() or self._gives_way_to is not None
 
     def _is_over(self) -> bool:
-        return self._is_halted() or (self._once and not self._due)
+        return self._is_halted() or (self._once and not (self._due and self._may_start()))
 
     def _start_due(self, crew: Crew) -> None:
-        if self._is_halted():
+        if self._is_halted() or not self._may_start():
             return
         now = self._clock.monotonic()
         # What waits longest goes first; among equals the order of the configuration.
@@ -231,7 +234,8 @@ class MergeLoop:
         has_room = len(self._running) < self._concurrency and not self._is_halted()
         until_due = None
         if has_room and self._due:
-            until_due = max(0.0, min(self._due.values()) - self._clock.monotonic())
+            least = 0.0 if self._may_start() else _GLANCE_SECONDS
+            until_due = max(least, min(self._due.values()) - self._clock.monotonic())
         if self._running:
             if has_room:
                 # Somebody may ask for another one meanwhile.
@@ -276,9 +280,9 @@ class MergeLoop:
             self._schedule(table, self._clock.monotonic() + step.seconds)
         else:
             self._change(table, phase=TablePhase.STOPPED)
-        if isinstance(step, GiveUp) or not isinstance(error, FrazilError):
+        if isinstance(step, GiveUp) or (isinstance(step, Hold) and isinstance(error, DefectError)):
             self._failed.add(table)
-        elif isinstance(step, GiveWay):
+        elif isinstance(step, GiveWay) and isinstance(error, FrazilError):
             self._give_way_to(error)
         self._on_error(table, error, step, attempt.seconds)
         if not self._is_alive():

@@ -46,6 +46,7 @@ class MirrorFeed:
         # Captured, and not looked at yet: the catalog may have been away.
         self._unsettled: dict[str, CapturedNames] = {}
         self._taking = threading.Lock()
+        self._turn = 0
 
     @property
     def statuses(self) -> tuple[TableStatus, ...]:
@@ -74,16 +75,30 @@ class MirrorFeed:
             self._loop.request(sorted(self._known), was_mended=True)
         self._bell.ring()
 
-    def look(self, lake: Lake, config: Config) -> None:
-        """Merge what another process has captured since; asks the ledger."""
+    def take_over(self, turn: int, lake: Lake, config: Config) -> None:
+        """Merge what another process has captured before this turn of ours; asks once a turn."""
+        if turn != self._turn and self.look(lake, config):
+            self._turn = turn
+
+    def looking(self, lake: Lake, config: Config) -> Callable[[], None]:
+        """The same as something to be done now and then."""
+
+        def look() -> None:
+            self.look(lake, config)
+
+        return look
+
+    def look(self, lake: Lake, config: Config) -> bool:
+        """Merge what another process has captured since; asks the ledger, which may not answer."""
         try:
             found = load_captured_mirrors(lake, config)
         except FrazilError as error:
             _log.warning("the ledger does not answer", code=error.code, message=str(error))
-            return
+            return False
         with self._taking:
             self._join(found)
         self._bell.ring()
+        return True
 
     def _settle(self, lake: Lake) -> None:
         for source, named in tuple(self._unsettled.items()):

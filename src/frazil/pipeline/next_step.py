@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError
+from frazil.clients.defects import as_ours
 from frazil.pipeline.recovery import Action, recovery_for
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ def plan_step(
 ) -> Step:
     """The next step after this many failures in a row, this one included.
 
-    What is not of our family is a defect: nobody knows what it left behind, so the table is held.
+    What is not of our family is a defect, wherever it was raised.
     """
-    if not isinstance(error, FrazilError):
-        return Hold()
-    recovery = recovery_for(error)
+    recovery = recovery_for(as_ours(error))
     is_used_up = failures >= retry.attempts
     match recovery.after_attempts if is_used_up else recovery.action:
         case Action.STOP:

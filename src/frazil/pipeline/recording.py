@@ -195,6 +195,8 @@ def _log_error(table: str, error: Exception, step: Step) -> None:
         log.error("merge failed unexpectedly", frames=frames_of(error))
         return
     log = log.bind(code=error.code, position=error.position, reason=error.reason)
+    if isinstance(error, errors.DefectError) and error.__cause__ is not None:
+        log = log.bind(frames=frames_of(error))
     match step:
         case Again(seconds=seconds):
             log.warning("merge failed and is tried again", wait=round(seconds, 3))

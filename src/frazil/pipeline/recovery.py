@@ -87,6 +87,8 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.ShutdownRequested: _GIVE_WAY,
         errors.RuntimeMissingError: _BY_A_PERSON,
         errors.ServiceError: _BY_A_PERSON,
+        # Chance may have had a part in it; one that repeats is not retried for ever.
+        errors.DefectError: Recovery(Action.LATER, after_attempts=Action.NEVER),
     }
 )
 

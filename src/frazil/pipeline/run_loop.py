@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, SlotBusyError
 from frazil.pipeline.loop import Ending
 from frazil.pipeline.recovery import Action, recovery_for
 from frazil.seams import SystemClock
@@ -142,7 +142,8 @@ class RunLoop:
         try:
             ingested = self._ingest.run(once=True)
         except FrazilError as error:
-            if self._ends_all(error):
+            # Whoever works for the source merges too.
+            if self._ends_all(error) or isinstance(error, SlotBusyError):
                 raise
             self._ends_with = error
         merged = self._merges.run(once=True)

@@ -94,6 +94,9 @@ class Run:
         _trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+        if self.capture is not None:
+            # Last of all: whoever stands by begins to merge at once.
+            self.capture.claim.release()
 
     @property
     def merge_statuses(self) -> tuple[TableStatus, ...]:
@@ -121,14 +124,18 @@ def build_run(place: Place) -> Run:
     if place.config.source is None:
         return build_merge_run(place)
     capture = _followed_capture(place)
+    claim = capture.claim
     captured = load_captured_mirrors(capture.lake, place.config)
-    merges = _Merges(place, tuple(captured), captured)
+    merges = _Merges(place, tuple(captured), captured, may_start=lambda: claim.may_merge)
 
     def take(report: BatchReport) -> None:
         merges.feed.take(report, _named(capture), capture.lake)
 
+    def catch_up() -> None:
+        merges.feed.take_over(claim.turns, capture.lake, place.config)
+
     def new_ingest() -> IngestLoop:
-        return _ingest_loop(place, capture, also=take)
+        return _ingest_loop(place, capture, also=take, on_step=catch_up)
 
     session = place.session
     loop = RunLoop(new_ingest, merges.loop, stop=place.stop, is_alive=lambda: is_alive(session))
@@ -166,7 +173,7 @@ def build_merge_run(place: Place, chosen: Sequence[str] = (), *, waits: bool = F
     pulses = []
     if not chosen:
         seconds = config.merge.interval.total_seconds()
-        pulses = [Pulse("new tables", lambda: merges.feed.look(lake, config), seconds=seconds)]
+        pulses = [Pulse("new tables", merges.feed.looking(lake, config), seconds=seconds)]
     return Run(place, merges.loop, feed=merges.feed, pulses=pulses)
 
 
@@ -174,7 +181,12 @@ class _Merges:
     """The merge loop over these mirrors, and the way to tell it of more."""
 
     def __init__(
-        self, place: Place, mirrors: Sequence[str], captured: Mapping[str, CapturedMirror]
+        self,
+        place: Place,
+        mirrors: Sequence[str],
+        captured: Mapping[str, CapturedMirror],
+        *,
+        may_start: Callable[[], bool] = lambda: True,
     ) -> None:
         config, observed, board = place.config, place.observed, place.board
         recorder = Recorder(observed.metrics, observed.reporting, board, names=observed.names)
@@ -192,6 +204,7 @@ class _Merges:
             on_error=recorder.record_error,
             on_cycle=recorder.record_cycle,
             is_alive=lambda: is_alive(place.session),
+            may_start=may_start,
         )
         board.expect(mirrors)
         board.follow_merges(lambda: self.loop.statuses)
@@ -199,7 +212,7 @@ class _Merges:
 
 
 def _followed_capture(place: Place) -> Capture:
-    capture = build_capture(place.session, place.config)
+    capture = build_capture(place.session, place.config, claims=True)
     source = place.config.source
     place.board.follow_capture(
         capture.ingester,
@@ -211,7 +224,11 @@ def _followed_capture(place: Place) -> Capture:
 
 
 def _ingest_loop(
-    place: Place, capture: Capture, *, also: Callable[[BatchReport], None] | None
+    place: Place,
+    capture: Capture,
+    *,
+    also: Callable[[BatchReport], None] | None,
+    on_step: Callable[[], None] = lambda: None,
 ) -> IngestLoop:
     observed = place.observed
     recorder = IngestRecorder(observed.metrics, observed.reporting, place.board)
@@ -221,13 +238,17 @@ def _ingest_loop(
         if also is not None:
             also(report)
 
+    def record_step(next_seconds: float) -> None:
+        recorder.record_step(next_seconds)
+        on_step()
+
     return build_ingest_loop(
         place.session,
         place.config,
         capture,
         stop=place.stop,
         on_report=record,
-        on_step=recorder.record_step,
+        on_step=record_step,
         on_error=recorder.record_error,
         tracing=observed.tracing,
     )

@@ -153,6 +153,8 @@ class SourceStatus:
     """Of the batch that is being written."""
     next_run: datetime | None = None
     trouble: Trouble | None = None
+    standby: str | None = None
+    """Who does the work while this process stands by; None while it works itself."""
 
     @property
     def action_required(self) -> bool:

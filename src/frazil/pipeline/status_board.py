@@ -116,6 +116,7 @@ class StatusBoard:
         self._merges: Callable[[], Sequence[TableStatus]] | None = None
         self._answers = SourceAnswers(self._started_at)
         self._source_trouble: Trouble | None = None
+        self._standby: str | None = None
         self._next_ingest: datetime | None = None
         # When each phase and each trouble began, by table.
         self._phases: dict[str, tuple[Phase, datetime]] = {}
@@ -175,13 +176,19 @@ class StatusBoard:
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes, and what it had is booked."""
         with self._lock:
-            self._source_trouble = None
+            self._source_trouble = self._standby = None
             self._next_ingest = self._clock.now() + timedelta(seconds=max(0.0, next_seconds))
             # Before the position: a stream that takes its place has another one.
             followed = frozenset[str]() if self._source is None else self._source.followed
             reached = None if self._source is None else self._source.reached
             if reached is not None:
                 self._capture.reach(reached, followed)
+
+    def record_standby(self, reason: str) -> None:
+        """Another process does the work; what this one knew of it grows old."""
+        with self._lock:
+            self._source_trouble, self._standby = None, reason
+            self._capture = CaptureFreshness()
 
     def record_ingest_error(self, error: Exception, step: Step) -> None:
         """Capturing failed for all tables."""
@@ -191,6 +198,7 @@ class StatusBoard:
             since = now if self._source_trouble is None else self._source_trouble.since
             retry_at = now + timedelta(seconds=step.seconds) if isinstance(step, Again) else None
             self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
+            self._standby = None
 
     def record_look(self, look: SlotLook, *, asked: float) -> None:
         """The server was asked how far it is, at this moment of the monotonic clock."""
@@ -309,6 +317,7 @@ class StatusBoard:
             pending_commits=0 if self._ingested is None else self._ingested.pending_commits,
             next_run=self._next_ingest,
             trouble=self._source_trouble,
+            standby=self._standby,
         )
 
     def _captured(
@@ -472,7 +481,8 @@ class StatusBoard:
             return Phase.COPYING
         if merge is not None and merge.phase is TablePhase.MERGING:
             return Phase.MERGING
-        if standing is None or trouble is not None or self._source_trouble is not None:
+        is_captured = self._source_trouble is None and self._standby is None
+        if standing is None or trouble is not None or not is_captured:
             return Phase.WAITING
         return Phase.STREAMING
 

@@ -155,6 +155,7 @@ def _source(value: object) -> SourceStatus:
         pending_commits=_whole(known.get("pending_commits", 0)),
         next_run=_optional(_time, known.get("next_run")),
         trouble=_optional(_trouble, known.get("trouble")),
+        standby=_optional(_text, known.get("standby")),
     )
 
 

@@ -115,6 +115,8 @@ def headline(status: PipelineStatus) -> str:
         return "Not running"
     if source is not None and source.trouble is not None:
         return "The source cannot be read now"
+    if status.source is not None and status.source.standby is not None:
+        return "Standby: another process does the work"
     if not tables:
         return "Starting" if status.source is None else "No tables yet"
     return _going(status)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
@@ -151,6 +152,13 @@ class Limit:
     bytes: int
 
 
+class Claim(Protocol):
+    """The right to work for a source, which one process has at a time."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Begin to work, or go on; raises SlotBusyError while another process does."""
+
+
 class Source(Protocol):
     """Where changes come from; lives on the driver."""
 
@@ -178,8 +186,9 @@ class Source(Protocol):
         """Let the source keep the changes of these tables; the position from which it does.
 
         ``since`` is what the ledger says, None if nothing was ever captured: then the source may
-        begin wherever it likes. Raises PositionLostError when it cannot give what follows, and
-        SourceReplacedError when ``since`` was counted elsewhere.
+        begin wherever it likes. Raises PositionLostError when it cannot give what follows,
+        SourceReplacedError when ``since`` was counted elsewhere, and SlotBusyError, before anything
+        is changed, while another process reads the source.
         """
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:

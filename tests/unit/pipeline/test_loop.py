@@ -176,17 +176,33 @@ def test_the_remedy_of_an_error_without_a_next_step_is_the_published_one(stage: 
     assert status_of(loop, "a").remedy == errors.MissingImageError.remedy
 
 
-def test_an_error_nobody_foresaw_stops_its_table_and_does_not_show_its_text(stage: Stage) -> None:
-    stage.table("a", RuntimeError("canary from a row"))
+@pytest.mark.fault("N44")
+@pytest.mark.parametrize(
+    "error", [RuntimeError("canary from a row"), errors.DefectError("unexpected RuntimeError")]
+)
+def test_an_error_nobody_foresaw_stops_its_table_and_does_not_show_its_text(
+    stage: Stage, error: Exception
+) -> None:
+    broken = stage.table("a", *[error] * RETRY.attempts)
     other = stage.table("b", 1)
     loop = stage.loop()
     assert loop.run(once=True) is Ending.FAILED
+    assert len(broken.began) == RETRY.attempts, "neither at once nor for ever"
     status = status_of(loop, "a")
     assert status.phase is TablePhase.STOPPED
-    assert status.code is None
-    assert status.reason == "unexpected RuntimeError"
+    assert status.code == "FRZ-OPS-04"
+    assert "unexpected RuntimeError" in str(status.reason)
+    assert "canary" not in str(status.reason)
     assert status.remedy is not None
     assert other.batches == 1
+
+
+@pytest.mark.fault("N44")
+def test_a_defect_that_passes_leaves_nothing_behind(stage: Stage) -> None:
+    stage.table("a", RuntimeError("x"), 1)
+    loop = stage.loop()
+    assert loop.run(once=True) is Ending.DONE
+    assert status_of(loop, "a").phase is TablePhase.DONE
 
 
 @pytest.mark.parametrize("kind", [errors.FencedError, errors.LeaseLostError])
@@ -420,3 +436,22 @@ def test_every_error_leads_to_the_step_that_the_recovery_table_says(
             assert action is Action.LATER
         case GiveWay():
             assert action is Action.STOP
+
+
+@pytest.mark.fault("N56")
+def test_no_merge_begins_while_another_process_does_the_work() -> None:
+    stage = Stage()
+    table = stage.table("a", 1)
+    stage.until(120.0)
+    loop = stage.loop(may_start=lambda: stage.clock.monotonic() >= 60.0)
+    began = stage.clock.monotonic()
+    loop.run()
+    assert table.began[0] >= 60.0 > began
+
+
+@pytest.mark.fault("N56")
+def test_once_does_not_wait_for_another_process() -> None:
+    stage = Stage()
+    table = stage.table("a", 1)
+    stage.loop(may_start=lambda: False).run(once=True)
+    assert not table.began

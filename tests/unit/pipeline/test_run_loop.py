@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.errors import FencedError, PositionLostError
+from frazil.errors import FencedError, PositionLostError, SlotBusyError
 from frazil.pipeline.loop import Ending, MergeLoop
 from frazil.pipeline.run_loop import Doorbell, RunLoop
 from frazil.seams import SystemClock
@@ -92,6 +92,14 @@ def test_whoever_gives_way_gives_way_at_once() -> None:
     stage = Stage(1)
     with pytest.raises(FencedError):
         stage.run_loop(Ingest(stage.stop, FencedError("x"))).run(once=True)
+    assert stage.table.batches == 0
+
+
+@pytest.mark.fault("N56")
+def test_whoever_finds_another_process_at_work_does_not_merge_once() -> None:
+    stage = Stage(1)
+    with pytest.raises(SlotBusyError):
+        stage.run_loop(Ingest(stage.stop, SlotBusyError("x"))).run(once=True)
     assert stage.table.batches == 0
 
 

@@ -27,7 +27,7 @@ def full() -> PipelineStatus:
     source = SourceStatus(
         kind="postgres", lag_seconds=1.5, lag_bytes=2, slot=SLOT, is_paused=True, pending_commits=2,
         next_run=NOW, unknown_since=NOW,
-        trouble=UNREACHABLE,
+        trouble=UNREACHABLE, standby="the slot is read by another process",
     )  # fmt: skip
     one = table("public.a", phase=Phase.STOPPED, copy=copy, trouble=RESYNC, is_first_load=True)
     return replace(running(), source=source, tables=(one,))

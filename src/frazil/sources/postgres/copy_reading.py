@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil import errors
+from frazil.clients.defects import defect_of_table
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.snapshot_columns import load_snapshot_columns
 from frazil.clients.postgres.translation import UNDEFINED_COLUMN, UNDEFINED_TABLE
@@ -82,6 +83,8 @@ class CopyReader:
                 trouble = _changed()
             except errors.FrazilError as error:
                 trouble = error
+            except Exception as error:  # noqa: BLE001 - of one table, whatever it is
+                trouble = defect_of_table(error, table.name, "copying rows")
         if trouble is not None:
             # What its frames hold, rows among it, need not live as long as the error.
             trouble.with_traceback(None).table = table.name

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil import errors
 from frazil.clients.postgres.catalog_facts import (
     load_position,
     load_publication,
+    load_readers,
     load_server,
     load_slot,
 )
@@ -43,11 +44,12 @@ from frazil.sources.postgres.table_identity import (
     identity_of,
     relation_oid,
 )
+from frazil.sources.postgres.traces import refuse_busy
 from frazil.sources.protocol import Batch
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from frazil.clients.postgres.replication import ReplicationConnection, SystemIdentity
     from frazil.clients.postgres.replication_stream import ReplicationStream
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from frazil.sources.protocol import Limit, Progress, Reading, Split
 
 _log = get_logger(__name__)
+_Done = TypeVar("_Done")
 
 # The server notices that a connection is gone when it next writes to it, or reads from it.
 _SLOT_PATIENCE_SECONDS = 5.0
@@ -78,8 +81,10 @@ class _Stream:
         planner: StreamPlanner,
         *,
         after: int,
+        backend: int,
     ) -> None:
         self.stream = stream
+        self.backend = backend
         self.spool = spool
         self.planner = planner
         # Those whose changes were never left out of it, with their numbers at the source.
@@ -158,6 +163,7 @@ class PostgresSource:
         settings = self._settings
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
+            self._require_unread()
             publication, slot = self._load_traces()
             if since is not None:
                 check_continuation(
@@ -295,15 +301,30 @@ class PostgresSource:
         return self._stream
 
     def _open_stream(self, after: int) -> _Stream:
-        """A stream from here on; a slot that was let go of a moment ago is waited for."""
+        """A stream from here on."""
+        return self._patiently(lambda: self._try_stream(after))
+
+    def _patiently(self, work: Callable[[], _Done]) -> _Done:
+        """Do this; a slot that was let go of a moment ago is waited for."""
         patience = self._clock.monotonic() + _SLOT_PATIENCE_SECONDS
         while True:
             try:
-                return self._try_stream(after)
+                return work()
             except errors.SlotBusyError:
                 if self._clock.monotonic() > patience:
                     raise
                 self._clock.sleep(_SLOT_POLL_SECONDS)
+
+    def _require_unread(self) -> None:
+        """SlotBusyError while another process reads the slot: everything here is its business."""
+        with self._session("slot") as session:
+            self._patiently(lambda: self._refuse_reader(session))
+
+    def _refuse_reader(self, session: Session) -> None:
+        for reader in load_readers(session, self._settings.slot):
+            is_ours = self._stream is not None and reader.process == self._stream.backend
+            if reader.slot == self._settings.slot and not is_ours:
+                refuse_busy(reader)
 
     def _try_stream(self, after: int) -> _Stream:
         settings = self._settings
@@ -313,6 +334,7 @@ class PostgresSource:
             _require_same(connection.identify(), server)
             slot = check_slot(self._load_slot(), name=settings.slot, database=server.database)
             check_continuity(slot, after)
+            backend = connection.backend
             stream = connection.stream(
                 settings.slot, after=after, publications=[settings.publication]
             )
@@ -325,7 +347,7 @@ class PostgresSource:
             stream.close()
             raise
         planner = StreamPlanner(settings.spool, settings.wishes, self._look)
-        return _Stream(stream, spool, planner, after=after)
+        return _Stream(stream, spool, planner, after=after, backend=backend)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
         """Nothing came: once in a while the position of a quiet server is moved all the same."""

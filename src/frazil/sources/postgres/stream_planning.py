@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from frazil.clients.defects import defect_of_table
 from frazil.codec.pgoutput_bulk import decode_frames
 from frazil.codec.pgoutput_messages import ReplicaIdentity
 from frazil.codec.spool_segment import read_segment
@@ -121,9 +122,8 @@ class StreamPlanner:
         for each in live:
             try:
                 described.append(self._describe_all(each))
-            except FrazilError as error:
-                error.table = each.name
-                troubles.append(TableTrouble(each.name, error))
+            except Exception as error:  # noqa: BLE001 - of one table, whatever it is
+                troubles.append(_trouble(each.name, error))
         cut = _cut(taken.segments, described)
         batch_of, rest = _parted(taken, cut)
         kept = [each.until(cut) for each in described]
@@ -141,9 +141,8 @@ class StreamPlanner:
                 continue
             try:
                 table, shapes = self._shapes(each)
-            except FrazilError as error:
-                error.table = live.name
-                troubles.append(TableTrouble(live.name, error))
+            except Exception as error:  # noqa: BLE001 - of one table, whatever it is
+                troubles.append(_trouble(live.name, error))
                 continue
             readings.append(
                 TableReading(
@@ -285,6 +284,13 @@ class StreamPlanner:
                 "the table is not in the catalog any more.", next_step=command("resync", live.name)
             )
         return view
+
+
+def _trouble(table: str, error: Exception) -> TableTrouble:
+    if not isinstance(error, FrazilError):
+        error = defect_of_table(error, table, "planning a batch")
+    error.table = table
+    return TableTrouble(table, error)
 
 
 def _came_back(table: str) -> UnsupportedSchemaChangeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.clients.defects import defect_of_table
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput_bulk import decode_frames
 from frazil.codec.spool_segment import read_segment
@@ -56,6 +57,10 @@ class StreamReader:
                     rows = _rows(changes[table.oid], table, transactions, part)
                 except RefusedRowsError as error:
                     yield _trouble(table, transactions, error)
+                    del waiting[table.oid]
+                except Exception as error:  # noqa: BLE001 - of one table, whatever it is
+                    found = defect_of_table(error, table.name, "reading changes")
+                    yield TableTrouble(table.name, found)
                     del waiting[table.oid]
                 else:
                     yield from _slices(table, rows)

@@ -151,10 +151,11 @@ def _is_of_copy(name: str, slot: str) -> bool:
 def require_idle(trace: Trace) -> None:
     """SlotBusyError, naming who must stop, while somebody reads the slot."""
     if trace.stays is None and trace.reader is not None:
-        _refuse_busy(trace.reader)
+        refuse_busy(trace.reader)
 
 
-def _refuse_busy(reader: SlotReader) -> None:
+def refuse_busy(reader: SlotReader) -> None:
+    """SlotBusyError, naming who must stop, if anybody reads the slot."""
     if reader.process is None:
         return
     called = "" if reader.application is None else f" ({reader.application})"
@@ -185,6 +186,6 @@ def remove(session: Session, trace: Trace) -> bool:
     except SlotBusyError:
         for reader in load_readers(session, trace.name):
             if reader.slot == trace.name:
-                _refuse_busy(reader)
+                refuse_busy(reader)
         raise
     return True

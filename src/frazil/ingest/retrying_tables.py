@@ -1,0 +1,69 @@
+"""Which troubles of one table are tried again before they pause it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.ingest.walk import MAY_PASS
+
+if TYPE_CHECKING:
+    from frazil.errors import FrazilError
+    from frazil.ingest.walk import Walked
+
+
+class RetryingTables:
+    """Counts how often in a row something unforeseen was raised for each table."""
+
+    def __init__(self, attempts: int) -> None:
+        self._attempts = attempts
+        self._defects = Counter[str]()
+
+    def forget(self) -> None:
+        """Somebody may have mended what was wrong."""
+        self._defects.clear()
+
+    def count(self, walked: Walked) -> None:
+        """Take note of what a batch came to."""
+        for name in walked.committed:
+            self._defects.pop(name, None)
+        for name, error in walked.troubles.items():
+            self._count(name, error)
+
+    def may_pass(self, name: str, error: FrazilError) -> bool:
+        """Whether this table is to be tried again."""
+        if isinstance(error, errors.DefectError):
+            return self._defects[name] < self._attempts
+        return isinstance(error, MAY_PASS)
+
+    def require_final(self, name: str, error: FrazilError) -> None:
+        """Raise a defect that was met outside of a batch, as long as it may be tried again."""
+        self._count(name, error)
+        self._raise_passing(name, error)
+
+    def require_final_of(self, walked: Walked) -> None:
+        """Raise a defect as long as it may be tried again; the other tables have committed."""
+        for name, error in walked.troubles.items():
+            self._raise_passing(name, error)
+
+    def require_headway(self, walked: Walked) -> None:
+        """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
+        passing = [each for name, each in walked.troubles.items() if self.may_pass(name, each)]
+        if passing and not walked.committed:
+            raise _passing(passing[0])
+
+    def _count(self, name: str, error: FrazilError) -> None:
+        if isinstance(error, errors.DefectError):
+            self._defects[name] += 1
+
+    def _raise_passing(self, name: str, error: FrazilError) -> None:
+        if isinstance(error, errors.DefectError) and self.may_pass(name, error):
+            raise _passing(error)
+
+
+def _passing(error: FrazilError) -> FrazilError:
+    # A defect of one table must not end the capture of all.
+    if isinstance(error, errors.DefectError):
+        return errors.WriteFailedError(error.message, table=error.table)
+    return error

@@ -1,0 +1,140 @@
+"""One process at a time works for a slot: it holds a lock at the server, the others stand by.
+
+The slot itself lets one reader in, but nobody reads it while tables are copied, and a merge needs
+no slot at all. The lock belongs to a connection: when its process ends or dies, the server gives
+the lock to whoever asks next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from frazil.clients.postgres.connecting import connect
+from frazil.errors import FrazilError, SlotBusyError
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.clients.postgres.session import Session
+    from frazil.sources.postgres.settings import PostgresSettings
+
+_log = get_logger(__name__)
+
+# A machine that vanishes closes no connection: without these the server would keep its lock for
+# two hours. A session that only holds a lock is idle, which some servers end after a while.
+_SETTINGS = """
+    select
+        set_config('tcp_keepalives_idle', '10', false),
+        set_config('tcp_keepalives_interval', '5', false),
+        set_config('tcp_keepalives_count', '3', false),
+        set_config('idle_session_timeout', '0', false)
+"""
+_TAKE = "select pg_try_advisory_lock(%(key)s)"
+_ASK = "select true"
+_HOLDER = """
+    select holder.pid, nullif(activity.application_name, '')
+    from pg_locks as holder
+    left join pg_stat_activity as activity on activity.pid = holder.pid
+    where holder.locktype = 'advisory' and holder.granted and holder.objsubid = 1
+        and holder.database = (select oid from pg_database where datname = current_database())
+        and (holder.classid::bigint << 32) | holder.objid::bigint = %(key)s
+"""
+_KEY_BYTES = 8
+
+
+class _Answer(NamedTuple):
+    is_ours: bool
+
+
+class _Holder(NamedTuple):
+    process: int
+    application: str | None
+
+
+class SlotClaim:
+    """Whether this process works for the slot, or stands by; the ingest's threads take turns."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._session: Session | None = None
+        # None until it is decided for the first time.
+        self._stands_by: bool | None = None
+        # How often this process began to work.
+        self.turns = 0
+
+    @property
+    def may_merge(self) -> bool:
+        """Whether no other process is known to do this pipeline's work.
+
+        A source that does not answer is no reason to wait: who worked before goes on.
+        """
+        return self._stands_by is False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Begin to work for the slot, or go on; raises SlotBusyError while another process does."""
+        try:
+            self._hold()
+            yield
+        except SlotBusyError:
+            if not self._stands_by:
+                _log.info("standby: another process works for this slot", slot=self._settings.slot)
+            self._stands_by = True
+            raise
+        except BaseException:
+            self._stands_by = self._stands_by or False
+            raise
+        if self._stands_by:
+            _log.info("taking over", slot=self._settings.slot)
+        if self._stands_by or not self.turns:
+            self.turns += 1
+        self._stands_by = False
+
+    def release(self) -> None:
+        """Let another process work."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _hold(self) -> None:
+        if self._session is not None:
+            try:
+                self._session.load(_Answer, _ASK, doing="asking for the lock")
+            except FrazilError:
+                # With the connection the lock is gone, and may be another one's by now.
+                self.release()
+        if self._session is None:
+            self._session = self._take()
+
+    def _take(self) -> Session:
+        session = connect(self._settings.dsn, purpose="lock")
+        try:
+            session.execute(_SETTINGS, doing="setting up the lock")
+            key = {"key": lock_key(self._settings.slot)}
+            (answer,) = session.load(_Answer, _TAKE, key, doing="taking the lock")
+            if not answer.is_ours:
+                holders = session.load(_Holder, _HOLDER, key, doing="asking for the lock")
+                _refuse(self._settings.slot, holders)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+def lock_key(slot: str) -> int:
+    """The number that the lock of a slot has at the server."""
+    digest = hashlib.sha256(f"frazil slot {slot}".encode()).digest()
+    return int.from_bytes(digest[:_KEY_BYTES], signed=True)
+
+
+def _refuse(slot: str, holders: list[_Holder]) -> None:
+    whom = "another process"
+    if holders:
+        process, application = holders[0]
+        called = "" if application is None else f", {application}"
+        whom = f"another process (server process {process}{called})"
+    message = f"the slot {slot} is worked for by {whom}."
+    raise SlotBusyError(message)

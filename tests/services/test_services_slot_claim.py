@@ -1,0 +1,109 @@
+"""The lock that one process holds at the server while the others stand by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.errors import SlotBusyError, SourceUnavailableError
+from frazil.sources.postgres.settings import PostgresSettings
+from frazil.sources.postgres.slot_claim import SlotClaim, lock_key
+from frazil.sources.postgres.spool_files import SpoolFiles
+from frazil.sources.postgres.table_description import TableWishes
+from tests.support.postgres_doors import Database, database_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.demo.services import Postgres
+
+pytestmark = [pytest.mark.services, pytest.mark.fault("N56")]
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Postgres) -> Iterator[Database]:
+    with database_on(postgres, "claim") as made:
+        yield made
+
+
+def claim_on(database: Database, slot: str) -> SlotClaim:
+    settings = PostgresSettings(
+        dsn=database.dsn,
+        slot=slot,
+        publication=slot,
+        creates_publication=True,
+        include=("public.*",),
+        exclude=(),
+        spool=SpoolFiles("/nowhere", ()),
+        spool_bytes=1,
+        heartbeat_seconds=1.0,
+        copy_connections=1,
+        wishes=lambda _table: TableWishes(),
+    )
+    return SlotClaim(settings)
+
+
+def take(claim: SlotClaim) -> None:
+    with claim.turn():
+        pass
+
+
+def test_the_second_one_stands_by_until_the_first_lets_go(database: Database) -> None:
+    first, second = claim_on(database, "one"), claim_on(database, "one")
+    assert not first.may_merge
+    take(first)
+    take(first)
+    for _ in range(2):
+        with pytest.raises(SlotBusyError, match=r"server process \d+, frazil lock"):
+            take(second)
+    assert (first.may_merge, second.may_merge) == (True, False)
+    first.release()
+    take(second)
+    assert (second.may_merge, second.turns) == (True, 1)
+    second.release()
+
+
+def test_slots_have_locks_of_their_own(database: Database) -> None:
+    one, other = claim_on(database, "one"), claim_on(database, "other")
+    take(one)
+    take(other)
+    one.release()
+    other.release()
+    assert lock_key("one") != lock_key("other")
+
+
+def test_whoever_lost_the_lock_with_its_connection_stands_by(database: Database) -> None:
+    first, second = claim_on(database, "one"), claim_on(database, "one")
+    take(first)
+    database.run(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where application_name = 'frazil lock' and datname = current_database()"
+    )
+    take(second)
+    with pytest.raises(SlotBusyError):
+        take(first)
+    assert (first.may_merge, second.may_merge) == (False, True)
+    second.release()
+    take(first)
+    assert first.turns == 2
+    first.release()
+
+
+def test_a_source_that_does_not_answer_is_no_reason_to_stop_merging(database: Database) -> None:
+    claim = claim_on(database, "one")
+    with pytest.raises(SourceUnavailableError), claim.turn():
+        raise SourceUnavailableError("away")
+    assert claim.may_merge
+    claim.release()
+
+
+def test_whoever_finds_the_slot_read_stands_by(database: Database) -> None:
+    claim = claim_on(database, "one")
+    with pytest.raises(SlotBusyError), claim.turn():
+        raise SlotBusyError("read by another process")
+    assert not claim.may_merge
+    with pytest.raises(SourceUnavailableError), claim.turn():
+        raise SourceUnavailableError("away")
+    assert not claim.may_merge
+    claim.release()
