@@ -7,6 +7,7 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -15,17 +16,17 @@ from frazil import errors
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import GONE, IS_GONE, judge_tables
-from frazil.ingest.report import BatchReport
+from frazil.ingest.report import BatchReport, ledger_entries
 from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
-from frazil.ledger.rows import LedgerEntry, position_text
+from frazil.ledger.rows import position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
-from frazil.model.marker import Marker, Role
+from frazil.model.marker import Marker
 from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -118,7 +119,7 @@ class Ingester:
             if batch is None:
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
-            acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
+            acknowledged = self._book_changes(walked, batch, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
@@ -288,7 +289,7 @@ class Ingester:
             # The source may begin wherever it is.
             since = None
         try:
-            position = self._source.prepare(names, since)
+            position = self._source.prepare(names, since, self._reached(standings))
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
@@ -303,6 +304,19 @@ class Ingester:
             self._book.note(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
+        elif since.epoch != self._source.generation:
+            # Before any table moves on it: what a table has is of this generation or before.
+            self._book.move(self._marker(position, batch=self._new_name(), witness=since.witness))
+
+    def _reached(self, standings: Mapping[str, TableStanding]) -> list[Position]:
+        """Where tables are whose rows stay; what keeps one from telling is told when it is read."""
+        for name, each in standings.items():
+            if isinstance(each.state, Live | Held) and name not in self._places:
+                with suppress(*OF_ONE_TABLE):
+                    place = self._table(name).load_place()
+                    if place is not None:
+                        self._places[name] = place
+        return [each.position for each in self._places.values()]
 
     def _counts_nothing(self, standings: Sequence[TableStanding]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
@@ -314,19 +328,20 @@ class Ingester:
         if known is None or (known.source, known.position) != (goal.source, goal.position):
             self._book.begin_anew(goal)
 
-    def _marker(self, position: Position, *, batch: str) -> Marker:
+    def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(
             pipeline=self._settings.pipeline,
             source=self._source.identity,
             position=position,
             batch=batch,
             epoch=self._source.generation,
+            witness=witness,
         )
 
     # --- booking ---
 
     def _book_changes(
-        self, walked: Walked, *, end: Position | None, planned_for: Collection[str]
+        self, walked: Walked, batch: Batch, *, planned_for: Collection[str]
     ) -> Position | None:
         """Write the batch down; what may be acknowledged after it.
 
@@ -344,14 +359,16 @@ class Ingester:
                 or (isinstance(each.state, Live) and each.table not in planned_for)
                 for each in {**self._book.standings, **standings}.values()
             )
-            current = self.acknowledged
-            goal = current if end is None or (holds and current is not None) else end
+            known = self._book.acknowledged
+            stays = known is not None and (holds or batch.end is None)
+            goal = known.position if known is not None and stays else batch.end
+            witness = batch.witness or (None if known is None else known.witness)
             if goal is None:
                 return None
             self._book.move(
-                self._marker(goal, batch=walked.batch),
+                self._marker(goal, batch=walked.batch, witness=witness),
                 tuple(standings.values()),
-                tuple(self._entries(walked)),
+                ledger_entries(walked, self._clock.now()),
             )
             return goal
 
@@ -377,7 +394,8 @@ class Ingester:
                 for name, error in walked.troubles.items()
                 if name in self._book.standings and not isinstance(error, MAY_PASS)
             ]
-            self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
+            entries = ledger_entries(walked, self._clock.now())
+            self._book.note(standings, entries, batch=walked.batch)
             self._being_read -= {each.table for each in standings}
 
     def _troubled(self, walked: Walked) -> dict[str, TableStanding]:
@@ -421,22 +439,6 @@ class Ingester:
             prepared = walked.prepared[name]
             self._places[name] = Place(
                 position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
-            )
-
-    def _entries(self, walked: Walked) -> Iterator[LedgerEntry]:
-        now = self._clock.now()
-        for name, done in walked.committed.items():
-            yield LedgerEntry(
-                batch=walked.batch,
-                role=Role.INGEST,
-                table=name,
-                start=done.start,
-                goal=done.goal,
-                rows=done.rows,
-                files=len(done.file_sizes),
-                seconds=done.seconds,
-                committed_at=now,
-                note="; ".join(walked.prepared[name].plan.changes) or None,
             )
 
     def _end_reading(self) -> None:

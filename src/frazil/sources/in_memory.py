@@ -112,7 +112,12 @@ class InMemorySource:
         """Whether a pattern means this table."""
         return any(fnmatchcase(table, pattern) for pattern in self._wanted)
 
-    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:  # noqa: ARG002
+    def prepare(
+        self,
+        tables: Collection[str],  # noqa: ARG002
+        since: Marker | None,
+        reached: Collection[Position] = (),  # noqa: ARG002
+    ) -> Position:
         """Where the log begins, or where it was left; the log is of all tables anyway."""
         state = self._ask()
         if since is None:

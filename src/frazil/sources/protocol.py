@@ -110,7 +110,8 @@ class Batch:
     ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
     many read at a time. ``check`` is asked when all is read and before anything is committed: it
-    raises what makes the rows worthless.
+    raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and given
+    back to ``prepare``; None keeps what is there.
     """
 
     reader: SplitReader
@@ -120,6 +121,7 @@ class Batch:
     troubles: tuple[TableTrouble, ...] = ()
     most_tasks: int | None = None
     check: Callable[[], None] = _all_is_well
+    witness: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +176,15 @@ class Source(Protocol):
     def wants(self, table: str) -> bool:
         """Whether the configuration names this table, be it there or not."""
 
-    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:
+    def prepare(
+        self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
+    ) -> Position:
         """Let the source keep the changes of these tables; the position from which it does.
 
         ``since`` is what the ledger says, None if nothing was ever captured: then the source may
-        begin wherever it likes. Raises PositionLostError when it cannot give what follows, and
-        SourceReplacedError when ``since`` was counted elsewhere.
+        begin wherever it likes. ``reached`` are the positions of the tables' markers, which may be
+        ahead of it. Raises PositionLostError when it cannot give what follows, and
+        SourceReplacedError when any of these was counted elsewhere.
         """
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:

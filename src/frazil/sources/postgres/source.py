@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil import errors
 from frazil.clients.postgres.catalog_facts import load_position, load_publication, load_slot
@@ -17,6 +18,13 @@ from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.catalog_looking import load_views, load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
+from frazil.sources.postgres.history_proof import (
+    HistoryProof,
+    SeenTransaction,
+    Witness,
+    decode_witness,
+    encode_witness,
+)
 from frazil.sources.postgres.publishing import permitted_statements, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
@@ -35,7 +43,7 @@ from frazil.sources.protocol import Batch
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from frazil.clients.postgres.replication import ReplicationConnection, SystemIdentity
     from frazil.clients.postgres.replication_stream import ReplicationStream
@@ -50,9 +58,12 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+_Opened = TypeVar("_Opened")
+
 # The server notices that a connection is gone when it next writes to it, or reads from it.
 _SLOT_PATIENCE_SECONDS = 5.0
 _SLOT_POLL_SECONDS = 0.1
+_RECEIVE_SECONDS = 5.0
 _HEARTBEAT = "select pg_logical_emit_message(false, 'frazil', 'heartbeat')"
 
 
@@ -102,6 +113,8 @@ class PostgresSource:
         self._randomness = randomness or SystemRandomness()
         self._server: SystemIdentity | None = None
         self._stream: _Stream | None = None
+        # What was read of the log last, as the ledger has it or will have it.
+        self._witness: Witness | None = None
         self._round: CopyRound | None = None
         self._rounds = threading.Lock()
         self._advanced_at = self._clock.monotonic()
@@ -134,9 +147,13 @@ class PostgresSource:
         settings = self._settings
         return is_meant(table, include=settings.include, exclude=settings.exclude)
 
-    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:
+    def prepare(
+        self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
+    ) -> Position:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
+        self._witness = None if since is None else decode_witness(since.witness)
+        read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
             publication, slot = self._load_traces()
@@ -144,11 +161,13 @@ class PostgresSource:
                 check_continuation(
                     settings,
                     since,
+                    reached=max((read_to, *(parse_lsn(str(each)) for each in reached))),
                     server=server,
                     switches=connection.load_history(server.timeline),
                     publication=publication,
                     slot=slot,
                 )
+                self._prove_history(slot)
                 self._publish(tables)
                 return since.position
             if slot is not None:
@@ -178,9 +197,11 @@ class PostgresSource:
         batch, stream.rest = stream.planner.plan(taken, progress)
         left = len(stream.rest.segments)
         stream.taken = taken.segments[: len(taken.segments) - left]
-        stream.planned_to = max(stream.planned_to, parse_lsn(str(batch.end)))
+        end, last = parse_lsn(str(batch.end)), stream.taken[-1]
+        stream.planned_to = max(stream.planned_to, end)
         self._advanced_at = self._clock.monotonic()
-        return batch
+        seen = SeenTransaction(last.last_final_lsn, last.last_xid, last.last_committed_at)
+        return replace(batch, witness=self._witnessed(end, seen))
 
     def plan_whole(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables in the snapshot that is held, or in a new one."""
@@ -255,16 +276,19 @@ class PostgresSource:
             _log.info("stream begins again", tables=len(names - self._stream.tables))
             self._close_stream()
         if self._stream is None:
-            self._stream = self._open_stream(parse_lsn(str(progress.acknowledged)))
+            after = parse_lsn(str(progress.acknowledged))
+            self._stream = self._patiently(lambda: self._try_stream(after))
+            if self._witness is None or self._witness.end < after:
+                self._witness = Witness(begin=after, end=after)
         self._stream.tables = names
         return self._stream
 
-    def _open_stream(self, after: int) -> _Stream:
-        """A stream from here on; a slot that was let go of a moment ago is waited for."""
+    def _patiently(self, open_: Callable[[], _Opened]) -> _Opened:
+        """Read the slot; one that was let go of a moment ago is waited for."""
         patience = self._clock.monotonic() + _SLOT_PATIENCE_SECONDS
         while True:
             try:
-                return self._try_stream(after)
+                return open_()
             except errors.SlotBusyError:
                 if self._clock.monotonic() > patience:
                     raise
@@ -272,18 +296,11 @@ class PostgresSource:
 
     def _try_stream(self, after: int) -> _Stream:
         settings = self._settings
-        server = self._identified()
-        connection = connect_replication(settings.dsn, purpose="stream", clock=self._clock)
-        try:
-            _require_same(connection.identify(), server)
-            slot = check_slot(self._load_slot(), name=settings.slot, database=server.database)
-            check_continuity(slot, after)
-            stream = connection.stream(
-                settings.slot, after=after, publications=[settings.publication]
-            )
-        except BaseException:
-            connection.close()
-            raise
+        slot = check_slot(
+            self._load_slot(), name=settings.slot, database=self._identified().database
+        )
+        check_continuity(slot, after)
+        stream = self._read_slot(after, purpose="stream")
         try:
             spool = StreamSpool(stream, settings.spool, max_bytes=settings.spool_bytes)
         except BaseException:
@@ -291,6 +308,34 @@ class PostgresSource:
             raise
         planner = StreamPlanner(settings.spool, settings.wishes, self._look)
         return _Stream(stream, spool, planner, after=after)
+
+    def _read_slot(self, after: int, *, purpose: str) -> ReplicationStream:
+        settings = self._settings
+        connection = connect_replication(settings.dsn, purpose=purpose, clock=self._clock)
+        try:
+            _require_same(connection.identify(), self._identified())
+            return connection.stream(
+                settings.slot, after=after, publications=[settings.publication]
+            )
+        except BaseException:
+            connection.close()
+            raise
+
+    def _prove_history(self, slot: SlotFacts | None) -> None:
+        """Refuse a log that is not the one that was read, before anything is taken from it."""
+        witness = self._witness
+        confirmed = 0 if slot is None else slot.confirmed_flush or 0
+        if witness is None or confirmed >= witness.end:
+            return
+        proof = HistoryProof(witness, confirmed=confirmed)
+        with self._patiently(lambda: self._read_slot(proof.begin, purpose="history")) as stream:
+            while not proof.take(stream.receive(_RECEIVE_SECONDS)):
+                pass
+
+    def _witnessed(self, end: int, last: SeenTransaction | None = None) -> str:
+        known = self._witness or Witness(begin=end, end=end)
+        self._witness = known.extended(end, last)
+        return encode_witness(self._witness)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
         """Nothing came: once in a while the position of a quiet server is moved all the same."""
@@ -303,7 +348,13 @@ class PostgresSource:
         self._beat()
         if position <= parse_lsn(str(progress.acknowledged)):
             return None
-        return Batch(reader=NoReader(), splits=(), parts=(), end=format_lsn(position))
+        return Batch(
+            reader=NoReader(),
+            splits=(),
+            parts=(),
+            end=format_lsn(position),
+            witness=self._witnessed(position),
+        )
 
     def _beat(self) -> None:
         """Write a word into the log, so that a slot behind a busy neighbour moves on."""
