@@ -7,7 +7,7 @@ same name, or that left the publication and came back is not the one whose chang
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
@@ -25,6 +25,13 @@ IS_GONE = UnsupportedSchemaChangeError(
 GONE = IS_GONE.told
 
 
+class TellApart(Protocol):
+    """As ``Source.tell_apart``."""
+
+    def __call__(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
+        """What happened to a table between two of its identities; none: it is the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
     """One table in the ledger and at the source, which may not have it."""
@@ -32,11 +39,17 @@ class _Look:
     standing: TableStanding
     table: SourceTable | None
     position: str
-    tell_apart: Callable[[str, str], tuple[str, ...]]
+    tell_apart: TellApart
     retries_held: bool
 
-    def state(self) -> State:
-        """How it stands now."""
+    def standing_now(self) -> TableStanding:
+        """How it stands now, and what it is: the same table may show more than was recorded."""
+        state, identity = self._state(), self.standing.identity
+        if self.table is not None and isinstance(state, Live | Held):
+            identity = self.table.identity
+        return replace(self.standing, state=state, identity=identity)
+
+    def _state(self) -> State:
         before = self.standing.state
         if isinstance(before, Left | ResyncNeeded):
             return before
@@ -44,10 +57,13 @@ class _Look:
             return self._gone(before)
         if isinstance(before, Copying):
             return Copying() if self.retries_held else before
-        differences = self.tell_apart(self.standing.identity, self.table.identity)
+        was_gone = isinstance(before, Held) and before.reason == GONE
+        differences = self.tell_apart(
+            self.standing.identity, self.table.identity, was_gone=was_gone
+        )
         if differences:
             return ResyncNeeded(self.position, ", and ".join(differences))
-        if isinstance(before, Held) and (self.retries_held or before.reason == GONE):
+        if was_gone or (isinstance(before, Held) and self.retries_held):
             return Live()
         return before
 
@@ -65,14 +81,15 @@ def judge_tables(
     tables: Mapping[str, SourceTable],
     *,
     wants: Callable[[str], bool],
-    tell_apart: Callable[[str, str], tuple[str, ...]],
+    tell_apart: TellApart,
     position: str,
     retries_held: bool = False,
 ) -> tuple[TableStanding, ...]:
     """The standings that change, new tables included.
 
-    ``tell_apart`` says in words what happened between two identities, none for the same table, and
-    ``position`` is what the source was acknowledged to. A table that is held is tried again only
+    ``tell_apart`` says in words what happened between two identities of a table that may have been
+    gone in between, none for the same table: then the newer one is recorded. ``position`` is what
+    the source was acknowledged to. A table that is held is tried again only
     when ``retries_held``: when somebody may have acted.
     """
     known = {name: each for name, each in standings.items() if not isinstance(each.state, Left)}
@@ -82,18 +99,15 @@ def judge_tables(
         if name not in known and wants(name)
     ]
     looked_at = [
-        replace(
-            standing,
-            state=_Look(
-                standing=standing,
-                table=tables.get(name),
-                position=position,
-                tell_apart=tell_apart,
-                retries_held=retries_held,
-            ).state()
-            if wants(name)
-            else Left(position),
-        )
+        _Look(
+            standing=standing,
+            table=tables.get(name),
+            position=position,
+            tell_apart=tell_apart,
+            retries_held=retries_held,
+        ).standing_now()
+        if wants(name)
+        else replace(standing, state=Left(position))
         for name, standing in known.items()
     ]
     changed = [each for each in looked_at if each != known[each.table]]

@@ -104,7 +104,13 @@ class InMemorySource:
         tables = self._ask().tables
         return tuple(tables[name].table for name in sorted(tables) if self.wants(name))
 
-    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+    def tell_apart(
+        self,
+        before: str,
+        now: str,
+        *,
+        was_gone: bool = False,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """Nothing but whether it is another one: an identity here is a mere name."""
         return () if before == now else ("another table took its name",)
 

@@ -167,10 +167,11 @@ class Source(Protocol):
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that are to be captured, as they are now."""
 
-    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+    def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What happened to a table between two of its identities, in words; none: it is the same.
 
-        Each completes "the table has to be read again: …".
+        Each completes "the table has to be read again: …". ``was_gone`` says that the table was
+        not there at a look in between.
         """
 
     def wants(self, table: str) -> bool:

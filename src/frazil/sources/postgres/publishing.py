@@ -38,7 +38,7 @@ def plan_publication(
     surplus = [
         each.name.quoted
         for each in publication.tables
-        if each.oid not in wanted and each.membership_oid is not None
+        if each.oid not in wanted and not each.is_implicit
     ]
     if surplus and publication.is_ours and not only_adds:
         statements.append(f"alter publication {quoted} drop table {', '.join(surplus)}")

@@ -138,9 +138,9 @@ class PostgresSource:
             views = self._load_views(session)
         return tuple(self._described(view) for view in views.values())
 
-    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+    def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What the server never announces, by what the ledger recorded."""
-        return identity_differences(before, now)
+        return identity_differences(before, now, was_gone=was_gone)
 
     def wants(self, table: str) -> bool:
         """Whether the patterns choose this name."""
@@ -430,11 +430,15 @@ class PostgresSource:
             return load_views_of(session, oids, publication=publication, types=types)
 
     def _described(self, view: CatalogView) -> SourceTable:
+        key: tuple[str, ...] = ()
         try:
-            return describe_table(view, self._settings.wishes(view.name)).table
+            wishes = self._settings.wishes(view.name)
+            key = wishes.key
+            return describe_table(view, wishes).table
         except errors.FrazilError:
             # Told when it is read; until then it is only a name.
-            return SourceTable(name=view.name, identity=identity_of(view), shape="", columns=())
+            identity = identity_of(view, key)
+            return SourceTable(name=view.name, identity=identity, shape="", columns=())
 
     def _publish(self, tables: Collection[str], *, only_adds: bool = False) -> None:
         """Have the publication send these tables; before any snapshot that they are read in."""

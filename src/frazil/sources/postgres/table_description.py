@@ -85,7 +85,7 @@ def describe_known(shape: KnownShape, view: CatalogView, wishes: TableWishes) ->
     )
     table = SourceTable(
         name=view.name,
-        identity=identity_of(view),
+        identity=identity_of(view, wishes.key),
         shape=encode_shape(shape),
         columns=columns,
         key=shape.key,
@@ -139,7 +139,7 @@ def _describe(
     shape = replace(shape, key=found)
     table = SourceTable(
         name=view.name,
-        identity=identity_of(view),
+        identity=identity_of(view, wishes.key),
         shape=encode_shape(shape),
         columns=columns,
         key=found,
