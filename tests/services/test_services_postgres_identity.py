@@ -10,6 +10,7 @@ import pytest
 from frazil.clients.postgres.connecting import connect
 from frazil.sources.postgres.catalog_looking import load_views
 from frazil.sources.postgres.mirror_key import NoKey, NoKeyReason, mirror_key
+from frazil.sources.postgres.publication_checks import can_be_published
 from frazil.sources.postgres.table_identity import identity_differences, identity_of
 from tests.support.postgres_doors import database_on
 
@@ -198,3 +199,25 @@ def test_a_declared_key_must_be_kept_unique_by_the_server(
     view = look(publish)
     found = mirror_key(view.table, None, key)
     assert found == (key if is_unique else NoKey(NoKeyReason.NOT_UNIQUE, key))
+
+
+@pytest.mark.fault("N35")
+def test_a_partitioned_table_is_as_durable_as_its_leaves(database: Database) -> None:
+    """The server lets a leaf become unlogged, though its root is published by name."""
+    database.run(
+        f"create table {TABLE} (id int primary key, body text) partition by list (id)",
+        f"create table shop.leaf partition of {TABLE} default",
+        f"create publication p for table {TABLE} with (publish_via_partition_root = true)",
+    )
+    try:
+        before = identity_of(look(database))
+        assert can_be_published(look(database).table)
+        database.run("alter table shop.leaf set unlogged")
+        with pytest.raises(KeyError):
+            look(database)
+        database.run("alter table shop.leaf set logged")
+        now = identity_of(look(database))
+        assert identity_differences(before, now) == ()
+        assert identity_differences(before, now, was_gone=True)
+    finally:
+        database.run("drop publication p", f"drop table {TABLE}")

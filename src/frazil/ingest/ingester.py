@@ -16,8 +16,8 @@ from frazil import errors
 from frazil.ingest.book import Book
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import GONE, IS_GONE, judge_tables
-from frazil.ingest.report import BatchReport, ledger_entries
-from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, walk_batch
+from frazil.ingest.report import BatchReport
+from frazil.ingest.walk import MAY_PASS, OF_ONE_TABLE, Walked, ledger_entries, walk_batch
 from frazil.ledger.rows import position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker

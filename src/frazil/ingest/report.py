@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.ledger.rows import LedgerEntry
-from frazil.model.marker import Role
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from frazil.errors import FrazilError
-    from frazil.ingest.walk import Walked
     from frazil.model.marker import Position
 
 
@@ -57,22 +52,3 @@ class BatchReport:
     def rows(self) -> int:
         """Of all tables."""
         return sum(each.rows for each in self.tables)
-
-
-def ledger_entries(walked: Walked, now: datetime) -> tuple[LedgerEntry, ...]:
-    """What the ledger says of the tables of a batch that were committed."""
-    return tuple(
-        LedgerEntry(
-            batch=walked.batch,
-            role=Role.INGEST,
-            table=name,
-            start=done.start,
-            goal=done.goal,
-            rows=done.rows,
-            files=len(done.file_sizes),
-            seconds=done.seconds,
-            committed_at=now,
-            note="; ".join(walked.prepared[name].plan.changes) or None,
-        )
-        for name, done in walked.committed.items()
-    )

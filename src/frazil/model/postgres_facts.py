@@ -270,6 +270,7 @@ class TablePrivileges:
 class TableFacts:
     """A table at the source.
 
+    ``persistence`` of a partitioned table is that of its least durable leaf.
     ``identity_columns`` are those of an old row that the server sends, none if it sends no old row.
     ``root_oid`` is the topmost partitioned table of a partition. ``has_row_security`` says that a
     policy applies to our role. Pages and rows are the server's estimates, None before its first.

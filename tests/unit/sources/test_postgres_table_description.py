@@ -314,7 +314,7 @@ def test_a_table_that_nobody_named_missed_what_happened_while_it_was_gone() -> N
     assert identity_differences(named, named, was_gone=True) == ()
     assert identity_differences(implicit, implicit) == ()
     (found,) = identity_differences(implicit, implicit, was_gone=True)
-    assert found.startswith("it was gone from a publication")
+    assert found.startswith("it was gone, and nothing kept")
 
 
 @pytest.mark.fault("N35")

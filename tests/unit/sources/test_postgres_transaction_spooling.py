@@ -29,6 +29,7 @@ from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import SlowReplay, chance_of, told_by
 from tests.support.spooled import (
     MOMENT,
+    XID,
     MemoryFiles,
     WholeHistories,
     counted_oids,
@@ -249,7 +250,7 @@ def test_a_large_transaction_has_segments_of_its_own() -> None:
     assert len(parts) > 3
     assert (before.last_final_lsn, before.end_lsn, before.opens) == (10, 15, None)
     assert (after.first_final_lsn, after.end_lsn, after.opens) == (30, 35, None)
-    opened = OpenTransaction(20, MOMENT + 20, many[0].xid)
+    opened = OpenTransaction(20, MOMENT + 20, XID)
     assert [each.opens for each in parts] == [None, *[opened] * (len(parts) - 1)]
     assert [each.end_lsn for each in parts] == [*[None] * (len(parts) - 1), 25]
     assert sum(each.rows for each in parts) == 100

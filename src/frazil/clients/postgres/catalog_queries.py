@@ -199,7 +199,16 @@ TABLES = """
         namespace.nspname::text,
         relation.relname::text,
         relation.relkind::text,
-        relation.relpersistence::text,
+        -- The rows of a partitioned table are as durable as its leaves are.
+        case
+            when relation.relkind = 'p' and exists (
+                select
+                from pg_partition_tree(relation.oid) as part
+                join pg_class as leaf on leaf.oid = part.relid
+                where part.isleaf and leaf.relpersistence = 'u'
+            ) then 'u'
+            else relation.relpersistence::text
+        end,
         case when relation.relispartition then pg_partition_root(relation.oid)::oid end,
         relation.relreplident::text,
         case relation.relreplident

@@ -51,7 +51,13 @@ def _schemas(facts: PostgresFacts) -> Iterator[Problem]:
 
 
 def _persistence(table: TableFacts) -> Iterator[Problem]:
-    if table.persistence is Persistence.UNLOGGED:
+    if table.persistence is Persistence.UNLOGGED and table.is_partitioned:
+        yield stops(
+            f"A partition of {table.name} is unlogged, so its changes are in no log.",
+            "alter table … set logged;",
+            table=str(table.name),
+        )
+    elif table.persistence is Persistence.UNLOGGED:
         yield stops(
             f"{table.name} is unlogged, so its changes are in no log.",
             f"alter table {table.name.quoted} set logged;",

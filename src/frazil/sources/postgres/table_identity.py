@@ -38,8 +38,8 @@ _LATER = (
 )
 _UNREADABLE = ("what was recorded of it cannot be read",)
 _CAME_BACK = (
-    "it was gone from a publication that has it only as one of all tables, or of its schema, so "
-    "that what happened to it meanwhile was not sent"
+    "it was gone, and nothing kept its changes meanwhile from being left out: it is partitioned, "
+    "or its publication has it only as one of all tables or of its schema"
 )
 _UNLOGGED = "it was unlogged for a while, and its changes then were in no log"
 _OTHER_KEY = "its key was dropped, so that two rows may have had one key since"
@@ -73,7 +73,8 @@ def identity_of(view: CatalogView, key: tuple[str, ...] = ()) -> str:
         "via_root": publication.via_root,
         "generated": publication.sends_generated,
         "options": publication.options_changed_by,
-        "implicit": is_implicit,
+        # Who names a table in a publication keeps it from becoming unlogged, but not its leaves.
+        "implicit": is_implicit or view.table.is_partitioned,
         # A publication of all tables does not care for schemas.
         "schema": view.table.moved_by if is_implicit and published.membership_oid else None,
         "toast": view.table.toast_oid if is_implicit else None,
