@@ -194,8 +194,8 @@ class SourceReplacedError(SourceError):
 
     code = "FRZ-SRC-05"
     meaning = (
-        "The server answers with another identity, timeline or database than the one captured "
-        "so far."
+        "The server answers with another identity, timeline, database or log than the one captured "
+        "so far: it is another one, was restored, or lacks changes that were captured."
     )
     remedy = (
         "Point the configuration at the right server, or run `frazil resync` to start from "

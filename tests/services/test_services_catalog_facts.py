@@ -261,6 +261,7 @@ def test_the_question_for_version_14_is_understood(database: Database) -> None:
         columns: list[str]
         has_column_list: bool
         row_filter: str | None
+        is_implicit: bool
 
     parameters = {"publication": "facts", "oid": 0}
     with database.session() as session:

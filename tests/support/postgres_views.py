@@ -74,4 +74,10 @@ PARTS = {
     "table_identity",
     "table_identity_columns",
     "table_dropped_numbers",
+    "table_changed_by",
+    "table_unique_keys",
+    "table_moved_by",
+    "table_toast_oid",
+    "publication_options_changed_by",
+    "published_is_implicit",
 }

@@ -168,6 +168,7 @@ class Capture:
         self.subject = subject
         self.source = subject.open()
         self.acknowledged: Position | None = None
+        self.witness: str | None = None
         self.markers: dict[str, TableProgress] = {}
         self.replays: dict[str, Replay] = {}
         self.held: set[str] = set()
@@ -189,12 +190,18 @@ class Capture:
             position=self.acknowledged,
             batch="b",
             epoch=self.source.generation,
+            witness=self.witness,
         )
+
+    @property
+    def reached(self) -> list[Position]:
+        """Where the tables' markers are."""
+        return [each.position for each in self.markers.values()]
 
     def begin(self, *tables: str) -> None:
         """Capture these tables from their first row."""
         since = None if self.acknowledged is None else self.ledger
-        self.acknowledged = self.source.prepare([*self.markers, *tables], since)
+        self.acknowledged = self.source.prepare([*self.markers, *tables], since, self.reached)
         if self.subject.has_whole_reads:
             self.copy(*tables)
             return
@@ -246,6 +253,8 @@ class Capture:
         for part in batch.parts:
             if only is None or part.table.name in only:
                 self._commit_part(part, readings)
+        if only is None:
+            self.witness = batch.witness or self.witness
         if only is None and not self.held and not self.troubles and batch.end is not None:
             self.acknowledged = batch.end
             if acknowledge:
@@ -302,7 +311,8 @@ class Capture:
         """What a new process knows is what is durable."""
         self.source.close()
         self.source = self.subject.open()
-        assert self.source.prepare(list(self.markers), self.ledger) == self.acknowledged
+        ledger = self.ledger
+        assert self.source.prepare(list(self.markers), ledger, self.reached) == self.acknowledged
 
     def strangers(self) -> set[str]:
         """Tables that are others by now than those that were captured."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.segment import Segment
 
 MOMENT = 7_000_000
+XID = 3
 
 
 class WholeHistories(Histories):
@@ -99,7 +100,7 @@ def insert(oid: int = 7, *, columns: int = 1, word: str = "ice") -> Insert:
 
 def transaction(final_lsn: int, *inside: Message) -> list[Message]:
     return [
-        Begin(final_lsn, MOMENT + final_lsn, 3),
+        Begin(final_lsn, MOMENT + final_lsn, XID),
         *inside,
         Commit(final_lsn, final_lsn + 5, MOMENT + final_lsn),
     ]

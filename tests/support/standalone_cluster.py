@@ -32,14 +32,14 @@ def standalone_cluster(folder: Path) -> Iterator[str]:
     with ExitStack() as stack:
         port = _free_port()
         master = f"spark://127.0.0.1:{port}"
-        own = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-        stack.enter_context(_running(folder / "master", "master.Master", *own))
+        place = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        stack.enter_context(_running(folder / "master", "master.Master", *place))
         _wait_for(port)
         for number, host in enumerate(WORKERS):
-            place = folder / f"worker{number}"
-            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(place / "work"))
-            own = ("--host", host, "--webui-port", "0", *limits, master)
-            stack.enter_context(_running(place, "worker.Worker", *own))
+            own = folder / f"worker{number}"
+            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(own / "work"))
+            arguments = ("--host", host, "--webui-port", "0", *limits, master)
+            stack.enter_context(_running(own, "worker.Worker", *arguments))
         yield master
 
 

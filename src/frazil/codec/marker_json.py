@@ -24,6 +24,8 @@ def encode_marker(marker: Marker) -> str:
         "truncated": marker.truncated,
         "batch": marker.batch,
     }
+    if marker.witness is not None:
+        document["witness"] = marker.witness
     if marker.snapshot is not None:
         document["snapshot"] = {"id": marker.snapshot.id, "sequence": marker.snapshot.sequence}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
@@ -46,6 +48,7 @@ def decode_marker(text: str) -> Marker:
             sequence=_text_or_none(document["sequence"]),
             truncated=_text_or_none(document["truncated"]),
             batch=str(document["batch"]),
+            witness=_text_or_none(document.get("witness")),
             snapshot=snapshot and SnapshotRef(int(snapshot["id"]), int(snapshot["sequence"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -52,6 +52,14 @@ SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
         # Types such as regclass print names, in full unless their schema is on the path; the
         # server's own schema always is.
         "search_path": "",
+        "quote_all_identifiers": "off",
+        # Money is printed with two digits and a dollar, whatever the server's locale makes of it.
+        "lc_monetary": "C",
+        "lc_numeric": "C",
+        "lc_time": "C",
+        "xmlbinary": "base64",
+        "xmloption": "content",
+        "array_nulls": "on",
     }
 )
 

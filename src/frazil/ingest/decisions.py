@@ -8,7 +8,7 @@ table that cannot be copied because of an obstacle is looked at each time, and c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
@@ -26,6 +26,13 @@ IS_GONE = UnsupportedSchemaChangeError(
 GONE = IS_GONE.told
 
 
+class TellApart(Protocol):
+    """As ``Source.tell_apart``."""
+
+    def __call__(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
+        """What happened to a table between two of its identities; none: it is the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
     """One table in the ledger and at the source, which may not have it."""
@@ -33,11 +40,17 @@ class _Look:
     standing: TableStanding
     table: SourceTable | None
     position: str
-    tell_apart: Callable[[str, str], tuple[str, ...]]
+    tell_apart: TellApart
     retries_held: bool
 
-    def state(self) -> State:
-        """How it stands now."""
+    def standing_now(self) -> TableStanding:
+        """How it stands now, and what it is: the same table may show more than was recorded."""
+        state, identity = self._state(), self.standing.identity
+        if self.table is not None and isinstance(state, Live | Held):
+            identity = self.table.identity
+        return replace(self.standing, state=state, identity=identity)
+
+    def _state(self) -> State:
         before = self.standing.state
         if isinstance(before, Left | ResyncNeeded):
             return before
@@ -46,10 +59,13 @@ class _Look:
         if self.table is None or not self.table.identity:
             # What has no identity took its name, and sends no changes.
             return self._gone(before)
-        differences = self.tell_apart(self.standing.identity, self.table.identity)
+        was_gone = isinstance(before, Held) and before.reason == GONE
+        differences = self.tell_apart(
+            self.standing.identity, self.table.identity, was_gone=was_gone
+        )
         if differences:
             return ResyncNeeded(self.position, ", and ".join(differences))
-        if isinstance(before, Held) and (self.retries_held or before.reason == GONE):
+        if was_gone or (isinstance(before, Held) and self.retries_held):
             return Live()
         return before
 
@@ -73,14 +89,15 @@ def judge_tables(
     tables: Mapping[str, SourceTable],
     *,
     wants: Callable[[str], bool],
-    tell_apart: Callable[[str, str], tuple[str, ...]],
+    tell_apart: TellApart,
     position: str,
     retries_held: bool = False,
 ) -> tuple[TableStanding, ...]:
     """The standings that change, new tables included.
 
-    ``tell_apart`` says in words what happened between two identities, none for the same table, and
-    ``position`` is what the source was acknowledged to. A table that is held is tried again only
+    ``tell_apart`` says in words what happened between two identities of a table that may have been
+    gone in between, none for the same table: then the newer one is recorded. ``position`` is what
+    the source was acknowledged to. A table that is held is tried again only
     when ``retries_held``: when somebody may have acted.
     """
     known = {name: each for name, each in standings.items() if not isinstance(each.state, Left)}
@@ -91,18 +108,15 @@ def judge_tables(
     ]
     looked_at = [
         _identified(
-            replace(
-                standing,
-                state=_Look(
-                    standing=standing,
-                    table=tables.get(name),
-                    position=position,
-                    tell_apart=tell_apart,
-                    retries_held=retries_held,
-                ).state()
-                if wants(name)
-                else Left(position),
-            ),
+            _Look(
+                standing=standing,
+                table=tables.get(name),
+                position=position,
+                tell_apart=tell_apart,
+                retries_held=retries_held,
+            ).standing_now()
+            if wants(name)
+            else replace(standing, state=Left(position)),
             tables.get(name),
         )
         for name, standing in known.items()

@@ -7,7 +7,7 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -20,10 +20,10 @@ from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlasted
-from frazil.ingest.walk import Walked, of_one_table, walk_batch
-from frazil.ledger.rows import LedgerEntry, position_text
+from frazil.ingest.walk import OF_ONE_TABLE, Walked, ledger_entries, of_one_table, walk_batch
+from frazil.ledger.rows import position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
-from frazil.model.marker import Marker, Role
+from frazil.model.marker import Marker
 from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
@@ -135,7 +135,7 @@ class Ingester:
                 return None
             began, walked = self._clock.monotonic(), self._walk(batch)
             self._retrying.require_final_of(walked)
-            acknowledged = self._book_changes(walked, end=batch.end, planned_for=progress.tables)
+            acknowledged = self._book_changes(walked, batch, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
@@ -315,7 +315,7 @@ class Ingester:
             since = None
         try:
             with self._judging_loss():
-                position = self._source.prepare(names, since)
+                position = self._source.prepare(names, since, self._reached(standings))
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
@@ -330,6 +330,19 @@ class Ingester:
             self._book.note(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
+        elif since.epoch != self._source.generation:
+            # Before any table moves on it: what a table has is of this generation or before.
+            self._book.move(self._marker(position, batch=self._new_name(), witness=since.witness))
+
+    def _reached(self, standings: Mapping[str, TableStanding]) -> list[Position]:
+        """Where tables are whose rows stay; what keeps one from telling is told when it is read."""
+        for name, each in standings.items():
+            if isinstance(each.state, Live | Held) and name not in self._places:
+                with suppress(*OF_ONE_TABLE):
+                    place = self._table(name).load_place()
+                    if place is not None:
+                        self._places[name] = place
+        return [each.position for each in self._places.values()]
 
     @contextmanager
     def _judging_loss(self) -> Iterator[None]:
@@ -358,19 +371,20 @@ class Ingester:
         if known is None or (known.source, known.position) != (goal.source, goal.position):
             self._book.begin_anew(goal)
 
-    def _marker(self, position: Position, *, batch: str) -> Marker:
+    def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(
             pipeline=self._settings.pipeline,
             source=self._source.identity,
             position=position,
             batch=batch,
             epoch=self._source.generation,
+            witness=witness,
         )
 
     # --- booking ---
 
     def _book_changes(
-        self, walked: Walked, *, end: Position | None, planned_for: Collection[str]
+        self, walked: Walked, batch: Batch, *, planned_for: Collection[str]
     ) -> Position | None:
         """Write the batch down; what may be acknowledged after it.
 
@@ -388,14 +402,16 @@ class Ingester:
                 or (isinstance(each.state, Live) and each.table not in planned_for)
                 for each in {**self._book.standings, **standings}.values()
             )
-            current = self.acknowledged
-            goal = current if end is None or (holds and current is not None) else end
+            known = self._book.acknowledged
+            stays = known is not None and (holds or batch.end is None)
+            goal = known.position if known is not None and stays else batch.end
+            witness = batch.witness or (None if known is None else known.witness)
             if goal is None:
                 return None
             self._book.move(
-                self._marker(goal, batch=walked.batch),
+                self._marker(goal, batch=walked.batch, witness=witness),
                 tuple(standings.values()),
-                tuple(self._entries(walked)),
+                ledger_entries(walked, self._clock.now()),
             )
             return goal
 
@@ -421,7 +437,8 @@ class Ingester:
                 for name, error in walked.troubles.items()
                 if name in self._book.standings and not self._retrying.may_pass(name, error)
             ]
-            self._book.note(standings, tuple(self._entries(walked)), batch=walked.batch)
+            entries = ledger_entries(walked, self._clock.now())
+            self._book.note(standings, entries, batch=walked.batch)
             self._being_read -= {each.table for each in standings}
 
     def _troubled(self, walked: Walked) -> dict[str, TableStanding]:
@@ -465,22 +482,6 @@ class Ingester:
             prepared = walked.prepared[name]
             self._places[name] = Place(
                 position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
-            )
-
-    def _entries(self, walked: Walked) -> Iterator[LedgerEntry]:
-        now = self._clock.now()
-        for name, done in walked.committed.items():
-            yield LedgerEntry(
-                batch=walked.batch,
-                role=Role.INGEST,
-                table=name,
-                start=done.start,
-                goal=done.goal,
-                rows=done.rows,
-                files=len(done.file_sizes),
-                seconds=done.seconds,
-                committed_at=now,
-                note="; ".join(walked.prepared[name].plan.changes) or None,
             )
 
     def _end_reading(self) -> None:

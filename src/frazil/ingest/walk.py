@@ -20,12 +20,15 @@ from frazil.clients.task_values import PAYLOAD, collect
 from frazil.ingest.progress import ReadingProgress
 from frazil.ingest.report import TableIngested
 from frazil.ingest.task import IngestJob
+from frazil.ledger.rows import LedgerEntry
 from frazil.model.command import command
+from frazil.model.marker import Role
 from frazil.model.policy import OnWiden
 from frazil.seams import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from pyspark.sql import SparkSession
 
@@ -242,3 +245,22 @@ def _commit(
 
 def _named(tables: Sequence[str]) -> str:
     return tables[0] if len(tables) == 1 else f"{len(tables)} tables"
+
+
+def ledger_entries(walked: Walked, now: datetime) -> tuple[LedgerEntry, ...]:
+    """What the ledger says of the tables of a batch that were committed."""
+    return tuple(
+        LedgerEntry(
+            batch=walked.batch,
+            role=Role.INGEST,
+            table=name,
+            start=done.start,
+            goal=done.goal,
+            rows=done.rows,
+            files=len(done.file_sizes),
+            seconds=done.seconds,
+            committed_at=now,
+            note="; ".join(walked.prepared[name].plan.changes) or None,
+        )
+        for name, done in walked.committed.items()
+    )

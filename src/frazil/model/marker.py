@@ -47,6 +47,8 @@ class Marker:
     epoch: int = 0
     sequence: str | None = None
     truncated: str | None = None
+    # What the source wants to find again at the next connection; only the ledger's marker has it.
+    witness: str | None = None
     snapshot: SnapshotRef | None = None
 
     def __post_init__(self) -> None:

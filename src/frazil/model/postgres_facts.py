@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from frazil.model.postgres_names import QualifiedName
 
@@ -152,7 +152,9 @@ class PublishedTable:
 
     ``membership_oid`` is the row of ``pg_publication_rel`` for the table or else for its root, or
     that of ``pg_publication_namespace`` for its schema; None where all tables are published. It
-    changes when the table leaves and enters again. ``row_filter`` is SQL with all names qualified.
+    changes when the table leaves and enters again. ``is_implicit`` says that neither the table nor
+    its root was named: it is published as one of all tables, or of its schema. ``row_filter`` is
+    SQL with all names qualified.
     """
 
     oid: int
@@ -161,11 +163,15 @@ class PublishedTable:
     columns: tuple[str, ...]
     has_column_list: bool
     row_filter: str | None
+    is_implicit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationFacts:
-    """A publication and all that it sends."""
+    """A publication and all that it sends.
+
+    ``options_changed_by`` is the transaction (32 bits) that changed these, or its owner, last.
+    """
 
     oid: int
     name: str
@@ -177,6 +183,7 @@ class PublicationFacts:
     sends_truncates: bool
     via_root: bool
     sends_generated: bool
+    options_changed_by: int = 0
     tables: tuple[PublishedTable, ...] = ()
 
     def table(self, oid: int) -> PublishedTable | None:
@@ -238,6 +245,19 @@ class PrimaryKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueKey:
+    """Columns of which no two rows ever have the same values, and none is null.
+
+    ``oid`` is the constraint's, which outlives the rebuilding of its index, or that of an index
+    without one. ``made_by`` is the transaction (32 bits) that wrote it.
+    """
+
+    oid: int
+    columns: tuple[str, ...]
+    made_by: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePrivileges:
     """What our role may do with a table, by grants alone."""
 
@@ -250,12 +270,15 @@ class TablePrivileges:
 class TableFacts:
     """A table at the source.
 
+    ``persistence`` of a partitioned table is that of its least durable leaf.
     ``identity_columns`` are those of an old row that the server sends, none if it sends no old row.
     ``root_oid`` is the topmost partitioned table of a partition. ``has_row_security`` says that a
     policy applies to our role. Pages and rows are the server's estimates, None before its first.
     ``dropped_numbers`` belonged to columns that are gone, and are never given again.
     ``changed_by`` pairs every number, also of those, with the transaction (32 bits) that changed
-    the column last.
+    the column last. ``moved_by`` is the one that moved the table to its schema, or created it.
+    ``toast_oid`` is 0 for a table whose rows are always small; it changes when rows are written
+    into another table in place of this one, as ALTER TABLE does, and VACUUM FULL does not.
     """
 
     oid: int
@@ -273,6 +296,9 @@ class TableFacts:
     privileges: TablePrivileges
     dropped_numbers: tuple[int, ...] = ()
     changed_by: tuple[tuple[int, int], ...] = ()
+    unique_keys: tuple[UniqueKey, ...] = ()
+    moved_by: int | None = None
+    toast_oid: int = 0
 
     @property
     def is_partitioned(self) -> bool:
@@ -282,6 +308,10 @@ class TableFacts:
     def attribute(self, name: str) -> Attribute | None:
         """The column of this name."""
         return next((each for each in self.attributes if each.name == name), None)
+
+    def keys_within(self, columns: Collection[str]) -> tuple[UniqueKey, ...]:
+        """What makes rows unique by these columns, or by some of them already."""
+        return tuple(each for each in self.unique_keys if set(each.columns) <= set(columns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,12 @@ def _judged(
     """As an ingest that starts would see them."""
     # What it looks at are names and identities; columns are looked at table by table.
     found = {
-        name: SourceTable(name=name, identity=identity_of(view), shape="", columns=())
+        name: SourceTable(
+            name=name,
+            identity=identity_of(view, _wished_key(settings, name)),
+            shape="",
+            columns=(),
+        )
         for name, view in look.views.items()
     }
     # Among them what sends no changes, and has no identity.
@@ -104,6 +109,14 @@ def _judged(
         retries_held=True,
     )
     return {each.table: each for each in changed}
+
+
+def _wished_key(settings: PostgresSettings, table: str) -> tuple[str, ...]:
+    try:
+        return settings.wishes(table).key
+    except errors.FrazilError:
+        # Told with the table's step.
+        return ()
 
 
 def _resyncs_lost(config: Config) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from frazil.pipeline.status import CommitStatus, PipelineStatus, TableState
+    from frazil.pipeline.status import CommitStatus, PipelineStatus, SourceStatus, TableState
 
 UNKNOWN: Final = "–"
 
@@ -108,18 +108,21 @@ def headline(status: PipelineStatus) -> str:
     if stopped:
         verb = "needs" if stopped == 1 else "need"
         return f"{stopped} of {counted(len(tables), 'table')} {verb} you"
-    source = status.source
-    if source is not None and source.action_required:
+    if status.source is not None and status.source.action_required:
         return "Nothing is captured until you act"
     if not status.is_live:
         return "Not running"
-    if source is not None and source.trouble is not None:
-        return "The source cannot be read now"
-    if status.source is not None and status.source.standby is not None:
-        return "Standby: another process does the work"
+    if status.source is not None and (unread := _unread(status.source)):
+        return unread
     if not tables:
         return "Starting" if status.source is None else "No tables yet"
     return _going(status)
+
+
+def _unread(source: SourceStatus) -> str | None:
+    if source.trouble is not None:
+        return "The source cannot be read now"
+    return None if source.standby is None else "Standby: another process does the work"
 
 
 def freshness(status: PipelineStatus) -> str | None:

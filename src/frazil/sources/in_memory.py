@@ -105,7 +105,13 @@ class InMemorySource:
         tables = self._ask().tables
         return tuple(tables[name].table for name in sorted(tables) if self.wants(name))
 
-    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+    def tell_apart(
+        self,
+        before: str,
+        now: str,
+        *,
+        was_gone: bool = False,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """Nothing but whether it is another one: an identity here is a mere name."""
         return () if before == now else ("another table took its name",)
 
@@ -113,7 +119,12 @@ class InMemorySource:
         """Whether a pattern means this table."""
         return any(fnmatchcase(table, pattern) for pattern in self._wanted)
 
-    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:  # noqa: ARG002
+    def prepare(
+        self,
+        tables: Collection[str],  # noqa: ARG002
+        since: Marker | None,
+        reached: Collection[Position] = (),  # noqa: ARG002
+    ) -> Position:
         """Where the log begins, or where it was left; the log is of all tables anyway."""
         state = self._ask()
         if since is None:

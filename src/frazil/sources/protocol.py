@@ -111,7 +111,8 @@ class Batch:
     ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
     many read at a time. ``check`` is asked when all is read and before anything is committed: it
-    raises what makes the rows worthless.
+    raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and given
+    back to ``prepare``; None keeps what is there.
     """
 
     reader: SplitReader
@@ -121,6 +122,7 @@ class Batch:
     troubles: tuple[TableTrouble, ...] = ()
     most_tasks: int | None = None
     check: Callable[[], None] = _all_is_well
+    witness: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,22 +175,26 @@ class Source(Protocol):
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that are to be captured, as they are now."""
 
-    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+    def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What happened to a table between two of its identities, in words; none: it is the same.
 
-        Each completes "the table has to be read again: …".
+        Each completes "the table has to be read again: …". ``was_gone`` says that the table was
+        not there at a look in between.
         """
 
     def wants(self, table: str) -> bool:
         """Whether the configuration names this table, be it there or not."""
 
-    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:
+    def prepare(
+        self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
+    ) -> Position:
         """Let the source keep the changes of these tables; the position from which it does.
 
         ``since`` is what the ledger says, None if nothing was ever captured: then the source may
-        begin wherever it likes. Raises PositionLostError when it cannot give what follows,
-        SourceReplacedError when ``since`` was counted elsewhere, and SlotBusyError, before anything
-        is changed, while another process reads the source.
+        begin wherever it likes. ``reached`` are the positions of the tables' markers, which may be
+        ahead of it. Raises PositionLostError when it cannot give what follows, SourceReplacedError
+        when any of these was counted elsewhere, and SlotBusyError, before anything is changed,
+        while another process reads the source.
         """
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:

@@ -23,7 +23,11 @@ def stands(state: object, identity: str = "same") -> TableStanding:
     return TableStanding(table=NAME, identity=identity, state=state)  # type: ignore[arg-type]
 
 
-def tell_apart(before: str, now: str) -> tuple[str, ...]:
+def tell_apart(before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
+    if was_gone and now.startswith("implicit"):
+        return ("it was gone",)
+    if now.startswith("more"):
+        return ()
     return () if before == now else (f"it is {now}", f"it was {before}")
 
 
@@ -76,6 +80,20 @@ def test_another_table_under_the_same_name_needs_a_resync_and_says_why(state: ob
 
 def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
     assert judged(stands(Copying()), table("another")) == ()
+
+
+@pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
+def test_what_more_is_known_of_the_same_table_is_recorded(state: object) -> None:
+    assert judged(stands(state), table("more")) == (stands(state, "more"),)
+    assert judged(stands(Copying()), table("more")) == ()
+
+
+@pytest.mark.fault("N35")
+def test_a_table_that_comes_back_may_have_missed_something() -> None:
+    gone = stands(Held("0/10", GONE), "implicit")
+    expected = stands(ResyncNeeded(POSITION, "it was gone"), "implicit")
+    assert judged(gone, table("implicit")) == (expected,)
+    assert judged(stands(Held("0/10", "why"), "implicit"), table("implicit")) == ()
 
 
 def test_only_a_resync_ends_the_need_for_one() -> None:

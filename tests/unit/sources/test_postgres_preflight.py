@@ -16,6 +16,7 @@ from frazil.model.postgres_facts import (
     PublicationFacts,
     RelationKind,
     TablePrivileges,
+    UniqueKey,
     WalStatus,
 )
 from frazil.model.postgres_names import QualifiedName
@@ -80,6 +81,7 @@ OTHER = replace(SENT, oid=2, name=QualifiedName("shop", "other"))
 OURS = replace(SENT, oid=3, name=QualifiedName("frazil", "claims"), membership_oid=None)
 COMPUTED = (attribute(1, "id"), attribute(2, "twice", generated=GeneratedKind.VIRTUAL))
 DEFERRABLE = PrimaryKey(columns=("id",), is_deferrable=True)
+UNIQUE_WORD = UniqueKey(oid=71, columns=("word",), made_by=1)
 KEYED_BY_WORD = replace(SETTINGS, keys={"shop.orders": ("word",)})
 
 CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
@@ -345,11 +347,22 @@ def test_a_generated_column_that_is_published_is_no_problem() -> None:
 def test_a_configured_key_must_be_there_and_be_sent() -> None:
     unknown = replace(SETTINGS, keys={"shop.orders": ("code",)})
     assert "columns the table lacks: code" in only(SOUND, unknown).sentence
-    problem = only(SOUND, KEYED_BY_WORD)
+    problem = only(table(unique_keys=(UNIQUE_WORD,)), KEYED_BY_WORD)
     assert "does not have the key columns word" in problem.sentence
     assert problem.sql == (f"alter table {ORDERS_SQL} replica identity full;",)
-    full = table(identity=IdentityKind.FULL, identity_columns=("id", "word"), key=DEFERRABLE)
-    assert find_problems(full, KEYED_BY_WORD) == ()
+    full = {"identity": IdentityKind.FULL, "identity_columns": ("id", "word"), "key": DEFERRABLE}
+    assert find_problems(table(**full, unique_keys=(UNIQUE_WORD,)), KEYED_BY_WORD) == ()
+
+
+@pytest.mark.fault("N38")
+def test_a_configured_key_that_nothing_keeps_unique_is_told_with_what_would() -> None:
+    problem = only(table(unique_keys=()), KEYED_BY_WORD)
+    assert "unique" in problem.sentence
+    assert problem.severity is STOPS
+    assert problem.sql == (
+        f'alter table {ORDERS_SQL} alter column "word" set not null;',
+        f'create unique index concurrently on {ORDERS_SQL} ("word");',
+    )
 
 
 def test_a_run_of_our_own_may_hold_the_last_connection() -> None:

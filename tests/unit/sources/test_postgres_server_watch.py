@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch, parse_history
 from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
-from frazil.model.postgres_facts import SlotFacts, WalStatus
+from frazil.model.lsn import format_lsn
+from frazil.model.marker import Marker
+from frazil.model.postgres_facts import PublicationFacts, SlotFacts, WalStatus
 from frazil.sources.postgres.server_watch import (
+    check_continuation,
     check_continuity,
     check_publication,
     check_slot,
     check_source,
     check_timeline,
+    is_useless,
     source_identity,
 )
+from tests.support.postgres_sound import PUBLICATION
+
+if TYPE_CHECKING:
+    from frazil.sources.postgres.settings import PostgresSettings
 
 POSITION = 0x200
+
+
+class _Names:
+    slot = "s"
+    publication = "p"
+
+
+# Nothing else of the settings is looked at.
+SETTINGS = cast("PostgresSettings", _Names)
 
 
 def server(timeline: int = 1) -> SystemIdentity:
@@ -122,6 +142,80 @@ def test_a_server_that_ends_before_what_we_have_was_set_back() -> None:
     check_timeline(server(), (), generation=1, position=server().log_end)
     with pytest.raises(SourceReplacedError, match=r"ends at 0/1000.*restored"):
         check_timeline(server(), (), generation=1, position=server().log_end + 1)
+
+
+def test_a_switch_away_from_the_very_timeline_we_are_on_is_looked_at() -> None:
+    switches = (TimelineSwitch(1, 0x10), TimelineSwitch(2, POSITION - 1))
+    with pytest.raises(SourceReplacedError, match="left timeline 2"):
+        check_timeline(server(3), switches, generation=2, position=POSITION)
+    check_timeline(server(3), switches, generation=2, position=POSITION - 1)
+
+
+def test_what_a_slot_keeps_is_useless_when_it_is_lost_or_nothing_is_published() -> None:
+    assert not is_useless(slot(), PUBLICATION)
+    assert is_useless(slot(wal_status=WalStatus.LOST), PUBLICATION)
+    assert is_useless(slot(), None)
+
+
+def test_a_slot_that_is_valid_is_given_back() -> None:
+    assert watch(slot()) == slot()
+    check_publication(PUBLICATION, name="p")
+
+
+SINCE = Marker(
+    pipeline="p", source="postgres/7301/shop/s", position=format_lsn(POSITION), batch="b", epoch=1
+)
+
+
+def continued(
+    since: Marker = SINCE,
+    *,
+    reached: int = 0,
+    found: SystemIdentity | None = None,
+    switches: tuple[TimelineSwitch, ...] = (),
+    publication: PublicationFacts | None = PUBLICATION,
+    kept: SlotFacts | None = None,
+) -> None:
+    check_continuation(
+        SETTINGS,
+        since,
+        reached=reached,
+        server=found or server(),
+        switches=switches,
+        publication=publication,
+        slot=kept,
+    )
+
+
+def test_all_of_it_is_looked_at_before_anything_is_read() -> None:
+    continued(kept=slot(confirmed_flush=POSITION))
+    with pytest.raises(SourceReplacedError):
+        continued(replace(SINCE, source="postgres/7301/shop/other"), kept=slot())
+    with pytest.raises(SourceReplacedError):
+        continued(replace(SINCE, epoch=2), kept=slot())
+    with pytest.raises(PositionLostError, match="publication"):
+        continued(publication=None, kept=slot())
+    with pytest.raises(PositionLostError, match="does not exist"):
+        continued(kept=None)
+    with pytest.raises(PositionLostError, match="lost"):
+        continued(kept=slot(confirmed_flush=POSITION + 1))
+
+
+@pytest.mark.fault("N33")
+def test_a_fail_over_before_what_any_table_has_is_another_history() -> None:
+    """The ledger waits for a table that is held; another one is ahead of it."""
+    switches = (TimelineSwitch(1, POSITION + 8),)
+    continued(found=server(2), switches=switches, kept=slot(), reached=POSITION + 8)
+    with pytest.raises(SourceReplacedError, match="another history"):
+        continued(found=server(2), switches=switches, kept=slot(), reached=POSITION + 9)
+    with pytest.raises(SourceReplacedError, match="restored"):
+        continued(kept=slot(), reached=server().log_end + 1)
+    # The ledger counts as well, where no table is ahead of it.
+    with pytest.raises(SourceReplacedError, match="another history"):
+        continued(found=server(2), switches=(TimelineSwitch(1, POSITION - 1),), kept=slot())
+    # The slot may be as far as the ledger, never as far as a table.
+    with pytest.raises(PositionLostError):
+        continued(kept=slot(confirmed_flush=POSITION + 1), reached=POSITION + 1)
 
 
 def test_a_history_file_is_read_with_its_remarks() -> None:

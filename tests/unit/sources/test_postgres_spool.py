@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.codec.pgoutput_messages import Begin, Commit
-from frazil.codec.replication_frames import Keepalive
+from frazil.codec.replication_frames import Keepalive, LogData
 from frazil.errors import MalformedChangeError, SourceUnavailableError, StorageError
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream_spool import StreamSpool, Taken
@@ -311,6 +311,33 @@ def test_a_message_that_may_not_come_ends_the_reader(tmp_path: Path) -> None:
         stream.send(insert())
         with pytest.raises(MalformedChangeError):
             spool.wait(PATIENCE, ALL)
+
+
+def test_what_came_with_a_message_that_may_not_come_is_not_taken_for_read(tmp_path: Path) -> None:
+    # Its segment is finished, and nobody collects it any more: confirmed, it would be lost.
+    with spooling(tmp_path, segment_bytes=1) as (stream, spool):
+        bad = LogData(9, 9, 0, b"?")
+        stream.send_frames(*framed(transaction(10, relation(), insert())), bad)
+        with pytest.raises(MalformedChangeError):
+            spool.wait(PATIENCE, ALL)
+        assert spool.pending_rows == 0
+        assert spool.position == 0
+
+
+def test_the_first_failure_is_the_one_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with spooling(tmp_path) as (stream, spool), full_disk(monkeypatch):
+        stream.send(*transaction(10, relation(), insert()))
+        stream.wait_until_read()
+        with pytest.raises(StorageError):
+            spool.take(ALL)
+        stream.end(SourceUnavailableError("gone"))
+        # The reader ends with it; what it met does not take the place of the cause.
+        spool._reader.join(PATIENCE)
+        assert not spool._reader.is_alive()
+        with pytest.raises(StorageError):
+            spool.take(ALL)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import SlowReplay, chance_of, told_by
 from tests.support.spooled import (
     MOMENT,
+    XID,
     MemoryFiles,
     WholeHistories,
     counted_oids,
@@ -136,11 +137,14 @@ def check_facts(spooled: Spooled, segment: Segment) -> None:
     assert segment.oids == set(counted_oids(messages))
     found = [decode_message(each, in_stream=False) for each in messages if each[:1] == b"R"]
     assert list(segment.relations) == found
-    begun = [OpenTransaction(each.final_lsn, each.committed_at) for _, each in told.begins]
+    begun = [
+        OpenTransaction(each.final_lsn, each.committed_at, each.xid) for _, each in told.begins
+    ]
     if segment.opens is not None:
         begun.insert(0, segment.opens)
     assert segment.first_final_lsn == begun[0].final_lsn
-    assert (segment.last_final_lsn, segment.last_committed_at) == begun[-1]
+    last = segment.last_final_lsn, segment.last_committed_at, segment.last_xid
+    assert last == tuple(begun[-1])
     ends = [each.end_lsn for _, each in told.commits]
     assert segment.end_lsn == (None if told.ends_inside else ends[-1])
     if segment.opens is not None or segment.end_lsn is None:
@@ -246,7 +250,7 @@ def test_a_large_transaction_has_segments_of_its_own() -> None:
     assert len(parts) > 3
     assert (before.last_final_lsn, before.end_lsn, before.opens) == (10, 15, None)
     assert (after.first_final_lsn, after.end_lsn, after.opens) == (30, 35, None)
-    opened = OpenTransaction(20, MOMENT + 20)
+    opened = OpenTransaction(20, MOMENT + 20, XID)
     assert [each.opens for each in parts] == [None, *[opened] * (len(parts) - 1)]
     assert [each.end_lsn for each in parts] == [*[None] * (len(parts) - 1), 25]
     assert sum(each.rows for each in parts) == 100

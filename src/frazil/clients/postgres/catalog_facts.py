@@ -31,6 +31,7 @@ from frazil.model.postgres_facts import (
     SlotReader,
     TableFacts,
     TablePrivileges,
+    UniqueKey,
     WalStatus,
 )
 from frazil.model.postgres_names import QualifiedName
@@ -121,6 +122,7 @@ class _PublicationRow(NamedTuple):
     sends_truncates: bool
     via_root: bool
     sends_generated: bool
+    options_changed_by: int
 
 
 class _PublishedRow(NamedTuple):
@@ -131,6 +133,7 @@ class _PublishedRow(NamedTuple):
     columns: list[str] | None
     has_column_list: bool
     row_filter: str | None
+    is_implicit: bool
 
 
 class _RelationRow(NamedTuple):
@@ -158,6 +161,8 @@ class _TableRow(NamedTuple):
     uses_schema: bool
     selects: bool
     owns: bool
+    moved_by: int | None
+    toast_oid: int
 
 
 class _AttributeRow(NamedTuple):
@@ -180,6 +185,13 @@ class _NumberRow(NamedTuple):
     number: int
     is_dropped: bool
     changed_by: int
+
+
+class _UniqueRow(NamedTuple):
+    table_oid: int
+    oid: int
+    numbers: list[int]
+    made_by: int
 
 
 class _TypeFacts(NamedTuple):
@@ -302,6 +314,7 @@ def _published(row: _PublishedRow) -> PublishedTable:
         columns=tuple(row.columns or ()),
         has_column_list=row.has_column_list,
         row_filter=row.row_filter,
+        is_implicit=row.is_implicit,
     )
 
 
@@ -330,9 +343,12 @@ def load_tables(session: Session, oids: Collection[int]) -> tuple[TableFacts, ..
     numbers: defaultdict[int, list[_NumberRow]] = defaultdict(list)
     for number in session.load(_NumberRow, queries.NUMBERS, parameters, doing=doing):
         numbers[number.table_oid].append(number)
+    unique: defaultdict[int, list[_UniqueRow]] = defaultdict(list)
+    for key in session.load(_UniqueRow, queries.UNIQUE_KEYS, parameters, doing=doing):
+        unique[key.table_oid].append(key)
     return tuple(
         replace(
-            _table(row, attributes[row.oid]),
+            _table(row, attributes[row.oid], unique[row.oid]),
             dropped_numbers=tuple(each.number for each in numbers[row.oid] if each.is_dropped),
             changed_by=tuple((each.number, each.changed_by) for each in numbers[row.oid]),
         )
@@ -356,7 +372,9 @@ def _attribute(row: _AttributeRow) -> Attribute:
     )
 
 
-def _table(row: _TableRow, attributes: Sequence[Attribute]) -> TableFacts:
+def _table(
+    row: _TableRow, attributes: Sequence[Attribute], unique: Sequence[_UniqueRow]
+) -> TableFacts:
     names = {attribute.number: attribute.name for attribute in attributes}
     key = None
     if row.key_numbers is not None:
@@ -376,6 +394,12 @@ def _table(row: _TableRow, attributes: Sequence[Attribute]) -> TableFacts:
         estimated_rows=row.rows,
         has_row_security=row.has_row_security,
         privileges=TablePrivileges(uses_schema=row.uses_schema, selects=row.selects, owns=row.owns),
+        unique_keys=tuple(
+            UniqueKey(oid=each.oid, columns=_columns(each.numbers, names), made_by=each.made_by)
+            for each in unique
+        ),
+        moved_by=row.moved_by,
+        toast_oid=row.toast_oid,
     )
 
 

@@ -87,7 +87,8 @@ PUBLICATION = """
         pubdelete,
         pubtruncate,
         pubviaroot,
-        coalesce(to_jsonb(publication) ->> 'pubgencols', 'n') = 's'
+        coalesce(to_jsonb(publication) ->> 'pubgencols', 'n') = 's',
+        publication.xmin::text::int8
     from pg_publication as publication
     where pubname = %(publication)s
 """
@@ -115,7 +116,13 @@ PUBLISHED = """
         ),
         published.attnames::text[],
         coalesce(to_jsonb(member) -> 'prattrs', 'null') <> 'null',
-        published.rowfilter
+        published.rowfilter,
+        member.oid is null and not exists (
+            select
+            from pg_partition_ancestors(relation.oid) as ancestor
+            join pg_publication_rel as above
+                on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
+        )
     from pg_publication_tables as published
     join pg_namespace as namespace on namespace.nspname = published.schemaname
     join pg_class as relation
@@ -151,7 +158,13 @@ PUBLISHED_14 = """
             order by attnum
         ),
         false,
-        null::text
+        null::text,
+        member.oid is null and not exists (
+            select
+            from pg_partition_ancestors(relation.oid) as ancestor
+            join pg_publication_rel as above
+                on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
+        )
     from pg_publication_tables as published
     join pg_namespace as namespace on namespace.nspname = published.schemaname
     join pg_class as relation
@@ -186,7 +199,16 @@ TABLES = """
         namespace.nspname::text,
         relation.relname::text,
         relation.relkind::text,
-        relation.relpersistence::text,
+        -- The rows of a partitioned table are as durable as its leaves are.
+        case
+            when relation.relkind = 'p' and exists (
+                select
+                from pg_partition_tree(relation.oid) as part
+                join pg_class as leaf on leaf.oid = part.relid
+                where part.isleaf and leaf.relpersistence = 'u'
+            ) then 'u'
+            else relation.relpersistence::text
+        end,
         case when relation.relispartition then pg_partition_root(relation.oid)::oid end,
         relation.relreplident::text,
         case relation.relreplident
@@ -217,7 +239,17 @@ TABLES = """
                     and not attisdropped
                     and not has_column_privilege(relation.oid, attnum, 'select')
             ),
-        pg_has_role(relation.relowner, 'usage')
+        pg_has_role(relation.relowner, 'usage'),
+        -- Who moves a table to another schema, and back, writes this row again; nobody else does.
+        (
+            select max(depends.xmin::text::int8)
+            from pg_depend as depends
+            where depends.classid = 'pg_catalog.pg_class'::regclass
+                and depends.objid = relation.oid
+                and depends.objsubid = 0
+                and depends.refclassid = 'pg_catalog.pg_namespace'::regclass
+        ),
+        relation.reltoastrelid
     from pg_class as relation
     join pg_namespace as namespace on namespace.oid = relation.relnamespace
     left join pg_index as key
@@ -301,6 +333,36 @@ NUMBERS = """
     from pg_attribute
     where attrelid = any(%(oids)s) and attnum > 0
     order by attrelid, attnum
+"""
+
+# What keeps rows apart at every moment: no index over a part of the rows, or over what is computed,
+# and none that is only looked at when a transaction ends. A null is like no other.
+UNIQUE_KEYS = """
+    select
+        index.indrelid,
+        coalesce(made.oid, index.indexrelid),
+        (index.indkey::int2[])[0:index.indnkeyatts - 1],
+        coalesce(made.xmin, index.xmin)::text::int8
+    from pg_index as index
+    left join pg_constraint as made
+        on made.conindid = index.indexrelid
+            and made.conrelid = index.indrelid
+            and made.contype in ('p', 'u')
+    where index.indrelid = any(%(oids)s)
+        and index.indisunique
+        and index.indimmediate
+        and index.indisvalid
+        and index.indislive
+        and index.indpred is null
+        and index.indexprs is null
+        and not exists (
+            select
+            from pg_attribute as nullable
+            where nullable.attrelid = index.indrelid
+                and nullable.attnum = any((index.indkey::int2[])[0:index.indnkeyatts - 1])
+                and not nullable.attnotnull
+        )
+    order by 1, 2
 """
 
 # With all types they are made of. An element type proves no array: only what is printed as one

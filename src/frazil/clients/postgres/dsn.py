@@ -42,8 +42,15 @@ _PINNED = MappingProxyType(
         "standard_conforming_strings": "on",
         # A policy is then an error and not a row that is missing.
         "row_security": "off",
+        # A row filter is written into queries: what it means is not up to the session.
+        "transform_null_equals": "off",
+        "gin_fuzzy_search_limit": "0",
+        "default_transaction_isolation": "read committed",
+        "default_transaction_deferrable": "off",
+        "exit_on_error": "off",
         "statement_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
+        "idle_session_timeout": "0",
     }
 )
 
@@ -85,7 +92,7 @@ def _parameters(
     milliseconds = int(lock_patience / timedelta(milliseconds=1))
     pinned = {**_PINNED, "lock_timeout": str(milliseconds), **settings}
     # The last word on a setting counts.
-    options = [given.get("options", ""), *(f"-c {name}={pinned[name]}" for name in pinned)]
+    options = [given.get("options", ""), *(_option(name, pinned[name]) for name in pinned)]
     return {
         **_NETWORK,
         "fallback_application_name": f"frazil {purpose}",
@@ -95,6 +102,11 @@ def _parameters(
         "client_encoding": SESSION_SETTINGS["client_encoding"],
         "options": " ".join(filter(None, options)),
     }
+
+
+def _option(name: str, value: str) -> str:
+    # The server takes options apart at spaces.
+    return f"-c {name}={value.replace(' ', chr(92) + ' ')}"
 
 
 def _parse(dsn: Hidden) -> dict[str, str]:

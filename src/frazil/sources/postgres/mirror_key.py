@@ -19,6 +19,7 @@ class NoKeyReason(StrEnum):
     DEFERRABLE = "the primary key is deferrable, so a swap in one statement has no order"
     NO_IDENTITY = "the table has no replica identity"
     NOT_COVERED = "the replica identity lacks key columns"
+    NOT_UNIQUE = "no unique index over all rows keeps the configured key unique and not null"
     NOT_SINGLE = "key columns hold lists"
 
 
@@ -39,8 +40,10 @@ def mirror_key(
 ) -> tuple[str, ...] | NoKey:
     """The columns that find a row again: those wished for, else the primary key.
 
-    A row that goes must be found by what the server sends of it, so the replica identity has to
-    have them all. Without ``published`` it is not known yet, and taken for all columns.
+    What is wished for must be unique at the source at every moment, which only an index there can
+    promise: else a mirror would show one of several rows. A row that goes must be found by what
+    the server sends of it, so the replica identity has to have them all. Without ``published`` it
+    is not known yet, and taken for all columns.
     """
     key = wished or (table.key.columns if table.key else ())
     unknown = tuple(column for column in key if table.attribute(column) is None)
@@ -54,11 +57,16 @@ def mirror_key(
         return NoKey(NoKeyReason.NONE)
     if _is_deferrable(table, key):
         return NoKey(NoKeyReason.DEFERRABLE)
-    lacking = tuple(column for column in key if column not in table.identity_columns)
-    if lacking:
-        covers = table.identity_columns
-        return NoKey(NoKeyReason.NOT_COVERED if covers else NoKeyReason.NO_IDENTITY, lacking)
-    return key
+    if wished and not table.keys_within(wished):
+        return NoKey(NoKeyReason.NOT_UNIQUE, wished)
+    return _uncovered(table, key) or key
+
+
+def _uncovered(table: TableFacts, key: tuple[str, ...]) -> NoKey | None:
+    covers = table.identity_columns
+    lacking = tuple(column for column in key if column not in covers)
+    reason = NoKeyReason.NOT_COVERED if covers else NoKeyReason.NO_IDENTITY
+    return NoKey(reason, lacking) if lacking else None
 
 
 def _is_deferrable(table: TableFacts, key: tuple[str, ...]) -> bool:

@@ -130,6 +130,7 @@ class OpenSegment:
             last_final_lsn=self._last.final_lsn,
             end_lsn=end_lsn,
             last_committed_at=self._last.committed_at,
+            last_xid=self._last.xid,
         )
 
     def abandon(self) -> None:

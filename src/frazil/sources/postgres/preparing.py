@@ -156,8 +156,9 @@ def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Mar
     check_continuation(
         settings,
         since,
+        # Where the tables are, and where timelines parted, a run asks.
+        reached=0,
         server=server,
-        # Where timelines parted only a connection for replication is told; a run asks there.
         switches=(),
         publication=look.publication,
         slot=look.slot,

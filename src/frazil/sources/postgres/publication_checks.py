@@ -207,7 +207,7 @@ def _unwanted(
 
 def _removal(publication: PublicationFacts, tables: Iterable[PublishedTable]) -> tuple[str, ...]:
     """Only a table that was added by name can be taken out by name."""
-    removable = [each.name for each in tables if each.membership_oid is not None]
+    removable = [each.name for each in tables if not each.is_implicit]
     return (f"{drop_statement(publication.name, removable)};",) if removable else ()
 
 

@@ -48,9 +48,7 @@ def plan_publication(
         return PublicationPlan(name=name, creates=True, adds=adds)
     wanted = {each.oid for each in sendable}
     drops = tuple(
-        each.name
-        for each in publication.tables
-        if each.oid not in wanted and each.membership_oid is not None
+        each.name for each in publication.tables if each.oid not in wanted and not each.is_implicit
     )
     is_pruned = publication.is_ours and may_change and not only_adds
     return PublicationPlan(name=name, adds=adds, drops=drops if is_pruned else ())

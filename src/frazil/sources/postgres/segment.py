@@ -17,6 +17,7 @@ class OpenTransaction(NamedTuple):
 
     final_lsn: int
     committed_at: int
+    xid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +48,4 @@ class Segment:
     end_lsn: int | None
     """The position after its last transaction; None if that goes on in the next segment."""
     last_committed_at: int
+    last_xid: int = 0

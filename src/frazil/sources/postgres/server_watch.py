@@ -120,15 +120,20 @@ def check_continuation(
     settings: PostgresSettings,
     since: Marker,
     *,
+    reached: int,
     server: SystemIdentity,
     switches: Iterable[TimelineSwitch],
     publication: PublicationFacts | None,
     slot: SlotFacts | None,
 ) -> None:
-    """Refuse a server that cannot give what follows this marker, for any of the reasons above."""
+    """Refuse a server that cannot give what follows this marker, for any of the reasons above.
+
+    ``reached`` is how far anything was captured: a table may be ahead of the marker while another
+    one is held or being copied, and a server without what that table has is another history.
+    """
     position = parse_lsn(str(since.position))
     check_source(server, settings.slot, since.source)
-    check_timeline(server, switches, generation=since.epoch, position=position)
+    check_timeline(server, switches, generation=since.epoch, position=max(position, reached))
     check_publication(publication, name=settings.publication)
     found = check_slot(slot, name=settings.slot, database=server.database)
     check_continuity(found, position)

@@ -24,6 +24,13 @@ from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.catalog_looking import load_all_views, load_views, load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
+from frazil.sources.postgres.history_proof import (
+    HistoryProof,
+    SeenTransaction,
+    Witness,
+    decode_witness,
+    encode_witness,
+)
 from frazil.sources.postgres.obstacles import find_obstacle, is_sendable
 from frazil.sources.postgres.publication_changing import change_publication
 from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
@@ -68,6 +75,7 @@ _Done = TypeVar("_Done")
 # The server notices that a connection is gone when it next writes to it, or reads from it.
 _SLOT_PATIENCE_SECONDS = 5.0
 _SLOT_POLL_SECONDS = 0.1
+_RECEIVE_SECONDS = 5.0
 _HEARTBEAT = "select pg_logical_emit_message(false, 'frazil', 'heartbeat')"
 
 
@@ -119,6 +127,8 @@ class PostgresSource:
         self._randomness = randomness or SystemRandomness()
         self._server: SystemIdentity | None = None
         self._stream: _Stream | None = None
+        # What was read of the log last, as the ledger has it or will have it.
+        self._witness: Witness | None = None
         self._round: CopyRound | None = None
         self._rounds = threading.Lock()
         self._advanced_at = self._clock.monotonic()
@@ -149,18 +159,22 @@ class PostgresSource:
             )
         return tuple(self._described(view) for view in views.values())
 
-    def tell_apart(self, before: str, now: str) -> tuple[str, ...]:
+    def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What the server never announces, by what the ledger recorded."""
-        return identity_differences(before, now)
+        return identity_differences(before, now, was_gone=was_gone)
 
     def wants(self, table: str) -> bool:
         """Whether the patterns choose this name."""
         settings = self._settings
         return is_meant(table, include=settings.include, exclude=settings.exclude)
 
-    def prepare(self, tables: Collection[str], since: Marker | None) -> Position:
+    def prepare(
+        self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
+    ) -> Position:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
+        self._witness = None if since is None else decode_witness(since.witness)
+        read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
             self._require_unread()
@@ -169,11 +183,13 @@ class PostgresSource:
                 check_continuation(
                     settings,
                     since,
+                    reached=max((read_to, *(parse_lsn(str(each)) for each in reached))),
                     server=server,
                     switches=connection.load_history(server.timeline),
                     publication=publication,
                     slot=slot,
                 )
+                self._prove_history(slot)
                 self._publish(tables)
                 return since.position
             if slot is not None:
@@ -203,9 +219,11 @@ class PostgresSource:
         batch, stream.rest = stream.planner.plan(taken, progress)
         left = len(stream.rest.segments)
         stream.taken = taken.segments[: len(taken.segments) - left]
-        stream.planned_to = max(stream.planned_to, parse_lsn(str(batch.end)))
+        end, last = parse_lsn(str(batch.end)), stream.taken[-1]
+        stream.planned_to = max(stream.planned_to, end)
         self._advanced_at = self._clock.monotonic()
-        return batch
+        seen = SeenTransaction(last.last_final_lsn, last.last_xid, last.last_committed_at)
+        return replace(batch, witness=self._witnessed(end, seen))
 
     def plan_whole(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables in the snapshot that is held, or in a new one."""
@@ -296,13 +314,12 @@ class PostgresSource:
             _log.info("stream begins again", tables=len(tables.keys() - self._stream.tables.keys()))
             self._close_stream()
         if self._stream is None:
-            self._stream = self._open_stream(parse_lsn(str(progress.acknowledged)))
+            after = parse_lsn(str(progress.acknowledged))
+            self._stream = self._patiently(lambda: self._try_stream(after))
+            if self._witness is None or self._witness.end < after:
+                self._witness = Witness(begin=after, end=after)
         self._stream.tables = tables
         return self._stream
-
-    def _open_stream(self, after: int) -> _Stream:
-        """A stream from here on."""
-        return self._patiently(lambda: self._try_stream(after))
 
     def _patiently(self, work: Callable[[], _Done]) -> _Done:
         """Do this; a slot that was let go of a moment ago is waited for."""
@@ -328,19 +345,11 @@ class PostgresSource:
 
     def _try_stream(self, after: int) -> _Stream:
         settings = self._settings
-        server = self._identified()
-        connection = connect_replication(settings.dsn, purpose="stream", clock=self._clock)
-        try:
-            _require_same(connection.identify(), server)
-            slot = check_slot(self._load_slot(), name=settings.slot, database=server.database)
-            check_continuity(slot, after)
-            backend = connection.backend
-            stream = connection.stream(
-                settings.slot, after=after, publications=[settings.publication]
-            )
-        except BaseException:
-            connection.close()
-            raise
+        slot = check_slot(
+            self._load_slot(), name=settings.slot, database=self._identified().database
+        )
+        check_continuity(slot, after)
+        stream, backend = self._read_slot(after, purpose="stream")
         try:
             spool = StreamSpool(stream, settings.spool, max_bytes=settings.spool_bytes)
         except BaseException:
@@ -348,6 +357,38 @@ class PostgresSource:
             raise
         planner = StreamPlanner(settings.spool, settings.wishes, self._look)
         return _Stream(stream, spool, planner, after=after, backend=backend)
+
+    def _read_slot(self, after: int, *, purpose: str) -> tuple[ReplicationStream, int]:
+        """The stream from here on, and the server's process that sends it."""
+        settings = self._settings
+        connection = connect_replication(settings.dsn, purpose=purpose, clock=self._clock)
+        try:
+            _require_same(connection.identify(), self._identified())
+            backend = connection.backend
+            stream = connection.stream(
+                settings.slot, after=after, publications=[settings.publication]
+            )
+        except BaseException:
+            connection.close()
+            raise
+        return stream, backend
+
+    def _prove_history(self, slot: SlotFacts | None) -> None:
+        """Refuse a log that is not the one that was read, before anything is taken from it."""
+        witness = self._witness
+        confirmed = 0 if slot is None else slot.confirmed_flush or 0
+        if witness is None or confirmed >= witness.end:
+            return
+        proof = HistoryProof(witness, confirmed=confirmed)
+        stream, _ = self._patiently(lambda: self._read_slot(proof.begin, purpose="history"))
+        with stream:
+            while not proof.take(stream.receive(_RECEIVE_SECONDS)):
+                pass
+
+    def _witnessed(self, end: int, last: SeenTransaction | None = None) -> str:
+        known = self._witness or Witness(begin=end, end=end)
+        self._witness = known.extended(end, last)
+        return encode_witness(self._witness)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
         """Nothing came: once in a while the position of a quiet server is moved all the same."""
@@ -360,7 +401,13 @@ class PostgresSource:
         self._beat()
         if position <= parse_lsn(str(progress.acknowledged)):
             return None
-        return Batch(reader=NoReader(), splits=(), parts=(), end=format_lsn(position))
+        return Batch(
+            reader=NoReader(),
+            splits=(),
+            parts=(),
+            end=format_lsn(position),
+            witness=self._witnessed(position),
+        )
 
     def _beat(self) -> None:
         """Write a word into the log, so that a slot behind a busy neighbour moves on."""
@@ -438,18 +485,21 @@ class PostgresSource:
     def _described(self, view: CatalogView) -> SourceTable:
         settings = self._settings
         obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
-        # Without one, it is gone for whoever captured it under this name.
-        identity = identity_of(view) if is_sendable(view) else ""
-        known = SourceTable(
-            name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle
-        )
         try:
             wishes = settings.wishes(view.name)
         except errors.FrazilError as error:
             # Another table has its name in the lake.
-            return replace(known, obstacle=obstacle or error)
+            wishes, obstacle = None, obstacle or error
+        # Without one, it is gone for whoever captured it under this name.
+        key = () if wishes is None else wishes.key
+        identity = identity_of(view, key) if is_sendable(view) else ""
+        known = SourceTable(
+            name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle
+        )
+        if wishes is None or not identity:
+            return known
         try:
-            described = describe_table(view, wishes).table if identity else known
+            described = describe_table(view, wishes).table
         except errors.FrazilError:
             # Told when it is read; until then it is only a name.
             return known

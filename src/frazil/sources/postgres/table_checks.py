@@ -57,6 +57,12 @@ def sending_problems(table: TableFacts) -> Iterator[Problem]:
     name = str(table.name)
     if table.kind in _KINDS:
         yield stops(f"{name} is {_KINDS[table.kind]}, which sends no changes.", table=name)
+    elif table.persistence is Persistence.UNLOGGED and table.is_partitioned:
+        yield stops(
+            f"A partition of {name} is unlogged, so its changes are in no log.",
+            "alter table … set logged;",
+            table=name,
+        )
     elif table.persistence is Persistence.UNLOGGED:
         yield stops(
             f"{name} is unlogged, so its changes are in no log.",
@@ -121,8 +127,23 @@ def _mirror(
             )
         case NoKeyReason.DEFERRABLE:
             yield _deferrable(table)
+        case NoKeyReason.NOT_UNIQUE:
+            yield _not_unique(table, found.columns)
         case _:
             yield _identity(table, found, wished or (table.key.columns if table.key else ()))
+
+
+def _not_unique(table: TableFacts, key: tuple[str, ...]) -> Problem:
+    quoted = [quote_identifier(column) for column in key]
+    not_null = ", ".join(f"alter column {column} set not null" for column in quoted)
+    return stops(
+        f"Nothing keeps the key configured for {table.name} unique at the source "
+        f"({', '.join(key)}): that takes a unique index over all rows, of columns that are not "
+        "null and not deferrable. Without it the table gets a changelog and no mirror.",
+        f"alter table {table.name.quoted} {not_null};",
+        f"create unique index concurrently on {table.name.quoted} ({', '.join(quoted)});",
+        table=str(table.name),
+    )
 
 
 def _deferrable(table: TableFacts) -> Problem:

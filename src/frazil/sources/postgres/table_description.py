@@ -86,7 +86,7 @@ def describe_known(shape: KnownShape, view: CatalogView, wishes: TableWishes) ->
     )
     table = SourceTable(
         name=view.name,
-        identity=identity_of(view),
+        identity=identity_of(view, wishes.key),
         shape=encode_shape(shape),
         columns=columns,
         key=shape.key,
@@ -140,7 +140,7 @@ def _describe(
     shape = replace(shape, key=found)
     table = SourceTable(
         name=view.name,
-        identity=identity_of(view),
+        identity=identity_of(view, wishes.key),
         shape=encode_shape(shape),
         columns=columns,
         key=found,

@@ -217,7 +217,7 @@ class TransactionSpooling:
         if self._transaction is not None or len(payload) != _BEGIN.size:
             self._refuse("expected the begin of a transaction after the commit of the last one")
         _, final_lsn, committed_at, self._xid = _BEGIN.unpack(payload)
-        self._transaction = OpenTransaction(final_lsn, committed_at)
+        self._transaction = OpenTransaction(final_lsn, committed_at, self._xid)
         self._counted = self._segment.changes
         self._relations_before = self._segment.relations
         self._others = 0
