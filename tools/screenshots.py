@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
+from frazil.web.access import HostRule
 from frazil.web.app import build_app
 from frazil.web.pages import build_pages
 from frazil.web.readiness import Readiness
@@ -38,10 +39,11 @@ def main() -> int:
     if chromium is None:
         sys.exit(NO_BROWSER)
     redactor = Redactor()
+    hosts = HostRule(is_local=True)
     shown = [running()]
-    pages = build_pages(lambda: shown[0], redactor, token=None, is_local=True)
+    pages = build_pages(lambda: shown[0], redactor, token=None, hosts=hosts)
     metrics = Metrics("shop", release="1", redactor=redactor)
-    app = build_app(metrics, Readiness(), redactor, routes=pages)
+    app = build_app(metrics, Readiness(), redactor, routes=pages, hosts=hosts)
     with serving(app, "127.0.0.1:0") as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         url = f"http://{address}/"

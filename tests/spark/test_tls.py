@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault("G14", "N47")]
 FRONTS = ("right", "foreign", "expired", "elsewhere")
 OTHERS = (*FRONTS[1:], "plain")
 
-# One session of its own, whose JVM trusts all but the foreign one; each catalog is tried once.
+# One session of its own, whose JVM trusts one authority; each catalog is tried once.
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -84,14 +84,14 @@ def outcomes(
     folder: Path, postgres: Postgres, object_store: ObjectStore, s3_catalog: RestCatalog
 ) -> Iterator[tuple[dict[str, str], list[bytes]]]:
     """What became of each kind of catalog and store behind each kind of certificate."""
+    authority = make_certificate(folder, "authority")
     certificates = {
-        "right": make_certificate(folder, "right"),
+        "right": make_certificate(folder, "right", issuer=authority),
         "foreign": make_certificate(folder, "foreign"),
-        "expired": make_certificate(folder, "expired", is_expired=True),
-        "elsewhere": make_certificate(folder, "elsewhere", address="127.0.0.2"),
+        "expired": make_certificate(folder, "expired", issuer=authority, is_expired=True),
+        "elsewhere": make_certificate(folder, "elsewhere", issuer=authority, address="127.0.0.2"),
     }
-    trusted = (certificates[name] for name in FRONTS if name != "foreign")
-    store = make_trust_store(folder, *trusted)
+    store = make_trust_store(folder, authority)
     heard: list[bytes] = []
     store_port = urlsplit(object_store.endpoint).port or 0
     rest_port = urlsplit(s3_catalog.uri).port or 0

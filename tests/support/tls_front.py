@@ -38,16 +38,30 @@ class Certificate:
 
 
 def make_certificate(
-    folder: Path, name: str, *, address: str = LOOPBACK, is_expired: bool = False
+    folder: Path,
+    name: str,
+    *,
+    address: str = LOOPBACK,
+    is_expired: bool = False,
+    issuer: Certificate | None = None,
 ) -> Certificate:
-    """A certificate of an address, the loopback's unless told, which is no name."""
+    """A certificate of an address, the loopback's unless told, which is no name.
+
+    Without an issuer it vouches for itself, and may vouch for others.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signed_by, signing = subject, key
+    if issuer is not None:
+        signed_by = x509.load_pem_x509_certificate(issuer.file.read_bytes()).subject
+        loaded = serialization.load_pem_private_key(issuer.key.read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signing = loaded
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
+        .issuer_name(signed_by)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=2))
@@ -55,8 +69,8 @@ def make_certificate(
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
         )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .sign(signing, hashes.SHA256())
     )
     made = Certificate(folder / f"{name}.crt", folder / f"{name}.key")
     made.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -71,10 +85,7 @@ def make_certificate(
 
 
 def make_trust_store(folder: Path, *trusted: Certificate) -> Path:
-    """The certificates as a store that a JVM takes its authorities from; its password is its name.
-
-    Every one of them vouches for itself, so that what else is wrong with it decides.
-    """
+    """The certificates as a store of authorities for a JVM; its password is its name."""
     store = folder / "truststore"
     entries = [
         pkcs12.PKCS12Certificate(

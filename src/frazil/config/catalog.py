@@ -171,7 +171,7 @@ class Catalog(Section):
             yield from self._clear_text_rules()
 
     def _clear_text_rules(self) -> Iterator[Broken]:
-        """Whoever is on the way reads what goes over http://."""
+        """Without TLS, whoever is on the way reads what is sent."""
         signs_in = self.token is not None or self.credential is not None
         signs_in = signs_in or any(map(_SENT_TO_CATALOG.fullmatch, self.properties))
         for key, name in (("uri", "uri"), ("oauth2_server_uri", "oauth2-server-uri")):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from frazil.web.json_answer import JsonAnswer
 from frazil.web.readiness import NO_CHECKS, NotReady, Ready
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def build_app(
         body: dict[str, object] = {"ready": report.ready, "checks": states}
         if not states:
             body["reason"] = NO_CHECKS.reason
-        return JSONResponse(body, status_code=200 if report.ready else UNAVAILABLE)
+        return JsonAnswer(body, status_code=200 if report.ready else UNAVAILABLE)
 
     app = Starlette(
         routes=[

@@ -6,12 +6,13 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from frazil.pipeline.status_json import redact_status, status_to_json
 from frazil.seams import SystemClock
 from frazil.web.access import Access, HostRule, Verdict, is_over_tls
+from frazil.web.json_answer import JsonAnswer
 from frazil.web.keeping import Kept
 from frazil.web.page_rendering import render_refusal, render_status
 
@@ -134,9 +135,9 @@ class _Pages:
             return _logged_in(request, self._access)
         if verdict is not Verdict.SEEN:
             what, then = _REFUSALS[verdict]
-            return _refused(verdict, JSONResponse({"error": what, "next": then}))
+            return _refused(verdict, JsonAnswer({"error": what, "next": then}))
         shown = status_to_json(redact_status(self._now(), self._redactor))
-        return JSONResponse(shown, headers=PAGE_HEADERS)
+        return JsonAnswer(shown, headers=PAGE_HEADERS)
 
     def asset(self, request: Request) -> Response:
         name = request.path_params["name"]

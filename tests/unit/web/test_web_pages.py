@@ -167,6 +167,9 @@ def test_a_name_turns_no_text_of_the_page_around() -> None:
     status = replace(running(), pipeline=name, tables=(table(name),))
     html = ask(application(lambda: status), "/").text
     assert not re.search("[\x1b\u202e]", html)
+    answer = ask(application(lambda: status), "/status")
+    assert not re.search("[\x1b\u202e]", answer.text)
+    assert answer.json()["pipeline"] == name
     assert r"public.\u202egnp\x1b[2J" in re.search("<title>(.*?)</title>", html, re.DOTALL)[1]  # type: ignore[index]
 
 

@@ -1,0 +1,18 @@
+"""JSON as it is sent: exact, and spelt so that no terminal obeys what is in it."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import JSONResponse
+
+from frazil.model.printable import printable_json
+
+
+class JsonAnswer(JSONResponse):
+    """Names of tables are in it, and people look at it with curl."""
+
+    def render(self, content: object) -> bytes:
+        """The document as bytes."""
+        document = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return printable_json(document).encode()
