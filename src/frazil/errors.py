@@ -338,16 +338,30 @@ class MarkerLostError(LakeError):
 
 
 class RolledBackError(LakeError):
-    """The table was set back behind our last commit."""
+    """The table was set back behind our last commit, or it cannot be proven that it was not."""
 
     code = "FRZ-LAK-10"
     meaning = (
-        "The snapshot that wrote the marker is no longer an ancestor of the table's current state."
+        "The snapshot that wrote the marker is not an ancestor of the table's current state, or "
+        "so much was expired that this can no longer be told."
     )
     remedy = (
-        "Roll forward again, or run `frazil position set TABLE …` to continue from the state "
-        "that is there."
+        "`frazil position show TABLE` tells what the current state is. Roll forward again, or run "
+        "`frazil position set TABLE --role merge` to continue a mirror from the state that is "
+        "there; a changelog is captured again with `frazil resync TABLE`."
     )
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        is_proven: bool = True,
+        table: str | None = None,
+        position: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, position=position, next_step=next_step)
+        self.is_proven = is_proven
 
 
 class OutOfOrderError(LakeError):

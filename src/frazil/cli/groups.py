@@ -124,7 +124,14 @@ def position_set(
     ],
     *,
     role: Annotated[Role, typer.Option(help="Whose marker: the changelog's or the mirror's.")],
-    to: Annotated[str, typer.Option(metavar="POSITION", help="The position, as shown.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POSITION",
+            help="The position, as shown. [default: that of the state that is there]",
+            show_default=False,
+        ),
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option(help="What it counts in. [default: as before]", show_default=False),
@@ -137,7 +144,8 @@ def position_set(
     """Put a marker somewhere else, whatever it is now, and book that in the ledger.
 
     \b
-    frazil position set public.users --role merge --to 5781947118336215154 --dry-run
+    frazil position set public.users --role merge --dry-run
+    frazil position set public.users --role merge --to 5781947118336215154 --yes
     frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
     """  # noqa: D301
     from frazil.cli.position_setting import SetRequest

@@ -26,7 +26,7 @@ HEADER = ("TABLE", "KIND", "ROLE", "POSITION", "BATCH", "SNAPSHOT", "MARKER", "P
 
 @dataclass(frozen=True, slots=True)
 class MarkerReport:
-    """One marker; ``recoverable`` is where a mirror that was set back had merged through."""
+    """One marker; ``recoverable`` is the one of the state that is there, if that can be told."""
 
     place: Place
     role: Role | None
@@ -79,12 +79,21 @@ def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -
         marker = state.marker(role, table=str(place.name))
         table.load_marker(role)
     except RolledBackError as error:
-        # Only a mirror may go on from the state that is there: merging twice is harmless.
-        nearest = nearest_marker(table.load_ancestry(), role) if role is Role.MERGE else None
-        return MarkerReport(place, role, marker, error, nearest)
+        return MarkerReport(place, role, marker, error, _recoverable(table, role, marker, error))
     except FrazilError as error:
         return MarkerReport(place, role, marker, error)
     return MarkerReport(place, role, marker)
+
+
+def _recoverable(
+    table: LakeTable, role: Role, marker: Marker | None, error: RolledBackError
+) -> Marker | None:
+    # Only a mirror may go on from an older state: merging twice is harmless.
+    nearest = nearest_marker(table.walk_with_expired(), role) if role is Role.MERGE else None
+    if nearest is None and not error.is_proven:
+        # Nothing speaks for a rollback; whoever knows that there was none may go on.
+        return marker
+    return nearest
 
 
 def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
@@ -135,10 +144,16 @@ def _captured(lake: Lake, config: Config, known: set[str]) -> list[Place]:
 def _problem(report: MarkerReport) -> str:
     if report.problem is None:
         return ""
-    offer = ""
-    if report.recoverable is not None:
-        offer = f" The state that is there is that of {position_text(report.recoverable.position)}."
-    return f"{report.problem.code}: {report.problem}{offer}"
+    return f"{report.problem.code}: {report.problem}{_offer(report)}"
+
+
+def _offer(report: MarkerReport) -> str:
+    if report.recoverable is None:
+        return ""
+    position = position_text(report.recoverable.position)
+    if isinstance(report.problem, RolledBackError) and not report.problem.is_proven:
+        return f" If nobody rolled it back, the state that is there is that of {position}."
+    return f" The state that is there is that of {position}."
 
 
 def _marker_json(marker: Marker) -> dict[str, object]:

@@ -33,7 +33,8 @@ class SetRequest:
 
     table: str
     role: Role
-    to: str
+    # Without one, that of the state that is there.
+    to: str | None
     source: str | None = None
     dry_run: bool = False
     yes: bool = False
@@ -50,13 +51,13 @@ class SetPlan:
 
 def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
     """Look at the table and complete what the operator said; changes nothing."""
-    position = parse_position(request.to)
     place, changelog = place_to_set(config, request.table, request.role)
     role = request.role
     table = lake.open(place.name)
     state = table.load_state()
     report = load_report(table, state, place, role)
-    nearest = nearest_marker(table.load_ancestry(), role)
+    nearest = nearest_marker(table.walk_with_expired(), role)
+    position = _found(report) if request.to is None else parse_position(request.to)
     source = request.source
     if changelog is not None:
         # The position was looked up in this very table, so this is what it counts in.
@@ -67,6 +68,18 @@ def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
     batch = f"set-{SystemRandomness().token(_BATCH_BYTES).hex()}"
     goal = plan_goal(known, pipeline=config.pipeline, position=position, source=source, batch=batch)
     return SetPlan(table, report, Override(role, state.properties.get(role.property_name), goal))
+
+
+def _found(report: MarkerReport) -> Position:
+    """Where the state that is there came from."""
+    if report.recoverable is None:
+        name = report.place.name
+        raise ConfigError(
+            "--to: nothing tells which position the table's current state is of.",
+            table=str(name),
+            next_step=f"name it with --to, or frazil resync {name}",
+        )
+    return report.recoverable.position
 
 
 def _load_uuid(lake: Lake, changelog: Place, position: Position) -> str:

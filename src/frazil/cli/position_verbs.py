@@ -24,7 +24,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.iceberg.strict_commit import StrictCommit
 from frazil.clients.spark import open_session
 from frazil.errors import ConfigError, FrazilError
-from frazil.ledger.rows import LedgerEntry
+from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.table import Ledger
 from frazil.seams import SystemClock
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
@@ -65,7 +65,8 @@ def set_position(
             next_step="look with --dry-run, then repeat with --yes",
         )
     config = invocation.load(document).config
-    check_position(parse_position(request.to), request.role, config.source)
+    if request.to is not None:
+        check_position(parse_position(request.to), request.role, config.source)
     with _opened(config, invocation) as lake:
         set_in_lake(lake, config, request, output, invocation.redactor)
 
@@ -82,7 +83,7 @@ def set_in_lake(
         _apply(lake, config, plan)
     if output is OutputFormat.JSON:
         goal = plan.override.goal
-        to = {"position": request.to, "source": goal.source, "batch": goal.batch}
+        to = {"position": position_text(goal.position), "source": goal.source, "batch": goal.batch}
         found = report_json(plan.report, redactor)
         write_json({**found, "to": to, "applied": not request.dry_run})
         return

@@ -11,7 +11,7 @@ from frazil.codec.marker_json import decode_marker
 from frazil.model.marker import Move, Role, SnapshotRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -54,7 +54,7 @@ class MirrorTable:
         None when no snapshot of the history was written by a merge of ours. Not for changelogs:
         merging a change again is harmless, appending it again is not.
         """
-        return nearest_marker(self.table.load_ancestry(), Role.MERGE)
+        return nearest_marker(self.table.walk_with_expired(), Role.MERGE)
 
     def apply(
         self,
@@ -93,7 +93,7 @@ class MirrorTable:
         return self.table.read(snapshot_id)
 
 
-def nearest_marker(ancestry: Sequence[SnapshotFacts], role: Role) -> Marker | None:
+def nearest_marker(ancestry: Iterable[SnapshotFacts], role: Role) -> Marker | None:
     """The marker that the youngest commit of ours in this history wrote.
 
     ``ancestry`` is newest first. A position by partition is not taken from a summary, which names

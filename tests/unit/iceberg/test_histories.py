@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
 from frazil.clients.iceberg.snapshot_range import check_range
 from frazil.clients.iceberg.table_state import SnapshotFacts
-from frazil.clients.iceberg.validity import is_valid
+from frazil.clients.iceberg.validity import Validity, judge_marker
 from frazil.errors import ForeignChangeError, RolledBackError
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.table_facts import SnapshotOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 APPEND, REPLACE = SnapshotOperation.APPEND, SnapshotOperation.REPLACE
 
@@ -34,32 +40,76 @@ def written_by(snapshot: int, sequence: int | None = None) -> Marker:
     return Marker(pipeline="p", source="s", position="1", batch="b", snapshot=ref)
 
 
+def snapshots(*parents: tuple[int, int | None]) -> list[SnapshotFacts]:
+    """A line, newest first, given as pairs of id and parent; ids rise with sequence numbers."""
+    return [
+        SnapshotFacts(id=each, parent=parent, sequence=each, operation=APPEND, summary={})
+        for each, parent in parents
+    ]
+
+
 def test_a_marker_of_the_head_or_an_ancestor_is_valid() -> None:
     history = line(APPEND, APPEND, APPEND)
-    assert is_valid(written_by(3), history)
-    assert is_valid(written_by(1), history)
+    assert judge_marker(written_by(3), history) is Validity.VALID
+    assert judge_marker(written_by(1), history) is Validity.VALID
 
 
-def test_a_marker_of_a_snapshot_that_is_not_in_the_line_is_not_valid() -> None:
-    assert not is_valid(written_by(9), line(APPEND, APPEND))
-    assert not is_valid(written_by(9), [])
+def test_a_marker_of_a_snapshot_that_is_not_in_the_line_is_rolled_back() -> None:
+    assert judge_marker(written_by(9), line(APPEND, APPEND)) is Validity.ROLLED_BACK
+    assert judge_marker(written_by(9), []) is Validity.ROLLED_BACK
 
 
-def test_a_marker_whose_snapshot_expired_is_valid_if_all_that_is_left_is_newer() -> None:
-    kept = line(APPEND, APPEND, oldest_parent=77)
-    older = [SnapshotFacts(s.id + 100, s.parent, s.sequence + 100, s.operation, {}) for s in kept]
-    assert is_valid(written_by(77, sequence=50), older)
-    # Rolled back to before the marker: what is left is older, cut or not.
-    assert not is_valid(written_by(77, sequence=500), older)
+@pytest.mark.fault("N26")
+def test_a_line_that_is_cut_above_the_markers_snapshot_proves_nothing() -> None:
+    # 3 wrote the marker; 4 and 5 followed it, or came after a rollback to 2: both look like this.
+    assert judge_marker(written_by(3), snapshots((5, 4))) is Validity.UNPROVEN
+    # The very snapshot is the missing parent: it is not listed, so nothing is known below it.
+    assert judge_marker(written_by(3), snapshots((4, 3))) is Validity.UNPROVEN
 
 
-def test_a_replaced_table_has_a_history_that_begins_anew() -> None:
-    assert not is_valid(written_by(77, sequence=0), line(APPEND, APPEND))
+@pytest.mark.fault("N26")
+def test_a_line_that_is_known_past_expiry_tells_a_rollback_from_a_compaction() -> None:
+    compacted = snapshots((6, 5), (5, 4), (4, 3), (3, 2))
+    assert judge_marker(written_by(3), compacted) is Validity.VALID
+    rolled_back = snapshots((6, 5), (5, 4), (4, 2), (2, 1))
+    assert judge_marker(written_by(3), rolled_back) is Validity.ROLLED_BACK
+    # Cut below the marker's sequence number: everything further down is older still.
+    assert judge_marker(written_by(3), snapshots((5, 2), (2, 1))) is Validity.ROLLED_BACK
+    # A replaced table begins a line of its own.
+    replaced = snapshots((6, 5), (5, None))
+    assert judge_marker(written_by(3), replaced) is Validity.ROLLED_BACK
 
 
-def test_a_marker_that_names_no_snapshot_is_not_valid() -> None:
+def test_a_snapshot_that_was_proven_before_ends_the_search() -> None:
+    cut = snapshots((9, 8), (8, 7))
+    assert judge_marker(written_by(3), cut, descendant=8) is Validity.VALID
+    assert judge_marker(written_by(3), cut, descendant=6) is Validity.UNPROVEN
+    # Rolled back to before it: what was proven of another line says nothing.
+    older = snapshots((9, 2), (2, 1))
+    assert judge_marker(written_by(3), older, descendant=8) is Validity.ROLLED_BACK
+
+
+def test_the_line_is_read_no_further_than_needed() -> None:
+    def walk() -> Iterator[SnapshotFacts]:
+        yield from snapshots((4, 3), (3, 2))
+        pytest.fail("read on after the answer was known")
+
+    assert judge_marker(written_by(3), walk()) is Validity.VALID
+
+
+def test_tables_without_sequence_numbers_are_judged_by_their_line_alone() -> None:
+    def unnumbered(*parents: tuple[int, int | None]) -> list[SnapshotFacts]:
+        return [replace(each, sequence=0) for each in snapshots(*parents)]
+
+    marker = written_by(3, sequence=0)
+    assert judge_marker(marker, unnumbered((4, 3), (3, None))) is Validity.VALID
+    assert judge_marker(marker, unnumbered((4, 2), (2, None))) is Validity.ROLLED_BACK
+    assert judge_marker(marker, unnumbered((4, 2))) is Validity.UNPROVEN
+
+
+def test_a_marker_that_names_no_snapshot_is_rolled_back() -> None:
     marker = Marker(pipeline="p", source="s", position="1", batch="b")
-    assert not is_valid(marker, line(APPEND))
+    assert judge_marker(marker, line(APPEND)) is Validity.ROLLED_BACK
 
 
 def ids(history: list[SnapshotFacts], after: int | None, through: int) -> list[int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from frazil.clients.iceberg.gateway import IcebergGateway
+from frazil.clients.iceberg.metadata_log import KEPT_VERSIONS, KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.table import LakeTable
 from frazil.clients.iceberg.translation import java_classes, translate, translated
 from frazil.clients.pinned_session import pinned_session
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 _ALREADY_EXISTS = "org.apache.iceberg.exceptions.AlreadyExistsException"
 
-# Old metadata versions are of use to nobody once a commit is known to have landed; twenty leave
-# time to look, and keep a table with a commit every few seconds from filling its folder.
+# Bounded, so that a table with a commit every few seconds does not fill its folder; enough that
+# what an expiry removed can be looked up in the versions before it.
 BOUNDED_METADATA = MappingProxyType(
     {
         "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "20",
+        KEPT_VERSIONS_PROPERTY: str(KEPT_VERSIONS),
     }
 )
 # Deletion vectors came with format version 3; position deletes must work on 2.

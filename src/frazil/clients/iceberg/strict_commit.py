@@ -17,8 +17,9 @@ from py4j.protocol import Py4JError
 
 from frazil import errors
 from frazil.clients.iceberg.gateway import FileIntake
+from frazil.clients.iceberg.metadata_log import KEPT_VERSIONS, KEPT_VERSIONS_PROPERTY, MetadataLog
 from frazil.clients.iceberg.translation import java_classes, translate
-from frazil.clients.iceberg.validity import is_valid
+from frazil.clients.iceberg.validity import Validity, judge_marker
 from frazil.codec.iceberg_json import schema_to_json
 from frazil.codec.marker_json import encode_marker
 from frazil.model import marker as markers
@@ -27,7 +28,7 @@ from frazil.model.marker import Marker, Move, Override, SnapshotRef
 from frazil.seams import Failpoint, failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.clients.iceberg.table_state import SnapshotFacts, TableReader, TableState
@@ -140,6 +141,8 @@ class Committer:
         self._uuid = uuid
         self._reader = reader
         self._reload = reload
+        # The last snapshot proven to descend from the one that wrote the marker, and that one.
+        self._proven: tuple[int, int] | None = None
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """Make one attempt.
@@ -161,7 +164,7 @@ class Committer:
         self._require_planned_on(base, commit)
         staged = self._stage(transaction, commit, self._reader.state(base))
         written = verdict.marker.written_by(SnapshotRef(staged.id, staged.sequence))
-        new = self._with_marker(transaction, commit, written)
+        new = self._with_marker(transaction, commit, written, self._reader.state(base))
         failpoint(Failpoint.COMMIT_STAGED)
         try:
             self._table.operations().commit(base, new)
@@ -181,7 +184,7 @@ class Committer:
         if found is None:
             self._require_empty(state)
             return None
-        self._require_valid(found, state, metadata)
+        self._require_valid(found, role, state, metadata)
         return found
 
     def _same_table(self, metadata: JavaObject) -> TableState:
@@ -243,17 +246,45 @@ class Committer:
                 message, table=self._name, next_step=command("position", "set", self._name)
             )
 
-    def _require_valid(self, found: Marker, state: TableState, metadata: JavaObject) -> None:
-        # Nearly always the head wrote the marker; only otherwise is the history walked.
+    def _require_valid(
+        self, found: Marker, role: markers.Role, state: TableState, metadata: JavaObject
+    ) -> None:
+        # Nearly always the head wrote the marker; only otherwise is the history read.
         writer, head = found.snapshot, state.head
         if writer is not None and head is not None and head.id == writer.id:
             return
-        if not is_valid(found, self._reader.walk(metadata)):
-            named = writer.id if writer is not None else "unknown"
-            message = f"snapshot {named}, which wrote the marker, is not in the table's history."
-            raise errors.RolledBackError(
-                message, table=self._name, next_step=command("position", "set", self._name)
+        proven = self._proven
+        known = proven[1] if proven is not None and writer and proven[0] == writer.id else None
+        validity = judge_marker(found, self.walk_with_expired(metadata), descendant=known)
+        if validity is not Validity.VALID:
+            raise self._rolled_back(found, role, validity)
+        if writer is not None and head is not None:
+            self._proven = (writer.id, head.id)
+
+    def walk_with_expired(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+        """The head and its ancestors, newest first, past expiry as far as the log goes back."""
+        return MetadataLog(self._gateway, self._table, metadata, self._reader).walk()
+
+    def _rolled_back(
+        self, found: Marker, role: markers.Role, validity: Validity
+    ) -> errors.RolledBackError:
+        writer = "unknown" if found.snapshot is None else found.snapshot.id
+        is_proven = validity is Validity.ROLLED_BACK
+        message = f"snapshot {writer}, which wrote the marker, is not in the table's history."
+        if not is_proven:
+            message = (
+                f"snapshot {writer}, which wrote the marker, was expired, and the metadata log "
+                "does not go back to it: that nobody rolled the table back cannot be proven."
             )
+        # A mirror may go on from an older state: merging twice is harmless, appending twice is not.
+        is_settable = role is markers.Role.MERGE or not is_proven
+        setting = command("position", "set", self._name, "--role", role)
+        return errors.RolledBackError(
+            message,
+            table=self._name,
+            next_step=setting if is_settable else command("resync", self._name),
+            is_proven=is_proven,
+        )
 
     def _head_id(self, metadata: JavaObject) -> int | None:
         head = metadata.currentSnapshot()
@@ -322,11 +353,14 @@ class Committer:
         return update
 
     def _with_marker(
-        self, transaction: JavaObject, commit: StrictCommit, written: Marker
+        self, transaction: JavaObject, commit: StrictCommit, written: Marker, base: TableState
     ) -> JavaObject:
         """The staged metadata with what must land together with the snapshot."""
         builder = self._gateway.table_metadata.buildFrom(transaction.table().operations().current())
         properties = {**commit.properties, commit.move.role.property_name: encode_marker(written)}
+        if _kept_versions(base) < KEPT_VERSIONS:
+            # What an expiry removes is looked up in earlier versions.
+            properties[KEPT_VERSIONS_PROPERTY] = str(KEPT_VERSIONS)
         builder.setProperties(properties)
         snapshot = written.snapshot
         if commit.statistics is not None and snapshot is not None:
@@ -397,6 +431,11 @@ class Committer:
         if commit.planned_on is None:
             return errors.CommitConflictError(message, table=self._name)
         return errors.StaleIndexError(message, table=self._name)
+
+
+def _kept_versions(state: TableState) -> int:
+    text = state.properties.get(KEPT_VERSIONS_PROPERTY, "")
+    return int(text) if text.isdecimal() else KEPT_VERSIONS
 
 
 def _referenced(descriptors: tuple[str, ...]) -> list[str]:

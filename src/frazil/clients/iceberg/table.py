@@ -108,6 +108,10 @@ class LakeTable:
         """The same, asked for one by one: nobody pays for what is not looked at."""
         return self._reader.walk(self._refreshed())
 
+    def walk_with_expired(self) -> Iterator[SnapshotFacts]:
+        """The same, expired snapshots included as far as earlier versions of the metadata tell."""
+        return self._committer.walk_with_expired(self._refreshed())
+
     def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
         """The data files of a snapshot with their deletes, as the manifests tell it."""
         return LiveFiles(self._gateway, self._table, str(self.name)).load(snapshot_id)
