@@ -121,11 +121,7 @@ class _Replay(Generic[K, V]):
         self.orphans: set[K] = set()
 
     def apply(self, together: Iterable[Change[K, V]]) -> None:
-        after = {
-            change.key: self._after(change)
-            for change in together
-            if change.action is Action.UPSERT or self._deletes is not Deletes.IGNORE
-        }
+        after = {change.key: self._after(change) for change in together}
         self.orphans |= {key for key, row in after.items() if row.missing and row.source is None}
         self._rows.update(after)
 
@@ -169,7 +165,8 @@ def _after_truncate(
     truncated: Sequence | None = None
     for each in ordered:
         if isinstance(each, Change):
-            remaining.append(each)
+            if each.action is Action.UPSERT or deletes is not Deletes.IGNORE:
+                remaining.append(each)
         elif deletes is Deletes.SOFT:
             raise ValueError("with soft deletes, a TRUNCATE is given as DELETEs")
         elif deletes is Deletes.APPLY:
