@@ -122,7 +122,7 @@ class _Assembly:
             schema_changes=plan.schema.changes,
             properties={
                 COLUMNS_PROPERTY: plan.schema.columns,
-                ORDER_PROPERTY: settings.order,
+                ORDER_PROPERTY: settings.order.value,
                 **({} if plan.floor is None else {ORDER_FLOOR_PROPERTY: plan.floor}),
             },
             planned_on=plan.head,

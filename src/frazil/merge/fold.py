@@ -3,6 +3,10 @@
 Changes are replayed in the order of their sequence, without a look at the mirror. Where a row keeps
 what the mirror has, its outcome names the columns that are missing and the key whose row has them.
 The forms that run in Spark tasks are tested equal to this one.
+
+Changes of one key and one sequence that say the same are one; any other two of them contradict each
+other. A TRUNCATE comes first at its sequence. Where deletes are ignored, they are nothing. The same
+holds between two merges: ``equal_sequences`` compares with what an earlier one has left.
 """
 
 from __future__ import annotations

@@ -159,11 +159,16 @@ def plan_merge(
     plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
     return replace(
         plan,
-        floor=mirror.order_floor if becomes is None or marker is None else marker.sequence,
+        floor=_floor(mirror, marker if becomes else None),
         start=None if marker is None else marker.position,
         head=mirror.head,
         bits=plan_bits(rows=plan.rows, size=plan.bytes, cores=cores),
     )
+
+
+def _floor(mirror: MirrorFacts, converted_at: Marker | None) -> str | None:
+    sequence = None if converted_at is None else converted_at.sequence
+    return mirror.order_floor if sequence is None else sequence
 
 
 def _order_change(
