@@ -196,10 +196,16 @@ class _Listener:
 
 
 class HttpProxy:
-    """Forward HTTP/1.1 to a REST catalog, with faults scripted request by request."""
+    """Forward HTTP/1.1 to a REST catalog or an object store, with faults request by request.
 
-    def __init__(self, upstream: str, *, keep_bodies: bool = False) -> None:
+    ``keep_host`` is for object stores, whose clients sign the name that they called.
+    """
+
+    def __init__(
+        self, upstream: str, *, keep_bodies: bool = False, keep_host: bool = False
+    ) -> None:
         self._upstream = urlsplit(upstream)
+        self._keep_host = keep_host
         self._keep_bodies = keep_bodies
         self._listener = _Listener(self._serve)
         self._rules: list[tuple[Match, deque[Fault]]] = []
@@ -226,6 +232,11 @@ class HttpProxy:
         """Give one fault to each matching request, oldest rule first, then let them pass."""
         with self._listener.changed:
             self._rules.append((match, deque(faults)))
+
+    def heal(self) -> None:
+        """Forget every fault that has not come yet."""
+        with self._listener.changed:
+            self._rules.clear()
 
     def wait_held(self, name: str) -> None:
         """Wait until a request is held under the name."""
@@ -296,7 +307,8 @@ class HttpProxy:
         """The upstream's reply, over a new connection: a stale one would be another fault."""
         host, port = self._upstream.hostname or LOOPBACK, self._upstream.port
         upstream = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
-        headers = _end_to_end(request.headers) | {"Host": self._upstream.netloc}
+        called = request.headers.get("Host", "") if self._keep_host else ""
+        headers = _end_to_end(request.headers) | {"Host": called or self._upstream.netloc}
         with suppress(OSError, http.client.HTTPException), closing(upstream):
             if self._listener.closed:
                 return None
@@ -329,9 +341,12 @@ def _end_to_end(headers: Headers) -> dict[str, str]:
 
 def _wire(request: _Request, reply: Answer) -> bytes:
     headers, body = _end_to_end(reply.headers), reply.body
-    # These have no body, and a length would make some clients wait for one.
+    # These have no body, and a length would make some clients wait for one; that of a HEAD is told.
     if request.method == "HEAD" or reply.status in {204, 304}:
         body = b""
+        told = [name for name in reply.headers if name.lower() == "content-length"]
+        if request.method == "HEAD" and told:
+            headers["Content-Length"] = reply.headers[told[0]]
     else:
         headers["Content-Length"] = str(len(body))
     lines = [f"HTTP/1.1 {reply.status} {http.client.responses.get(reply.status, '')}"]
