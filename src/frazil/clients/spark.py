@@ -111,9 +111,10 @@ def job_description(session: SparkSession, text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # A session that has ended takes no more properties.
+        # A session that has ended takes none any more.
         with suppress(Py4JError, OSError):
-            context.setLocalProperty(_DESCRIPTION, before)
+            # None takes it away, which its declared types do not know.
+            context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
 
 
 def is_alive(session: SparkSession) -> bool:

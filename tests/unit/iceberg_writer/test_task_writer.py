@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -255,7 +255,7 @@ def test_nested_values_wait_for_their_turn_unharmed(tmp_path: Path) -> None:
     to = plan_write_target(
         table="t", location=location, schema=schema, spec=spec, properties={}, io_properties={}
     )
-    values = [None, {"l": None}, {"l": []}, {"l": [None, [], [("a", None)]]}, None]
+    values: list[Any] = [None, {"l": None}, {"l": []}, {"l": [None, [], [("a", None)]]}, None]
     writer = writer_to(to, side_by_side=1)
     for _ in range(2):
         writer.write(batch_of(schema, [list(range(5)), values]))
