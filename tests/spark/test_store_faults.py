@@ -81,8 +81,8 @@ def asking(method: str, path: str) -> Match:
     return lambda verb, where, _: bool(methods.fullmatch(verb) and pattern.search(where))
 
 
-DATA, HEAD, RUN = r"/data/.*\.parquet", r"\.stats", r"/_index/"
-MANIFEST, METADATA = r"\.avro", r"\.metadata\.json"
+CHANGES, ROWS = r"/users_changelog/data/", r"/users/data/"
+LEDGER, INDEX, METADATA = r"/ledger/data/", r"\.stats|/_index/", r"\.avro|\.metadata\.json"
 WRITES, READS = "PUT|POST", "GET"
 
 
@@ -185,42 +185,43 @@ def world(
         yield made
 
 
+# What is asked for, what comes instead, and the faults of the catalogue that it stands for.
+PASSING: dict[str, tuple[Match, list[Fault], tuple[str, ...]]] = {
+    "slow down for ingest": (asking(WRITES, CHANGES), [SLOW_DOWN] * 2, ("S1",)),
+    "slow down for merge": (asking(WRITES, ROWS), [SLOW_DOWN] * 2, ("S1",)),
+    "slow down for readers": (asking(READS, CHANGES), [SLOW_DOWN] * 2, ("S1",)),
+    "an upload of ingest is cut": (asking(WRITES, CHANGES), [Refuse()], ("S3", "K2")),
+    "an upload of merge is cut": (asking(WRITES, ROWS), [Refuse()], ("S3", "K2")),
+    "no reply to ingest": (asking(WRITES, CHANGES), [LoseReply()], ("S3", "K2")),
+    "no reply to merge": (asking(WRITES, ROWS), [LoseReply()], ("S3", "K2")),
+    "no reply for the index": (asking(WRITES, INDEX), [LoseReply()], ("S3", "K2")),
+    "changes are cut": (asking(READS, CHANGES), [CutReply(20)] * 2, ("S2",)),
+    "the ledger is cut": (asking(READS, LEDGER), [CutReply(20)] * 2, ("S2",)),
+    "the index is cut": (asking(READS, INDEX), [CutReply(20)] * 2, ("S2",)),
+    "metadata is cut": (asking(READS, METADATA), [CutReply(20)] * 2, ("S2",)),
+    "no reply for metadata": (asking(WRITES, METADATA), [LoseReply(), SLOW_DOWN], ("S3", "C7")),
+}
+
+
 @pytest.mark.parametrize(
     ("match", "faults"),
     [
-        pytest.param(asking(WRITES, DATA), [SLOW_DOWN] * 2, marks=pytest.mark.fault("S1")),
-        pytest.param(asking(READS, DATA), [SLOW_DOWN, SLOW_DOWN], marks=pytest.mark.fault("S1")),
-        pytest.param(asking(WRITES, DATA), [Refuse()], marks=pytest.mark.fault("S3", "K2")),
-        pytest.param(asking(WRITES, f"{HEAD}|{RUN}"), [LoseReply()], marks=pytest.mark.fault("S3")),
-        pytest.param(asking(READS, DATA), [CutReply(20)] * 2, marks=pytest.mark.fault("S2")),
-        pytest.param(
-            asking(READS, f"{HEAD}|{RUN}"), [CutReply(20)] * 2, marks=pytest.mark.fault("S2")
-        ),
-        pytest.param(
-            asking(READS, f"{MANIFEST}|{METADATA}"), [CutReply(20)], marks=pytest.mark.fault("S2")
-        ),
-        pytest.param(
-            asking(WRITES, f"{MANIFEST}|{METADATA}"),
-            [LoseReply(), SLOW_DOWN],
-            marks=pytest.mark.fault("S3", "C7"),
-        ),
+        pytest.param(match, faults, id=what, marks=pytest.mark.fault(*ids))
+        for what, (match, faults, ids) in PASSING.items()
     ],
-    ids=[
-        "slow down while writing", "slow down while reading", "a cut upload",
-        "a lost reply for the index", "a cut body of data", "a cut body of the index",
-        "a cut body of metadata", "a lost reply for metadata",
-    ],
-)  # fmt: skip
+)
 def test_a_fault_that_passes_costs_at_most_a_run(
     world: World, match: Match, faults: list[Fault]
 ) -> None:
     world.change()
     before = len(world.proxy.requests)
     world.proxy.script(match, *faults)
-    world.work()
+    try:
+        world.work()
+    finally:
+        world.proxy.heal()
     met = [each for each in world.proxy.requests[before:] if each.fault in faults]
     assert met, "the fault did not come"
-    world.proxy.heal()
     assert world.work() is None
     world.check()
 
@@ -228,10 +229,10 @@ def test_a_fault_that_passes_costs_at_most_a_run(
 @pytest.mark.parametrize(
     ("match", "fault"),
     [
-        pytest.param(asking(WRITES, DATA), SLOW_DOWN, marks=pytest.mark.fault("S1")),
-        pytest.param(asking(WRITES, DATA), EXPIRED, marks=pytest.mark.fault("S4", "C6")),
-        pytest.param(asking(READS, f"{HEAD}|{RUN}"), DENIED, marks=pytest.mark.fault("S4")),
-        pytest.param(asking(".*", "."), SKEWED, marks=pytest.mark.fault("S4")),
+        pytest.param(asking(WRITES, CHANGES), SLOW_DOWN, marks=pytest.mark.fault("S1")),
+        pytest.param(asking(WRITES, ROWS), EXPIRED, marks=pytest.mark.fault("S4", "C6")),
+        pytest.param(asking(READS, INDEX), DENIED, marks=pytest.mark.fault("S4")),
+        pytest.param(asking(WRITES, CHANGES), SKEWED, marks=pytest.mark.fault("S4")),
     ],
     ids=["slow down", "credentials that expire", "no access to the index", "a skewed clock"],
 )
@@ -240,8 +241,10 @@ def test_a_fault_that_stays_stops_the_run_by_name_and_leaves_the_tables_whole(
 ) -> None:
     world.change()
     world.proxy.script(match, *[fault] * FOR_EVER)
-    stopped = world.work()
-    world.proxy.heal()
+    try:
+        stopped = world.work()
+    finally:
+        world.proxy.heal()
     assert isinstance(stopped, LakeError)
     assert object_store.secret_key not in f"{stopped}{stopped.next_step}"
     assert world.work() is None

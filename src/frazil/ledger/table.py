@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every reader of 
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.strict_commit import Outcome, Receipt, StrictCommit
+from frazil.clients.iceberg.translation import translated
 from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, Kind, plan_rows, standing_from
 from frazil.ledger.standing import Left
 from frazil.ledger.writing import write_rows
@@ -144,7 +145,8 @@ class Ledger:
         head = self.table.load_state().head
         if head is None:
             return ()
-        rows = newest_standings(self.table.read(head.id)).collect()
+        with translated(str(self.table.name), "reading the ledger"):
+            rows = newest_standings(self.table.read(head.id)).collect()
         found = (
             DatedStanding(
                 standing_from(*(row[name] for name in STANDING_COLUMNS)),
