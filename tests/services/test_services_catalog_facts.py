@@ -305,8 +305,8 @@ def test_every_problem_is_found_at_once_and_its_sql_ends_it(database: Database) 
         stopping = [each.sentence for each in after if each.severity is Severity.STOPS]
         assert stopping == [
             # That one was unlogged before, so it could not be added yet.
-            "The publication facts does not have shop.unlogged, and the role bare cannot add them: "
-            "their owner, who must own the publication as well, can.",
+            "The publication facts does not have shop.unlogged, and source.publication.create is "
+            "false: whoever manages the publication can add it.",
             "shop.seen is a view, which sends no changes.",
         ]
     finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from frazil.cli import check_verb
@@ -18,12 +20,11 @@ from frazil.pipeline.findings import Findings
 from tests.support.postgres_doors import Database, Secret, database_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.config import Config
     from frazil.demo.services import Postgres
-    from frazil.pipeline.captured_names import Named
 
 pytestmark = pytest.mark.services
 
@@ -124,7 +125,7 @@ def seen(found: dict[str, Any]) -> dict[str, str]:
 def at_the_desk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lake is another test's."""
 
-    def look(_config: Config, _names: Mapping[str, Named]) -> Findings:
+    def look(_config: Config, _source: Findings) -> Findings:
         return Findings()
 
     monkeypatch.setattr(check_verb, "check_lake", look)
@@ -292,6 +293,40 @@ def test_people_get_a_table_with_the_sql_below_each_problem(shop: Shop) -> None:
     assert states[at] == "stops"
     assert " ".join(lines[at + 1]) == f'alter role "{ROLE}" replication;'
     assert "must be fixed" in out.splitlines()[-1]
+
+
+def test_what_a_new_slot_would_wait_for_is_told_without_what_it_does(shop: Shop) -> None:
+    shop.database.run(
+        f"grant usage on schema shop to {ROLE}",
+        f"grant select on all tables in schema shop to {ROLE}",
+        "begin; insert into shop.orders values (1, 'a row'); prepare transaction 'left behind'",
+    )
+    try:
+        with psycopg.connect(shop.database.dsn.value) as writing:
+            writing.execute("insert into shop.orders values (2, 'another row')")
+            pid = writing.info.backend_pid
+            time.sleep(1.2)
+            for dsn in (shop.database.dsn, shop.as_role):
+                _, found = shop.check(dsn)
+                (problem,) = [each for each in found["problems"] if "waits" in each["sentence"]]
+                assert f"process {pid} of postgres" in problem["sentence"]
+                assert (
+                    "prepared transaction 'left behind' of postgres, open for"
+                    in problem["sentence"]
+                )
+                assert "row" not in problem["sentence"]
+                assert problem["severity"] == "warns"
+    finally:
+        shop.database.run("rollback prepared 'left behind'")
+
+
+def test_a_misspelt_table_is_an_error_with_the_one_that_is_meant(shop: Shop) -> None:
+    shop.database.run("drop table shop.unlogged")
+    shop.monkeypatch.setenv("FRAZIL__SOURCE__TABLES", "[shop.orders, shop.oders]")
+    code, found = shop.check()
+    (problem,) = stopping(found)
+    assert (code, problem["table"]) == (ExitCode.FAILED, "shop.oders")
+    assert "did you mean shop.orders?" in problem["sentence"]
 
 
 def test_a_dry_run_shows_what_would_go_and_changes_nothing(shop: Shop) -> None:

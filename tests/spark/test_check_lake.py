@@ -22,17 +22,17 @@ from frazil.errors import CatalogError
 from frazil.model.marker import Marker, Move, Role
 from frazil.model.table_name import TableName
 from frazil.pipeline.captured_names import captured_names
+from frazil.pipeline.findings import Findings
 from tests.support.lake_files import SCHEMA, FileWriter
 from tests.support.session_commands import run_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from frazil.config import Config
-    from frazil.pipeline.findings import Findings
 
 pytestmark = pytest.mark.spark
 
@@ -68,9 +68,10 @@ class Shop:
         self.document.write_text(head + text)
         return load_config(self.document, environ={}).config
 
-    def look(self, config: Config, *sources: str) -> Findings:
+    def look(self, config: Config, *sources: str, not_made: Sequence[str] = ()) -> Findings:
         lake = Lake(attach_session(self.spark, config), self.catalog)
-        return look_into(lake, config, captured_names(config, sources))
+        source = Findings(names=captured_names(config, sources), not_made=frozenset(not_made))
+        return look_into(lake, config, source)
 
 
 @pytest.fixture
@@ -115,7 +116,36 @@ def test_with_a_source_the_captured_tables_are_looked_at(shop: Shop) -> None:
     assert about["public.users_changelog"] == "changelog is there, at 0/1"
     for missing in ("public.users", "public.orders_changelog", "frazil.shop_ledger"):
         assert about[missing].endswith("is not there yet: the first run creates it")
-    assert {each.about: each.outcome.value for each in findings.looked_at}["warehouse"] == "skipped"
+    warehouse = shop.document.parent / "warehouse"
+    assert about["warehouse"] == f"file://{warehouse}: a table was created, written to and removed"
+    # Nothing of it is left: no table, no namespace, no file.
+    namespaces = shop.spark.sql(f"show namespaces in {shop.catalog}").collect()
+    assert [row[0] for row in namespaces] == ["public"]
+    assert [each for each in warehouse.rglob("*frazil_check*") if not _is_empty(each)] == []
+
+
+def test_no_mirror_is_promised_to_a_table_that_gets_none(shop: Shop) -> None:
+    not_made = ["public.keyless", "public.unlogged", "public.unlogged_changelog"]
+    config = shop.load(SOURCE + "tables: [{mirror: public.keyless, order: append}]\n")
+    findings = shop.look(config, "public.keyless", "public.unlogged", not_made=not_made)
+    assert findings.problems == ()
+    assert not set(not_made) & set(seen(findings))
+    assert "public.keyless_changelog" in seen(findings)
+
+
+def test_a_warehouse_that_cannot_be_written_to_is_told(shop: Shop) -> None:
+    config = shop.load(SOURCE)
+    # A file stands where the folder of the namespace would be.
+    (shop.document.parent / "warehouse" / "frazil").write_text("in the way")
+    (problem,) = shop.look(config, "public.users").problems
+    assert problem.severity.value == "stops"
+    assert "cannot be written to" in problem.sentence
+    namespaces = shop.spark.sql(f"show namespaces in {shop.catalog}").collect()
+    assert [row[0] for row in namespaces] == ["public"]
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(each.is_file() for each in folder.rglob("*"))
 
 
 def test_a_marker_that_is_lost_comes_with_the_command_that_repairs_it(shop: Shop) -> None:
@@ -145,7 +175,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     catalog = config.catalog.model_copy(
         update={"name": f"away_{shop.catalog}", "uri": "sqlite:////proc/nowhere/catalog.db"}
     )
-    findings = check_lake(config.model_copy(update={"catalog": catalog}), {})
+    findings = check_lake(config.model_copy(update={"catalog": catalog}), Findings())
     (problem,) = findings.problems
     assert isinstance(findings.error, CatalogError)
     assert findings.looked_at == ()

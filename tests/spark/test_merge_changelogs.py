@@ -8,6 +8,7 @@ import pytest
 
 from frazil import errors
 from frazil.merge import plan as planning
+from frazil.merge.merger import Merger
 from frazil.merge.report import Action
 from frazil.merge.settings import IndexSettings
 from frazil.model.policy import Deletes, Order

@@ -33,7 +33,7 @@ def run_checks(document: Path | None, output: OutputFormat, invocation: Invocati
     source = check_source(config)
     if is_table and config.source is not None:
         _print(source, "SOURCE", redactor)
-    lake = check_lake(config, source.names)
+    lake = check_lake(config, source)
     parts = (source, lake)
     if is_table:
         _print(lake, "LAKE", redactor)

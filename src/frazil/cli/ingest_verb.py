@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.ingest_results import IngestTally
 from frazil.cli.role_process import run_role
+from frazil.cli.source_readiness import refuse_unready
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.running import INGEST_ROLE, build_ingest_run
 
@@ -26,6 +27,9 @@ def run_ingest(
     loaded = invocation.load(document)
     # Mistakes are told now, not after the seconds that Spark needs to start.
     postgres_settings(loaded.config)
+    unready = refuse_unready(loaded.config, invocation.redactor, once=once)
+    if unready is not None:
+        return unready
     role = _IngestRole(output, invocation.redactor)
     return run_role(role, document, invocation, loaded, once=once)
 

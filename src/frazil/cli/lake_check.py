@@ -11,11 +11,12 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
 from frazil.model.marker import Role
 from frazil.pipeline.captured_names import CapturedNames
-from frazil.pipeline.findings import Findings, LookedAt, Outcome, problem_of
+from frazil.pipeline.findings import Findings, LookedAt, problem_of
+from frazil.pipeline.warehouse_trial import try_writing
 from frazil.sources.postgres.problem import stops, warns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from frazil.cli.position_reports import MarkerReport
     from frazil.config import Config
@@ -26,28 +27,28 @@ _NO_ANSWER = (errors.CatalogError, errors.PermissionError)
 _ADVICE = "Look at catalog and storage in the configuration, and whether the catalog runs."
 
 
-def check_lake(config: Config, names: Mapping[str, Named]) -> Findings:
+def check_lake(config: Config, source: Findings) -> Findings:
     """Everything about the lake; what keeps us from looking is told, not raised."""
     try:
         with open_session(config) as session:
-            return look_into(Lake(session, config.catalog.name), config, names)
+            return look_into(Lake(session, config.catalog.name), config, source)
     except errors.FrazilError as error:
         return _closed(error)
 
 
-def look_into(lake: Lake, config: Config, names: Mapping[str, Named]) -> Findings:
-    """The same, in a lake that is open; ``names`` are the tables that the source chose."""
+def look_into(lake: Lake, config: Config, source: Findings) -> Findings:
+    """The same, in a lake that is open; ``source`` has the tables that the source chose."""
     # One answer tells that the catalog is there; without it, no table need be asked for.
     ledger = reports_of(lake, ledger_place(config))
     failed = next((each.problem for each in ledger if isinstance(each.problem, _NO_ANSWER)), None)
     if failed is not None:
         return _closed(failed)
-    seen = [_catalog(config), _warehouse(config)]
+    seen = [_catalog(config)]
     problems: list[Problem] = []
-    places = _places(config, names)
+    places = _places(config, source.names)
     reports = [*ledger, *(each for place in places for each in reports_of(lake, place))]
-    for report in reports:
-        found = _judged(report, config)
+    judged = (_judged(report, config, source.not_made) for report in reports)
+    for found in (_warehouse(lake, config), *judged):
         if isinstance(found, LookedAt):
             seen.append(found)
         elif found is not None:
@@ -64,10 +65,15 @@ def _catalog(config: Config) -> LookedAt:
     return LookedAt("catalog", f"{config.catalog.name}, kind {config.catalog.kind.value}, answers")
 
 
-def _warehouse(config: Config) -> LookedAt:
+def _warehouse(lake: Lake, config: Config) -> LookedAt | Problem:
     place = config.catalog.warehouse or "the catalog's own"
-    words = f"{place}: whether files can be written is not tried, the first commit shows it"
-    return LookedAt("warehouse", words, Outcome.SKIPPED)
+    try:
+        try_writing(lake, config)
+    except errors.FrazilError as error:
+        # Of a table that only served to try.
+        error.table = None
+        return problem_of(error, advice=f"The warehouse, {place}, cannot be written to. {_ADVICE}")
+    return LookedAt("warehouse", f"{place}: a table was created, written to and removed")
 
 
 def _places(config: Config, names: Mapping[str, Named]) -> Iterator[Place]:
@@ -85,10 +91,13 @@ def _places(config: Config, names: Mapping[str, Named]) -> Iterator[Place]:
     yield from {str(place.name): place for place in [*listed, *captured]}.values()
 
 
-def _judged(report: MarkerReport, config: Config) -> LookedAt | Problem | None:
+def _judged(
+    report: MarkerReport, config: Config, not_made: Collection[str]
+) -> LookedAt | Problem | None:
     name, kind, problem = str(report.place.name), report.place.kind, report.problem
     if isinstance(problem, errors.TableNotFoundError):
-        return _missing(report, config)
+        # Why no run makes it, the source's part has said.
+        return None if name in not_made else _missing(report, config)
     if problem is not None:
         return problem_of(problem)
     if report.marker is None:

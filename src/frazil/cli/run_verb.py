@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.output import OutputFormat, write_json, write_table
 from frazil.cli.role_process import run_role
+from frazil.cli.source_readiness import refuse_unready
 from frazil.pipeline.assemble import check_merges
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.running import INGEST_ROLE, MERGE_ROLE, build_run
@@ -32,6 +33,9 @@ def run_pipeline(
     if loaded.config.source is not None:
         postgres_settings(loaded.config)
     check_merges(loaded.config, ())
+    unready = refuse_unready(loaded.config, invocation.redactor, once=once)
+    if unready is not None:
+        return unready
     role = _RunRole(loaded.config, output, invocation.redactor)
     return run_role(role, document, invocation, loaded, once=once)
 

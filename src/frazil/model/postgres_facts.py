@@ -80,6 +80,7 @@ class ServerFacts:
 
     ``slot_wal_limit_bytes`` and ``idle_slot_limit_seconds`` are None where there is no limit, or
     where the version knows none. ``clock_ahead_seconds`` is its clock minus ours.
+    ``has_standby_feedback`` says that a standby tells its primary which rows it still needs.
     """
 
     version: int
@@ -101,6 +102,7 @@ class ServerFacts:
     uses_tls: bool
     is_local: bool
     clock_ahead_seconds: float
+    has_standby_feedback: bool = True
 
     @property
     def major(self) -> int:
@@ -315,8 +317,25 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that a new slot waits for: who has it open, and since how many seconds.
+
+    ``prepared`` is the name of a prepared one, which no process has open. The age is None where
+    our role may not see it.
+    """
+
+    process: int | None
+    role: str | None
+    age_seconds: float | None
+    prepared: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresFacts:
-    """Everything a preflight looks at; ``tables`` are those the configuration chose."""
+    """Everything a preflight looks at; ``tables`` are those the configuration chose.
+
+    ``nearest`` has for patterns without a match the relation that is called most like it.
+    """
 
     server: ServerFacts
     slot: SlotFacts | None
@@ -324,6 +343,8 @@ class PostgresFacts:
     tables: tuple[TableFacts, ...]
     # Configured patterns that no relation matches.
     unmatched: tuple[str, ...] = ()
+    nearest: Mapping[str, str] = field(default_factory=dict)
+    transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def by_oid(self) -> Mapping[int, TableFacts]:

@@ -171,5 +171,6 @@ def _collision(claim: _Claim, other: _Claim, name: TableName) -> ConfigError:
         next_step=(
             f"name it otherwise in the configuration, as in tables: [{{source: {claim.holder}, "
             "mirror: …, changelog: …}], or leave it out by source.exclude"
+            f"{'' if keeps else '; one that was captured before keeps the name'}"
         ),
     )

@@ -40,13 +40,16 @@ class LookedAt:
 class Findings:
     """One part. ``error`` is what kept us from looking; its problem is among the problems.
 
-    ``names`` has the captured tables with what they become, as far as the source told.
+    ``names`` has the captured tables with what they become, as far as the source told;
+    ``not_made`` are those of them in the lake that no run makes, such as the mirror of a table
+    without a key.
     """
 
     looked_at: tuple[LookedAt, ...] = ()
     problems: tuple[Problem, ...] = ()
     error: FrazilError | None = None
     names: Mapping[str, Named] = field(default_factory=dict)
+    not_made: frozenset[str] = frozenset()
 
     @property
     def must_be_fixed(self) -> int:

@@ -10,24 +10,40 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.config import PostgresSource
 from frazil.pipeline.findings import Findings, LookedAt, Outcome, problem_of
-from frazil.pipeline.source_findings import judge_source
+from frazil.pipeline.source_findings import judge_source, preflight_settings
 from frazil.sources.postgres.facts import load_facts
+from frazil.sources.postgres.preflight import find_blocking
 
 if TYPE_CHECKING:
+    from frazil.clients.postgres.session import Session
     from frazil.config import Config
     from frazil.errors import FrazilError
-    from frazil.model.postgres_facts import ServerFacts
+    from frazil.model.postgres_facts import PostgresFacts, ServerFacts
 
 PURPOSE = "check"
 _REFUSED = (
     "The user or the password in source.dsn is wrong, or the server's pg_hba.conf does not let "
     "them in from here."
 )
-_AWAY = "Look at host and port in source.dsn, and whether the server runs."
 _NO_REPLICATION = (
     "Ordinary connections work: look whether source.dsn leads to a connection pooler, which cannot "
     "replicate, instead of the server."
 )
+
+
+def check_readiness(config: Config) -> Findings:
+    """What keeps a run from capturing anything; raises what keeps us from looking.
+
+    Nothing is created. A source of another kind is not looked at.
+    """
+    source = config.source
+    if not isinstance(source, PostgresSource):
+        return Findings()
+    with connect(source.dsn, purpose=PURPOSE) as session:
+        facts = _load(session, source)
+    settings = preflight_settings(config, source, {})
+    found = Findings(problems=find_blocking(facts, settings))
+    return found if found.problems else _with_replication(found, source, facts.server)
 
 
 def check_source(config: Config) -> Findings:
@@ -40,24 +56,26 @@ def check_source(config: Config) -> Findings:
         return Findings(looked_at=(LookedAt("source", words, Outcome.SKIPPED),))
     try:
         with connect(source.dsn, purpose=PURPOSE) as session:
-            facts = load_facts(
-                session,
-                slot=source.slot,
-                publication=source.publication.name,
-                include=source.tables,
-                exclude=source.exclude,
-            )
+            facts = _load(session, source)
     except errors.FrazilError as error:
         return Findings(problems=(problem_of(error, advice=_advice(error)),), error=error)
     return _with_replication(judge_source(config, source, facts), source, facts.server)
+
+
+def _load(session: Session, source: PostgresSource) -> PostgresFacts:
+    return load_facts(
+        session,
+        slot=source.slot,
+        publication=source.publication.name,
+        include=source.tables,
+        exclude=source.exclude,
+    )
 
 
 def _advice(error: FrazilError) -> str | None:
     match error:
         case errors.PermissionError():
             return _REFUSED
-        case errors.SourceUnavailableError():
-            return _AWAY
         case _:
             return None
 

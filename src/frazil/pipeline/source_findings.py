@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from frazil.config import Config, PostgresSource
-    from frazil.model.postgres_facts import PostgresFacts, ServerFacts
+    from frazil.model.postgres_facts import PostgresFacts, ServerFacts, TableFacts
     from frazil.pipeline.captured_names import Named
     from frazil.sources.postgres.problem import Problem
 
@@ -60,7 +60,37 @@ def judge_source(config: Config, source: PostgresSource, facts: PostgresFacts) -
         *_publication(facts, settings),
         *_tables(facts, settings, names, stopped),
     )
-    return Findings(looked_at=looked_at, problems=tuple(problems), names=names)
+    return Findings(
+        looked_at=looked_at,
+        problems=tuple(problems),
+        names=names,
+        not_made=frozenset(_not_made(facts, settings, names, stopped)),
+    )
+
+
+def _not_made(
+    facts: PostgresFacts,
+    settings: PreflightSettings,
+    names: Mapping[str, Named],
+    stopped: set[str | None],
+) -> Iterator[str]:
+    """Tables of the lake that no run makes while the source is as it is."""
+    for table in facts.tables:
+        name = str(table.name)
+        found = names[name]
+        if not isinstance(found, CapturedNames):
+            continue
+        if name in stopped:
+            yield str(found.changelog)
+        if name in stopped or isinstance(_key(table, facts, settings), NoKey):
+            yield str(found.mirror)
+
+
+def _key(
+    table: TableFacts, facts: PostgresFacts, settings: PreflightSettings
+) -> tuple[str, ...] | NoKey:
+    published = facts.publication.table(table.oid) if facts.publication else None
+    return mirror_key(table, published, settings.keys.get(str(table.name), ()))
 
 
 def _unused(config: Config, names: Mapping[str, Named]) -> Iterator[Problem]:
@@ -131,8 +161,7 @@ def _tables(
         found = names[name]
         if name in stopped or not isinstance(found, CapturedNames):
             continue
-        published = facts.publication.table(table.oid) if facts.publication else None
-        key = mirror_key(table, published, settings.keys.get(name, ()))
+        key = _key(table, facts, settings)
         mirror = ", no mirror"
         if not isinstance(key, NoKey):
             mirror = f" and mirror {found.mirror} by {', '.join(key)}"

@@ -22,11 +22,9 @@ from frazil.sources.postgres.traces import Trace, TraceKind
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from frazil.config import Config
-    from frazil.pipeline.captured_names import Named
 
 Capture = pytest.CaptureFixture[str]
 
@@ -63,7 +61,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The lake is fine, whatever it is; the list has the documents it was looked at for."""
     asked: list[Config] = []
 
-    def look(config: Config, _names: Mapping[str, Named]) -> Findings:
+    def look(config: Config, _source: Findings) -> Findings:
         asked.append(config)
         return Findings(looked_at=(LookedAt("catalog", "answers"),))
 
@@ -128,7 +126,8 @@ def test_a_source_that_is_away_is_one_problem_and_the_lake_is_looked_at(
     shown = json.loads(said)
     (problem,) = shown["problems"]
     assert problem["severity"] == "stops"
-    assert "nobody answers" in problem["sentence"]
+    assert "at 127.0.0.1:9 failed: nobody answers there (" in problem["sentence"]
+    assert "refused" in problem["sentence"]
     assert "frazil check" not in said
     assert "pass-of-mine" not in said
     assert [each["about"] for each in shown["looked_at"]] == ["catalog"]

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.config import PostgresSource, load_config
 from frazil.errors import ConfigError, MarkerLostError, SourceUnavailableError
-from frazil.model.postgres_facts import IdentityKind, PostgresFacts
+from frazil.model.postgres_facts import IdentityKind, Persistence, PostgresFacts
 from frazil.model.postgres_names import QualifiedName
 from frazil.pipeline.captured_names import captured_names
 from frazil.pipeline.findings import problem_of
@@ -175,3 +175,13 @@ def test_a_publication_that_is_all_there_is_said_so(tmp_path: Path) -> None:
     empty = replace(PUBLICATION, tables=())
     findings = judge(load(tmp_path), replace(SOUND, publication=empty))
     assert seen(findings)["publication"].endswith("sends 0 tables")
+
+
+def test_what_no_run_makes_is_named_for_the_lakes_part(tmp_path: Path) -> None:
+    keyless = replace(TABLE, oid=2, name=QualifiedName("shop", "keyless"), key=None)
+    unlogged = replace(
+        TABLE, oid=3, name=QualifiedName("shop", "quick"), persistence=Persistence.UNLOGGED
+    )
+    facts = replace(SOUND, publication=None, tables=(TABLE, keyless, unlogged))
+    findings = judge(load(tmp_path), facts)
+    assert findings.not_made == {"lake.keyless", "lake.quick", "shop.quick_changelog"}

@@ -10,6 +10,7 @@ import pytest
 from frazil.model.postgres_facts import (
     GeneratedKind,
     IdentityKind,
+    OpenTransaction,
     Persistence,
     PostgresFacts,
     PrimaryKey,
@@ -79,6 +80,8 @@ MODEST = replace(ROLE, may_create_publication=False)
 ORDERS_SQL = '"shop"."orders"'
 OTHER = replace(SENT, oid=2, name=QualifiedName("shop", "other"))
 OURS = replace(SENT, oid=3, name=QualifiedName("frazil", "claims"), membership_oid=None)
+OPEN = OpenTransaction(process=7, role="ann", age_seconds=61.2)
+PREPARED = OpenTransaction(process=None, role="ann", age_seconds=5.0, prepared="it's")
 COMPUTED = (attribute(1, "id"), attribute(2, "twice", generated=GeneratedKind.VIRTUAL))
 DEFERRABLE = PrimaryKey(columns=("id",), is_deferrable=True)
 UNIQUE_WORD = UniqueKey(oid=71, columns=("word",), made_by=1)
@@ -243,9 +246,39 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
     ),
     "no table": (replace(SOUND, tables=(), publication=None), STOPS, "No table", ()),
     "a pattern that means nothing": (
-        replace(SOUND, unmatched=("shop.order",)),
+        replace(SOUND, unmatched=("shop.order*",)),
         WARNS,
-        "source.tables has shop.order,",
+        "source.tables has shop.order*,",
+        (),
+    ),
+    "a table that is not there": (
+        replace(SOUND, unmatched=("shop.absent",)),
+        STOPS,
+        "source.tables has shop.absent, and this database has no such table.",
+        (),
+    ),
+    "a table that is misspelt": (
+        replace(SOUND, unmatched=("shop.oders",), nearest={"shop.oders": "shop.orders"}),
+        STOPS,
+        "no such table; did you mean shop.orders?",
+        (),
+    ),
+    "a transaction that is open": (
+        replace(SOUND, transactions=(OPEN,)),
+        WARNS,
+        "transactions have ended: process 7 of ann, open for 61 s.",
+        ("select pg_terminate_backend(7);",),
+    ),
+    "a transaction that is prepared": (
+        replace(SOUND, transactions=(PREPARED,)),
+        WARNS,
+        "prepared transaction 'it''s' of ann, open for 5 s.",
+        ("rollback prepared 'it''s';",),
+    ),
+    "a transaction of which little is shown": (
+        replace(SOUND, transactions=(replace(OPEN, role=None, age_seconds=None),)),
+        WARNS,
+        "process 7 of an unknown role.",
         (),
     ),
     "a view": (
@@ -318,7 +351,7 @@ def test_a_problem_is_found_with_what_ends_it(case: str) -> None:
     assert problem.severity is severity
     assert words in problem.sentence
     assert problem.sql[: len(sql)] == sql
-    assert problem.sentence.endswith((".", ":"))
+    assert problem.sentence.endswith((".", ":", "?"))
 
 
 def test_what_stops_comes_first() -> None:
@@ -326,6 +359,13 @@ def test_what_stops_comes_first() -> None:
     severities = [problem.severity for problem in find_problems(facts, SETTINGS)]
     assert severities == sorted(severities, key=[STOPS, WARNS].index)
     assert set(severities) == {STOPS, WARNS}
+
+
+@pytest.mark.fault("N41")
+def test_a_standby_that_does_not_say_which_rows_it_needs_may_lose_its_slot() -> None:
+    found = find_problems(server(is_standby=True, has_standby_feedback=False), SETTINGS)
+    assert {problem.severity for problem in found} == {WARNS}
+    assert "hot_standby_feedback is off" in found[1].sentence
 
 
 def test_a_publication_that_shall_not_be_made_must_be_there() -> None:
@@ -363,6 +403,15 @@ def test_a_configured_key_that_nothing_keeps_unique_is_told_with_what_would() ->
         f'alter table {ORDERS_SQL} alter column "word" set not null;',
         f'create unique index concurrently on {ORDERS_SQL} ("word");',
     )
+
+
+def test_transactions_that_have_just_begun_are_not_told_and_many_are_counted() -> None:
+    assert (
+        find_problems(replace(SOUND, transactions=(replace(OPEN, age_seconds=0.2),)), SETTINGS)
+        == ()
+    )
+    many = tuple(replace(OPEN, process=n) for n in range(7))
+    assert only(replace(SOUND, transactions=many)).sentence.endswith("61 s and 2 more.")
 
 
 def test_a_run_of_our_own_may_hold_the_last_connection() -> None:

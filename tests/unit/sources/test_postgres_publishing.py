@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,7 +18,7 @@ from frazil.model.postgres_facts import (
 )
 from frazil.model.postgres_names import QualifiedName
 from frazil.sources.postgres.catalog_view import CatalogView
-from frazil.sources.postgres.obstacles import find_obstacle
+from frazil.sources.postgres.obstacles import find_missing, find_obstacle
 from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
 from tests.support.postgres_sound import PUBLICATION, ROLE, SENT, SERVER, TABLE
 
@@ -145,6 +146,20 @@ def test_what_keeps_a_table_out_is_told_with_the_sql_that_lets_it_in(
     assert found is not None
     assert words in found.message
     assert sql in str(found.next_step)
+
+
+def test_a_table_that_is_named_and_not_there_is_told_with_the_one_that_is_meant() -> None:
+    names = ("shop.orders", "shop.part", "x.y")
+    include = ("shop.*", "shop.oders", "shop.part", "shop.left_out", "a.b")
+    settings: Any = SimpleNamespace(include=include, exclude=("shop.left_out",))
+    found = find_missing(settings, {"shop.orders": None}, lambda: names)
+    assert set(found) == {"shop.oders", "a.b"}
+    assert "did you mean shop.orders?" in str(found["shop.oders"])
+
+    def not_asked() -> NoReturn:
+        raise AssertionError
+
+    assert find_missing(settings, include, not_asked) == {}
 
 
 def test_nothing_keeps_out_what_can_be_added_and_read() -> None:

@@ -39,6 +39,7 @@ BOUNDED_METADATA = MappingProxyType(
 )
 # Deletion vectors came with format version 3; position deletes must work on 2.
 NEWEST_FORMAT = 3
+_WITH_FILES = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,26 @@ class Lake:
         """The table's namespace exists afterwards, whoever made it."""
         with translated(str(name), "creating the namespace"):
             self._session.sql(f"create namespace if not exists {name.quoted_namespace}")
+
+    def has_namespace(self, name: TableName) -> bool:
+        """Whether the table's namespace exists."""
+        try:
+            with translated(str(name), "looking for the namespace"):
+                self._session.sql(f"describe namespace {name.quoted_namespace}").collect()
+        except TableNotFoundError:
+            return False
+        return True
+
+    def drop_namespace(self, name: TableName) -> None:
+        """Remove the table's namespace, which must be empty."""
+        with translated(str(name), "removing the namespace"):
+            self._session.sql(f"drop namespace {name.quoted_namespace}")
+
+    def drop_table(self, name: TableName) -> None:
+        """Remove a table with all its files."""
+        with translated(str(name), "removing the table"):
+            identifier = self._gateway.identifier(name.namespace, name.table)
+            self._catalog.dropTable(identifier, _WITH_FILES)
 
     def open(self, name: TableName) -> LakeTable:
         """A table that exists; TableNotFoundError otherwise."""

@@ -19,6 +19,7 @@ from frazil.model.postgres_facts import (
     GeneratedKind,
     IdentityKind,
     Leaf,
+    OpenTransaction,
     Persistence,
     PrimaryKey,
     PublicationFacts,
@@ -54,6 +55,7 @@ _SETTINGS = (
     "idle_replication_slot_timeout",
     "wal_sender_timeout",
     "block_size",
+    "hot_standby_feedback",
 )
 _BYTES = {"B": 1, "kB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30}
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60}
@@ -230,6 +232,7 @@ def load_server(session: Session, *, clock: Clock = _CLOCK) -> ServerFacts:
         uses_tls=session.uses_tls,
         is_local=server.is_local,
         clock_ahead_seconds=server.clock - ours.timestamp(),
+        has_standby_feedback=settings["hot_standby_feedback"].value == "on",
     )
 
 
@@ -443,6 +446,20 @@ def load_leaves(
     for row in session.load(_LeafRow, queries.LEAVES, parameters, doing=doing):
         found[row.root].append(Leaf(QualifiedName(row.schema, row.name), row.pages))
     return {oid: tuple(found[oid]) for oid in oids}
+
+
+class _TransactionRow(NamedTuple):
+    process: int | None
+    role: str | None
+    age_seconds: float | None
+    prepared: str | None
+
+
+def load_open_transactions(session: Session) -> tuple[OpenTransaction, ...]:
+    """Transactions of others that have written something and have not ended, the oldest first."""
+    doing = "asking for open transactions"
+    rows = session.load(_TransactionRow, queries.OPEN_TRANSACTIONS, doing=doing)
+    return tuple(OpenTransaction(**row._asdict()) for row in rows)
 
 
 class _PositionRow(NamedTuple):

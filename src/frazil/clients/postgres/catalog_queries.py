@@ -421,6 +421,31 @@ LEAVES = """
     order by 1, 2
 """
 
+# Locks are shown to everybody, what a session does only to its own role and to administrators.
+OPEN_TRANSACTIONS = """
+    select
+        lock.pid,
+        activity.usename::text,
+        extract(epoch from clock_timestamp() - activity.xact_start)::float8,
+        null::text
+    from pg_locks as lock
+    left join pg_stat_activity as activity on activity.pid = lock.pid
+    where lock.locktype = 'transactionid'
+        and lock.mode = 'ExclusiveLock'
+        and lock.granted
+        and lock.pid is not null
+        and lock.pid <> pg_backend_pid()
+    group by 1, 2, 3, 4
+    union all
+    select
+        null::int,
+        owner::text,
+        extract(epoch from clock_timestamp() - prepared)::float8,
+        gid::text
+    from pg_prepared_xacts
+    order by 3 desc nulls first, 1
+"""
+
 CURRENT_LSN = """
     select case
         when pg_is_in_recovery() then pg_last_wal_replay_lsn()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import psycopg
 from psycopg import pq
-from psycopg.rows import args_row
+from psycopg.rows import args_row, scalar_row
 
 from frazil import errors
 from frazil.clients.postgres.connecting import open_replication
@@ -150,6 +150,14 @@ class ReplicationConnection:
             database=row.database,
         )
 
+    def is_standby(self) -> bool:
+        """Whether the server follows another one."""
+        with (
+            translated("asking Postgres whether it is a standby"),
+            self._connection.cursor(row_factory=scalar_row) as cursor,
+        ):
+            return bool(cursor.execute(b"select pg_is_in_recovery()").fetchone())
+
     def load_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """The timelines that led to this one, oldest first; none for the first."""
         if timeline <= FIRST_TIMELINE:
@@ -172,9 +180,13 @@ class ReplicationConnection:
         A temporary one lives as long as this connection, and a little longer, until the server has
         seen its end: SlotBusyError while another one has the name. SourceUnavailableError when a
         transaction stays open for longer than the connection's patience; then there is no slot.
+        ``failover`` is asked for where the server has such slots, which a standby cannot have.
         """
         command = create_slot_command(
-            name, temporary=temporary, failover=failover, server_version=self.server_version
+            name,
+            temporary=temporary,
+            failover=failover and not self.is_standby(),
+            server_version=self.server_version,
         )
         row, waited_in_vain = None, False
         with (

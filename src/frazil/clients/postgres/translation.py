@@ -76,10 +76,15 @@ def translate(
 
 
 def translate_state(
-    state: str, *, doing: str, meanings: Mapping[str, type[FrazilError]] | None = None
+    state: str,
+    *,
+    doing: str,
+    meanings: Mapping[str, type[FrazilError]] | None = None,
+    words: str = "",
 ) -> FrazilError:
-    """The error of ours for what the server answered."""
-    found = f"{doing} failed: {_name(state)} ({state})."
+    """The error of ours for what the server answered, with its own words if they may be told."""
+    said = f": {words}" if words else ""
+    found = f"{doing} failed: {_name(state)} ({state}){said}."
     if meanings is not None and state in meanings:
         return meanings[state](found)
     if {state, state[:2]} & _REFUSED:

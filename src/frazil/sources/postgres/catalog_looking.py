@@ -84,6 +84,11 @@ def _load(
     }
 
 
+def load_names(session: Session) -> tuple[str, ...]:
+    """What all relations of the database are called."""
+    return tuple(str(each.name) for each in load_relations(session))
+
+
 def is_published(view: CatalogView) -> bool:
     """Whether the publication has the table."""
     return view.publication.table(view.table.oid) is not None

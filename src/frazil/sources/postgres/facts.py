@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.clients.postgres.catalog_facts import (
+    load_open_transactions,
     load_publication,
     load_relations,
     load_server,
@@ -13,7 +14,7 @@ from frazil.clients.postgres.catalog_facts import (
 )
 from frazil.model.postgres_facts import PostgresFacts
 from frazil.seams import SystemClock
-from frazil.sources.postgres.selection import select_tables
+from frazil.sources.postgres.selection import nearest_names, select_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,11 +37,15 @@ def load_facts(
     """The server, the slot, the publication, and the tables that the patterns choose."""
     with session.one_view():
         server = load_server(session, clock=clock)
-        selection = select_tables(load_relations(session), include=include, exclude=exclude)
+        relations = load_relations(session)
+        selection = select_tables(relations, include=include, exclude=exclude)
+        names = [str(each.name) for each in relations]
         return PostgresFacts(
             server=server,
             slot=load_slot(session, slot),
             publication=load_publication(session, publication),
             tables=load_tables(session, selection.oids),
             unmatched=selection.unmatched,
+            nearest=nearest_names(selection.unmatched, names),
+            transactions=load_open_transactions(session),
         )

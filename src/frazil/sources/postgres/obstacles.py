@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, PermissionError  # noqa: A004 - the published name
 from frazil.sources.postgres.publication_checks import can_be_published, membership_problem
+from frazil.sources.postgres.selection import is_literal, is_meant, nearest_names
 from frazil.sources.postgres.table_checks import (
     reading_problems,
     schema_problem,
     sending_problems,
+    unmatched_problem,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from frazil.errors import FrazilError
     from frazil.sources.postgres.catalog_view import CatalogView
     from frazil.sources.postgres.problem import Problem
+    from frazil.sources.postgres.settings import PostgresSettings
 
 _LEAVE_OUT = "leave it out by source.exclude"
 
@@ -57,6 +60,26 @@ def _refusals(view: CatalogView, *, creates_publication: bool) -> Iterator[Probl
 def _error(kind: type[FrazilError], problem: Problem) -> FrazilError:
     sentence = problem.sentence
     return kind(sentence, next_step=" ".join(problem.sql) or _LEAVE_OUT)
+
+
+def find_missing(
+    settings: PostgresSettings, known: Collection[str], load_names: Callable[[], Sequence[str]]
+) -> dict[str, FrazilError]:
+    """Tables that the configuration names and the database lacks; asked for only if need be."""
+    include, exclude = settings.include, settings.exclude
+    named = [each for each in include if is_literal(each) and each not in known]
+    if not named:
+        return {}
+    names = load_names()
+    missing = [
+        each
+        for each in named
+        if each not in names and is_meant(each, include=include, exclude=exclude)
+    ]
+    nearest = nearest_names(missing, names)
+    return {
+        each: _error(ConfigError, unmatched_problem(each, nearest.get(each))) for each in missing
+    }
 
 
 def is_sendable(view: CatalogView) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.sources.postgres.problem import Severity
 from frazil.sources.postgres.publication_checks import publication_problems
-from frazil.sources.postgres.server_checks import server_problems
+from frazil.sources.postgres.server_checks import readiness_problems, server_problems
 from frazil.sources.postgres.table_checks import table_problems
 
 if TYPE_CHECKING:
@@ -25,3 +25,13 @@ def find_problems(facts: PostgresFacts, settings: PreflightSettings) -> tuple[Pr
         *table_problems(facts, settings),
     ]
     return tuple(sorted(found, key=lambda problem: problem.severity is not Severity.STOPS))
+
+
+def find_blocking(facts: PostgresFacts, settings: PreflightSettings) -> tuple[Problem, ...]:
+    """What keeps every table from being captured.
+
+    A table's own problem is not among them, nor is the slot: what became of it is judged with what
+    the ledger says.
+    """
+    found = [*readiness_problems(facts), *publication_problems(facts, settings)]
+    return tuple(each for each in found if each.severity is Severity.STOPS and each.table is None)

@@ -14,8 +14,8 @@ from frazil.clients.postgres.catalog_facts import (
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
 from frazil.errors import FrazilError, SlotBusyError
-from frazil.sources.postgres.catalog_looking import load_all_views
-from frazil.sources.postgres.obstacles import find_obstacle, is_sendable
+from frazil.sources.postgres.catalog_looking import load_all_views, load_names
+from frazil.sources.postgres.obstacles import find_missing, find_obstacle, is_sendable
 from frazil.sources.postgres.pending_changes import load_pending
 from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
 from frazil.sources.postgres.server_checks import is_usable
@@ -81,6 +81,7 @@ def load_look(settings: PostgresSettings) -> SourceLook:
                 include=settings.include,
                 exclude=settings.exclude,
             )
+            missing = find_missing(settings, views, lambda: load_names(session))
         position = load_position(session)
         pending = None
         if slot is not None and publication is not None and is_usable(slot, server):
@@ -92,7 +93,7 @@ def load_look(settings: PostgresSettings) -> SourceLook:
         views={name: view for name, view in views.items() if is_sendable(view)},
         position=position,
         pending=pending,
-        obstacles=_obstacles(views, settings),
+        obstacles={**_obstacles(views, settings), **missing},
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from frazil.model.postgres_facts import RelationKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from frazil.model.postgres_facts import Relation
 
@@ -32,7 +33,7 @@ class _Pattern:
 
     def means(self, relation: Relation) -> bool:
         # Everything in a schema means its tables; a view is meant by its very name only.
-        if relation.kind not in _TABLES and _WILDCARDS & set(self.text):
+        if relation.kind not in _TABLES and not is_literal(self.text):
             return False
         return self.expression.fullmatch(str(relation.name)) is not None
 
@@ -66,6 +67,17 @@ def is_meant(name: str, *, include: Iterable[str], exclude: Iterable[str]) -> bo
     """Whether these patterns choose a table of this name, be there one or not."""
     chosen = any(_pattern(each).expression.fullmatch(name) for each in include)
     return chosen and not any(_pattern(each).expression.fullmatch(name) for each in exclude)
+
+
+def is_literal(pattern: str) -> bool:
+    """Whether a pattern names one table."""
+    return not _WILDCARDS & set(pattern)
+
+
+def nearest_names(patterns: Iterable[str], names: Sequence[str]) -> dict[str, str]:
+    """For each literal pattern the name that is most like it, where one is."""
+    found = {each: get_close_matches(each, names, n=1) for each in patterns if is_literal(each)}
+    return {each: near[0] for each, near in found.items() if near}
 
 
 def _pattern(text: str) -> _Pattern:

@@ -11,7 +11,12 @@ from frazil.sources.postgres.problem import stops, warns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.model.postgres_facts import PostgresFacts, ServerFacts, SlotFacts
+    from frazil.model.postgres_facts import (
+        OpenTransaction,
+        PostgresFacts,
+        ServerFacts,
+        SlotFacts,
+    )
     from frazil.sources.postgres.problem import PreflightSettings, Problem
 
 OLDEST_MAJOR = 14
@@ -24,20 +29,29 @@ _STANDBY_SLOTS_MAJOR = 16
 # Below this, lags and times shown from two clocks are still read as what they are.
 _CLOCK_TOLERANCE_SECONDS = 5
 _GIBIBYTE = 2**30
+# Of transactions younger than this a busy server always has some.
+_YOUNG_SECONDS = 1.0
+_MOST_NAMED = 5
 _RELOAD = "select pg_reload_conf();"
 
 
 def server_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[Problem]:
     """Everything about the server, the role and the slot."""
     server = facts.server
-    yield from _version(server)
-    yield from _place(server)
-    yield from _role(server)
-    yield from _capacity(facts)
+    yield from readiness_problems(facts)
     yield from _limits(server, settings)
     yield from _surroundings(server)
+    yield from _transactions(facts)
     if facts.slot is not None:
         yield from _slot(facts.slot, server)
+
+
+def readiness_problems(facts: PostgresFacts) -> Iterator[Problem]:
+    """Whether changes can be read from this server by this role at all."""
+    yield from _version(facts.server)
+    yield from _place(facts.server)
+    yield from _role(facts.server)
+    yield from _capacity(facts)
 
 
 def is_usable(slot: SlotFacts, server: ServerFacts) -> bool:
@@ -83,6 +97,13 @@ def _place(server: ServerFacts) -> Iterator[Problem]:
         "transactions; on the primary, run:",
         "select pg_log_standby_snapshot();",
     )
+    if not server.has_standby_feedback:
+        yield warns(
+            "hot_standby_feedback is off, so the primary may remove what a slot on this standby "
+            "needs, and the slot is lost then.",
+            "alter system set hot_standby_feedback = on;",
+            _RELOAD,
+        )
 
 
 def _role(server: ServerFacts) -> Iterator[Problem]:
@@ -158,6 +179,38 @@ def _surroundings(server: ServerFacts) -> Iterator[Problem]:
             f"The server's clock is {abs(ahead):.0f} s {where} this machine's, so lags and times "
             "will look wrong."
         )
+
+
+def _transactions(facts: PostgresFacts) -> Iterator[Problem]:
+    """What a new slot, and with it the first copy, waits for; younger ones end by themselves."""
+    waited_for = [
+        each
+        for each in facts.transactions
+        if each.age_seconds is None or each.age_seconds >= _YOUNG_SECONDS
+    ]
+    if not waited_for:
+        return
+    shown = "; ".join(map(_transaction, waited_for[:_MOST_NAMED]))
+    rest = len(waited_for) - _MOST_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    yield warns(
+        f"A new slot, and every copy, waits until these transactions have ended: {shown}{more}.",
+        *(_ending(each) for each in waited_for[:_MOST_NAMED]),
+    )
+
+
+def _transaction(each: OpenTransaction) -> str:
+    age = "" if each.age_seconds is None else f", open for {each.age_seconds:.0f} s"
+    who = each.role or "an unknown role"
+    if each.prepared is not None:
+        return f"prepared transaction {quote_literal(each.prepared)} of {who}{age}"
+    return f"process {each.process} of {who}{age}"
+
+
+def _ending(each: OpenTransaction) -> str:
+    if each.prepared is not None:
+        return f"rollback prepared {quote_literal(each.prepared)};"
+    return f"select pg_terminate_backend({each.process});"
 
 
 def _slot(slot: SlotFacts, server: ServerFacts) -> Iterator[Problem]:

@@ -21,7 +21,12 @@ from frazil.clients.postgres.replication import connect_replication
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.model.source_table import SourceTable
 from frazil.seams import SystemClock, SystemRandomness
-from frazil.sources.postgres.catalog_looking import load_all_views, load_views, load_views_of
+from frazil.sources.postgres.catalog_looking import (
+    load_all_views,
+    load_names,
+    load_views,
+    load_views_of,
+)
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
 from frazil.sources.postgres.history_proof import (
@@ -31,7 +36,7 @@ from frazil.sources.postgres.history_proof import (
     decode_witness,
     encode_witness,
 )
-from frazil.sources.postgres.obstacles import find_obstacle, is_sendable
+from frazil.sources.postgres.obstacles import find_missing, find_obstacle, is_sendable
 from frazil.sources.postgres.publication_changing import change_publication
 from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
 from frazil.sources.postgres.selection import is_meant
@@ -157,7 +162,12 @@ class PostgresSource:
                 include=settings.include,
                 exclude=settings.exclude,
             )
-        return tuple(self._described(view) for view in views.values())
+            missing = find_missing(settings, views, lambda: load_names(session))
+        absent = (
+            SourceTable(name=name, identity="", shape="", columns=(), obstacle=error)
+            for name, error in missing.items()
+        )
+        return (*(self._described(view) for view in views.values()), *absent)
 
     def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What the server never announces, by what the ledger recorded."""
@@ -201,6 +211,12 @@ class PostgresSource:
             self._publish(tables)
             if slot is not None:
                 return format_lsn(slot.confirmed_flush or 0)
+            if connection.is_standby():
+                _log.warning(
+                    "a slot on a standby waits until the primary logs its running transactions",
+                    slot=settings.slot,
+                    remedy="on the primary: select pg_log_standby_snapshot()",
+                )
             # Where servers have such slots, it is kept when another one takes over.
             created = connection.create_slot(settings.slot, failover=True)
             _log.info("slot created", slot=settings.slot)

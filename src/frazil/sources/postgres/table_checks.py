@@ -8,6 +8,7 @@ from frazil.model.postgres_facts import GeneratedKind, Persistence, RelationKind
 from frazil.model.postgres_names import quote_identifier
 from frazil.sources.postgres.mirror_key import NoKey, NoKeyReason, mirror_key
 from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.postgres.selection import is_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ _KINDS = {
 def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[Problem]:
     """Everything about the tables that were chosen, or that none was."""
     for pattern in facts.unmatched:
-        yield warns(f"source.tables has {pattern}, and no table of this database matches it.")
+        yield unmatched_problem(pattern, facts.nearest.get(pattern))
     if not facts.tables:
         yield stops("No table of this database is chosen by source.tables.")
     yield from _schemas(facts)
@@ -36,6 +37,16 @@ def table_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterato
         yield from reading_problems(table, facts.server.role)
         yield from _generated(table, facts)
         yield from _mirror(table, facts, settings)
+
+
+def unmatched_problem(pattern: str, nearest: str | None) -> Problem:
+    """That a pattern means no table; one that names a table is misspelt."""
+    if not is_literal(pattern):
+        return warns(f"source.tables has {pattern}, and no table of this database matches it.")
+    hint = "." if nearest is None else f"; did you mean {nearest}?"
+    return stops(
+        f"source.tables has {pattern}, and this database has no such table{hint}", table=pattern
+    )
 
 
 def _schemas(facts: PostgresFacts) -> Iterator[Problem]:
