@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,8 +18,10 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.iceberg.strict_commit import StrictCommit
 from frazil.clients.spark import attach_session
 from frazil.config import load_config
-from frazil.errors import ConfigError, TableNotFoundError
+from frazil.errors import ConfigError, FrazilError, TableNotFoundError
 from frazil.model.marker import Marker, Override, Role
+from frazil.model.recorded_version import NEWER_STEP
+from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
 from tests.support.merge_names import TablePair
 
@@ -134,3 +138,33 @@ def test_the_callers_jobs_are_called_as_before(
         assert context.getLocalProperty(key) == before
     finally:
         context.setLocalProperty(key, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.fault("O10")
+@pytest.mark.parametrize("name", [Role.MERGE.property_name, COLUMNS_PROPERTY])
+def test_what_a_newer_frazil_wrote_is_refused_and_left_alone(
+    spark: SparkSession, catalog: str, tmp_path: Path, name: str
+) -> None:
+    tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1')")
+    merge = partial(frazil.merge_table, spark, **tables, keys=["id"], cache_dir=tmp_path / "cache")
+    merge()
+    mirror = Lake(spark, catalog).open(TableName(catalog, ("public",), "users"))
+    before = mirror.load_state()
+    ours = before.properties[name]
+
+    def record(text: str) -> None:
+        spark.sql(f"alter table {tables['mirror']} set tblproperties ('{name}' = '{text}')")
+
+    newer = json.dumps({**json.loads(ours), "version": 99, "more": "that nobody here knows"})
+    record(newer)
+    spark.sql(
+        f"insert into {tables['changelog']} values (2, 'two', 'INSERT', '2', current_timestamp())"
+    )
+    with pytest.raises(FrazilError) as refused:
+        merge()
+    assert refused.value.next_step == NEWER_STEP
+    after = mirror.load_state()
+    assert (after.head, after.properties[name]) == (before.head, newer)
+    # Back with the release that can read it.
+    record(ours)
+    assert merge().rows_read == 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.command import command
+from frazil.model.recorded_version import NEWER_STEP, newer_version
 from frazil.model.table_facts import COLUMNS_PROPERTY
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def decode_column_numbers(text: str, *, table: str) -> ColumnNumbers:
             f"the property {COLUMNS_PROPERTY} of its changelog has no columns of version {VERSION}."
         )
         step = f"restore {COLUMNS_PROPERTY}, or run {command('resync', table)}"
+        if newer_version(text, VERSION) is not None:
+            step = NEWER_STEP
         raise UnsupportedSchemaChangeError(message, table=table, next_step=step) from error
 
 

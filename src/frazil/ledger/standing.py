@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from frazil.errors import ForeignChangeError, PositionLostError
 from frazil.model.command import command
+from frazil.model.recorded_version import NEWER_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +108,5 @@ def parse_state(word: str, position: str | None, reason: str | None) -> State:
         case Left.word, str(), None:
             return Left(position)
         case _:
-            raise ForeignChangeError("the ledger holds a state that is not one of ours.")
+            message = "the ledger holds a state that this frazil does not know."
+            raise ForeignChangeError(message, next_step=NEWER_STEP)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.recorded_version import NEWER_STEP, newer_version
 from frazil.model.table_facts import COLUMNS_PROPERTY
 
 if TYPE_CHECKING:
@@ -58,11 +59,10 @@ def decode_column_map(text: str, *, table: str) -> ColumnMap:
         return _from_json(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         message = f"the property {COLUMNS_PROPERTY} is not a map of columns of version {VERSION}."
-        raise UnsupportedSchemaChangeError(
-            message,
-            table=table,
-            next_step=f"restore {COLUMNS_PROPERTY}, or remove it to map columns by name once",
-        ) from error
+        step = f"restore {COLUMNS_PROPERTY}, or remove it to map columns by name once"
+        if newer_version(text, VERSION) is not None:
+            step = NEWER_STEP
+        raise UnsupportedSchemaChangeError(message, table=table, next_step=step) from error
 
 
 def _from_json(document: Mapping[str, Any]) -> ColumnMap:

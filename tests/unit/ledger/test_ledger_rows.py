@@ -75,7 +75,7 @@ def test_states_read_as_people_say_them() -> None:
 def test_a_state_that_is_not_ours_is_not_guessed(
     word: str, position: str | None, reason: str | None
 ) -> None:
-    with pytest.raises(ForeignChangeError, match="not one of ours"):
+    with pytest.raises(ForeignChangeError, match="does not know"):
         parse_state(word, position, reason)
 
 

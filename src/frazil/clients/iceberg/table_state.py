@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from frazil.clients.iceberg.translation import translated
 from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.marker_json import decode_marker
+from frazil.codec.marker_json import VERSION, decode_marker
 from frazil.errors import MarkerLostError
 from frazil.model.command import command
+from frazil.model.recorded_version import NEWER_STEP, newer_version
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
@@ -60,10 +61,13 @@ class TableState:
         try:
             return decode_marker(text)
         except MalformedFileError as error:
+            newer = newer_version(text, VERSION)
             message = f"the property {role.property_name} is not a marker: {error}."
-            raise MarkerLostError(
-                message, table=table, next_step=command("position", "show", table)
-            ) from error
+            step = command("position", "show", table)
+            if newer is not None:
+                message = f"its marker is of version {newer}, which a newer frazil wrote."
+                step = NEWER_STEP
+            raise MarkerLostError(message, table=table, next_step=step) from error
 
 
 class TableReader:

@@ -1,0 +1,137 @@
+"""What a release wrote into the lake is read by every later one, and left alone by earlier ones.
+
+``tests/golden/state-0.1.0.json`` is what that release wrote; it is never changed. A release that
+writes something new adds a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from frazil.clients.iceberg.table_state import TableState
+from frazil.codec.marker_json import decode_marker
+from frazil.errors import ForeignChangeError, MarkerLostError, UnsupportedSchemaChangeError
+from frazil.ingest.column_numbers import NumberedField, decode_column_numbers
+from frazil.ledger.rows import standing_from
+from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded
+from frazil.merge.column_map import ColumnMap, MappedField, decode_column_map
+from frazil.model.marker import Role, SnapshotRef
+from frazil.model.recorded_version import NEWER_STEP, newer_version
+from frazil.sources.postgres.table_shape import ShapeColumn, decode_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.fault("O10")
+
+STATE: dict[str, Any] = json.loads(
+    (Path(__file__).resolve().parents[1] / "golden" / "state-0.1.0.json").read_text()
+)
+
+
+def state_with(marker: str) -> TableState:
+    return TableState(
+        uuid="u",
+        format_version=3,
+        location="file:///t",
+        last_column_id=1,
+        properties={Role.MERGE.property_name: marker},
+        head=None,
+    )
+
+
+def test_markers_of_the_first_release_are_read() -> None:
+    ingest, merge = decode_marker(STATE["ingest marker"]), decode_marker(STATE["merge marker"])
+    assert (ingest.pipeline, ingest.source) == ("shop", "7301/shop/shop_frazil")
+    assert (ingest.epoch, ingest.position, ingest.batch) == (2, "16/B374D848", "b1")
+    assert ingest.snapshot == SnapshotRef(3051729675574597004, 7)
+    assert merge.position == "3051729675574597004"
+    assert merge.sequence == "0001/00000016b374d848/0000000000000002"
+    assert merge.truncated == "0001/0000001600000000/0000000000000000"
+    assert decode_marker(STATE["offsets marker"]).position == {"default/orders/1/0": 42}
+
+
+def test_columns_of_the_first_release_are_read() -> None:
+    assert decode_column_map(STATE["mirror columns"], table="t") == ColumnMap(
+        fields=(
+            MappedField(changelog=1, mirror=1, attribute=1),
+            MappedField(changelog=4, mirror=2),
+            MappedField(changelog=5, mirror=3, dropped=True),
+        ),
+        key=(1,),
+        deleted=9,
+    )
+    numbers = decode_column_numbers(STATE["changelog columns"], table="t")
+    assert (numbers.key, numbers.highest) == ((1,), 3)
+    assert numbers.columns == (
+        NumberedField(number=1, field=1),
+        NumberedField(number=3, field=2, previous=8),
+        NumberedField(number=2, field=3, dropped=True),
+    )
+    shape = decode_shape(numbers.shape, table="t")
+    assert shape.columns == (ShapeColumn(1, "id", 23, -1), ShapeColumn(3, "näme", 25, -1))
+    assert (shape.key, shape.highest, shape.hidden) == ((1,), 3, (2,))
+
+
+def test_states_of_tables_of_the_first_release_are_read() -> None:
+    assert [standing_from(*each).state for each in STATE["standings"]] == [
+        Copying(),
+        Copying("FRZ-LAK-02 x"),
+        Live(),
+        Held("0/1", "FRZ-SCH-01 x"),
+        ResyncNeeded("0/2", "why"),
+        Left("0/3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "error"),
+    [
+        (
+            "merge marker",
+            lambda text: state_with(text).marker(Role.MERGE, table="t"),
+            MarkerLostError,
+        ),
+        (
+            "mirror columns",
+            lambda text: decode_column_map(text, table="t"),
+            UnsupportedSchemaChangeError,
+        ),
+        (
+            "changelog columns",
+            lambda text: decode_column_numbers(text, table="t"),
+            UnsupportedSchemaChangeError,
+        ),
+    ],
+)
+def test_what_a_newer_release_wrote_is_refused_with_the_way_out(
+    name: str,
+    read: Callable[[str], object],
+    error: type[MarkerLostError | UnsupportedSchemaChangeError],
+) -> None:
+    assert read(STATE[name]) is not None
+    newer = json.dumps({**json.loads(STATE[name]), "version": 99})
+    with pytest.raises(error) as caught:
+        read(newer)
+    # Never the repair of something that is broken: that would lose what the newer one wrote.
+    assert caught.value.next_step == NEWER_STEP
+    with pytest.raises(error) as caught:
+        read("{}")
+    assert caught.value.next_step != NEWER_STEP
+
+
+def test_a_state_that_only_a_newer_release_knows_is_refused() -> None:
+    with pytest.raises(ForeignChangeError) as caught:
+        standing_from("public.a", "{}", "sleeping", None, None)
+    assert caught.value.next_step == NEWER_STEP
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version":"9"}', '{"version":true}', "9"])
+def test_what_names_no_newer_version_is_not_newer(text: str) -> None:
+    assert newer_version(text, 1) is None
+    assert newer_version('{"version":1}', 1) is None
+    assert newer_version('{"version":2}', 1) == 2
