@@ -64,8 +64,8 @@ def assemble_work(
         sequence_type=plan.sequence_type,
         randomness=randomness,
     )
-    before = mirror.position()
-    if (None if before is None else before.position) != plan.start:
+    before = None if plan.replaces is not None else mirror.position()
+    if plan.replaces is None and (None if before is None else before.position) != plan.start:
         # Checked here because a mirror without a snapshot cannot tell by its head.
         message = "the table was merged into meanwhile."
         raise CommitConflictError(message, table=str(settings.mirror))
@@ -120,6 +120,7 @@ class _Assembly:
             schema_changes=plan.schema.changes,
             properties={COLUMNS_PROPERTY: plan.schema.columns},
             planned_on=plan.head,
+            replaces=plan.replaces,
             after=plan.after,
             through=plan.through,
             clock=self.clock,
@@ -167,6 +168,7 @@ class _Assembly:
             ),
             mirror_sequence=None if plan.schema.sequence is None else plan.schema.sequence.name,
             run=fresh_name(self.randomness.token),
+            replaces_mirror=plan.replaces is not None,
         )
 
     def _mirror_rows(self) -> DataFrame:
@@ -179,6 +181,8 @@ class _Assembly:
         kept = self.ground.sequence
         wanted = self.ground.key if kept is None else (*self.ground.key, kept)
         rows = self.mirror.read(self.plan.head)
+        if self.plan.replaces is not None:
+            rows = rows.where(sf.lit(False))  # noqa: FBT003
         return rows.select(*(sf.col(quote(names[each.id])).alias(each.name) for each in wanted))
 
     def _keeper(self) -> IndexKeeper:

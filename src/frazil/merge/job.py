@@ -21,6 +21,7 @@ from frazil.merge.preparing import (
     without_truncated,
 )
 from frazil.merge.reading import in_key_order, prepare_changes
+from frazil.merge.refusals import naming_repairs
 from frazil.merge.sequences import spark_literal
 from frazil.mirror.key_expressions import key_hash_columns
 from frazil.model.policy import Deletes, Order
@@ -56,7 +57,8 @@ class MergeRange:
     """A range as it is read, with what decides how it is spread; lives on the driver.
 
     ``mirror_rows`` reads the mirror as it was planned on, at least the columns of the key and the
-    sequence that it keeps; ``merged`` is the highest sequence that was merged before.
+    sequence that it keeps; ``merged`` is the highest sequence that was merged before. With
+    ``replaces_mirror`` the range has the whole table, and nothing of the mirror stays.
     """
 
     table: str
@@ -71,12 +73,24 @@ class MergeRange:
     mirror_key: tuple[tuple[str, Scalar], ...]
     mirror_sequence: str | None
     run: str
+    replaces_mirror: bool = False
+
+    def empties_mirror(self) -> bool:
+        """Whether nothing of what the mirror holds is left; may look at all of the range."""
+        if self.replaces_mirror:
+            return True
+        facts = load_range_facts(prepare_changes(self.changelog, self.layout), table=self.table)
+        return self._preparation(facts).empties_mirror
 
     def merge(self, job: MergeJob) -> Merged:
         """Run the tasks at once; only where one meets an obstacle, look at the range first.
 
         Nearly no range has one, and a look at all of it costs as much as a seventh of its merge.
         """
+        merged = self._merge(job)
+        return replace(merged, empties_mirror=True) if self.replaces_mirror else merged
+
+    def _merge(self, job: MergeJob) -> Merged:
         changes = prepare_changes(self.changelog, self.layout)
         spread_out = replace(job, run=self.run if self.bits else None, bits=self.bits)
         try:
@@ -93,9 +107,7 @@ class MergeRange:
 
     def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> Merged:
         facts = load_range_facts(changes, table=self.table)
-        preparation = plan_preparation(
-            facts, bits=self.bits, order=self.order, deletes=self.deletes, merged=self.merged
-        )
+        preparation = self._preparation(facts)
         prepared = replace(
             job,
             linked_task=preparation.linked_task,
@@ -104,6 +116,11 @@ class MergeRange:
         rows = self._rows(changes, preparation)
         results = self._run(spread(rows, preparation), prepared)
         return _prepared(results, preparation, facts)
+
+    def _preparation(self, facts: RangeFacts) -> Preparation:
+        return plan_preparation(
+            facts, bits=self.bits, order=self.order, deletes=self.deletes, merged=self.merged
+        )
 
     def _rows(self, changes: DataFrame, preparation: Preparation) -> DataFrame:
         rows = without_truncated(
@@ -139,7 +156,7 @@ class MergeRange:
     def _run(self, rows: DataFrame, job: MergeJob) -> tuple[TaskResult, ...]:
         sent = mark_null_lists(rows, lists_of(self.layout))
         named = replace(job, names=tuple(sent.columns))
-        with running_tasks(self.table, "merging"):
+        with naming_repairs(self.table), running_tasks(self.table, "merging"):
             return tuple(collect(in_key_order(sent).mapInArrow(named.run_task, PAYLOAD)))
 
 

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 # that has a column of that name.
 DELETED_COLUMN = "cdc_deleted"
 
-_SCHEMA_REFUSED = "decide what the table shall look like, then run frazil resync {}"
-# Rows that are there were found by the old one, whatever is read again.
-_ANOTHER_KEY = "drop the mirror {}: the next merge makes it anew from its changelog"
+# Rows that are there have the old columns, or were found by the old key, whatever is read again.
+_REFUSED = "drop the mirror {}: the next merge makes it anew from its changelog"
 
 # Iceberg refuses them as identifiers, because equality is not theirs.
 _NEVER_IDENTIFY = frozenset({Primitive.FLOAT, Primitive.DOUBLE})
@@ -95,10 +94,11 @@ def plan_schema(
     following = Following(ground, last_column_id)
     feeds = _with_flag(following, following.members(sources, mirror.fields), settings)
     wanted = replace(mirror, fields=tuple(each.target for each in feeds))
-    other_key = list(_key_refusals(feeds, roles, known, mirror))
-    following.refused += [*other_key, *_clashes(wanted.fields)]
-    remedy = _ANOTHER_KEY if other_key else _SCHEMA_REFUSED
-    change = _evolution(following, mirror, wanted, last_column_id, settings, remedy=remedy)
+    following.refused += [
+        *_key_refusals(feeds, roles, known, mirror),
+        *_clashes(wanted.fields),
+    ]
+    change = _evolution(following, mirror, wanted, last_column_id, settings)
     changes = _told(following, sentences(change, mirror, wanted))
     if changes and settings.evolution is Evolution.STRICT:
         remedy = "set evolution: permissive, or change the source back"
@@ -298,8 +298,6 @@ def _evolution(
     wanted: Schema,
     last_column_id: int,
     settings: MergeSettings,
-    *,
-    remedy: str,
 ) -> SchemaChange:
     """The steps; raises with those that are not to be had, and with everything else refused."""
     refused = list(following.refused)
@@ -314,7 +312,7 @@ def _evolution(
         refused.append(error.message.removeprefix("the schema cannot follow: "))
     if change is None or refused:
         what = "the mirror cannot follow the changelog"
-        raise _unsupported(what, refused, settings, remedy.format(settings.mirror)) from cause
+        raise _unsupported(what, refused, settings, _REFUSED.format(settings.mirror)) from cause
     return change
 
 
