@@ -236,7 +236,10 @@ class UnsupportedSchemaChangeError(SchemaError):
         "A column changed its type or the key changed in a way that rows already written "
         "cannot follow."
     )
-    remedy = "Decide what the table shall look like, then run `frazil resync TABLE`."
+    remedy = (
+        "Run `frazil resync TABLE` when it is a changelog that cannot follow its source; drop a "
+        "mirror that cannot follow its changelog, and the next merge makes it again."
+    )
 
 
 class UnrepresentableValueError(SchemaError):
@@ -326,7 +329,9 @@ class TableReplacedError(LakeError):
     meaning = (
         "The table was dropped and created again: its UUID is not the one known to the pipeline."
     )
-    remedy = "Run `frazil resync TABLE`, or restore the old table."
+    remedy = (
+        "Run `frazil resync TABLE` or `merge_table(..., rebuild=True)`, or restore the old table."
+    )
 
 
 class MarkerLostError(LakeError):
@@ -334,7 +339,11 @@ class MarkerLostError(LakeError):
 
     code = "FRZ-LAK-09"
     meaning = "The table holds rows but no marker of ours, so it is not known what they contain."
-    remedy = "Run `frazil position set TABLE …` if you know the position, or `frazil resync TABLE`."
+    remedy = (
+        "Run `frazil position set TABLE --role merge` for a mirror whose snapshots still tell how "
+        "far it was merged, else `frazil resync TABLE`, or `merge_table(..., rebuild=True)`. A "
+        "table of somebody else is never taken over: give the mirror another name."
+    )
 
 
 class RolledBackError(LakeError):
@@ -348,7 +357,7 @@ class RolledBackError(LakeError):
     remedy = (
         "`frazil position show TABLE` tells what the current state is. Roll forward again, or run "
         "`frazil position set TABLE --role merge` to continue a mirror from the state that is "
-        "there; a changelog is captured again with `frazil resync TABLE`."
+        "there. `frazil resync TABLE` and `merge_table(..., rebuild=True)` build it again."
     )
 
     def __init__(
@@ -377,7 +386,11 @@ class DuplicateKeyError(LakeError):
 
     code = "FRZ-LAK-12"
     meaning = "A key that must be unique is not: there is no right answer to which row is newest."
-    remedy = "List the keys with the query in the message, correct them, and run again."
+    remedy = (
+        "Rows of a mirror: run `frazil resync TABLE`, which builds it again. Changes with one "
+        "sequence: correct them in the changelog, or where they come from, and run `frazil resync "
+        "TABLE`. With the library it is `merge_table(..., rebuild=True)`."
+    )
 
 
 class NullKeyError(LakeError):
@@ -385,7 +398,10 @@ class NullKeyError(LakeError):
 
     code = "FRZ-LAK-13"
     meaning = "Rows have a null in a key column and cannot be addressed."
-    remedy = "Choose another key in `tables[].key`, or correct the rows."
+    remedy = (
+        "Choose another key in `tables[].key`, or correct the changes and run `frazil resync "
+        "TABLE`, with the library `merge_table(..., rebuild=True)`."
+    )
 
 
 class MissingImageError(LakeError):
@@ -396,7 +412,7 @@ class MissingImageError(LakeError):
         "An update did not carry all columns, and no earlier state of the row was found to "
         "complete it."
     )
-    remedy = "Run `frazil resync TABLE`."
+    remedy = "Run `frazil resync TABLE`, or `merge_table(..., rebuild=True)`."
 
 
 class EqualityDeletesError(LakeError):
@@ -415,7 +431,11 @@ class ForeignChangeError(LakeError):
         "A changelog's history holds a snapshot that removed or replaced rows; what it changed "
         "cannot be told from the rows that are left."
     )
-    remedy = "Roll the changelog back to before that snapshot, or run `frazil resync TABLE`."
+    remedy = (
+        "Roll the changelog back to before that snapshot, or run `frazil resync TABLE`: it reads "
+        "the source again, or takes the changelog as it is now where frazil has no source. With "
+        "the library that is `merge_table(..., rebuild=True)`."
+    )
 
 
 class IndexError_(FrazilError):  # noqa: N801, N818 - the published name; the builtin has the plain one

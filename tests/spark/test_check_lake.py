@@ -153,7 +153,7 @@ def test_a_marker_that_is_lost_comes_with_the_command_that_repairs_it(shop: Shop
     shop.spark.sql(f"alter table {quoted} unset tblproperties ('frazil.ingest')")
     (problem,) = shop.look(shop.load(SOURCE), "public.users").problems
     assert problem.table == "public.users_changelog"
-    assert problem.sql == ("frazil position set public.users_changelog",)
+    assert problem.sql == ("frazil resync public.users_changelog",)
 
 
 def test_a_table_of_another_pipeline_is_told(shop: Shop) -> None:

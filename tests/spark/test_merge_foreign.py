@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from unittest import mock
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 from frazil import errors
 from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.iceberg.strict_commit import StrictCommit
+from frazil.merge import plan
 from frazil.merge.settings import IndexSettings
 from frazil.model.marker import Override, Role
 from frazil.model.repair import RepairReason
@@ -153,9 +155,9 @@ def test_two_live_rows_of_a_key_that_are_found_while_building_stop_the_table(
     table.change({7: "waits"})
     with pytest.raises(errors.DuplicateKeyError, match="2 rows have a key") as caught:
         table.merge()
-    assert caught.value.next_step is not None
-    found = table.spark.sql(caught.value.next_step).collect()
-    assert sorted(row.id for row in found) == [1, 50]
+    assert caught.value.next_step == f"frazil resync {table.settings.mirror}"
+    query = caught.value.message.partition("listed by: ")[2].removesuffix(".")
+    assert sorted(row.id for row in table.spark.sql(query).collect()) == [1, 50]
     table.sql("delete from {mirror} where place = 'p'")
     assert repair_of(table.merge()).reason is RepairReason.MISSING
     table.check()
@@ -242,6 +244,26 @@ def test_a_mirror_that_was_rolled_back_is_merged_again_from_where_it_stands(
     repair = repair_of(table.merge())
     # The operator's commit is no merge; nothing of the files changed with it.
     assert (repair.reason, repair.files_read) == (RepairReason.FOREIGN_COMMIT, 0)
+    table.check()
+
+
+@pytest.mark.fault("N57")
+@pytest.mark.parametrize("bits", [0, 1])
+def test_a_range_that_empties_the_mirror_needs_nothing_of_what_it_removes(
+    table: Mirrored, bits: int
+) -> None:
+    twice = "select 1L, 'theirs', 'p' union all select 1L, 'theirs', 'p'"
+    table.sql(f"insert into {{mirror}} {twice}")
+    for file in table.mirror.table.load_live_files(table.head().id):
+        local_path(file.location).unlink()
+    table.change({3: "before"})
+    table.truncate()
+    table.change({1: "after", 5: "after", 70: "after"})
+    with mock.patch.object(plan, "plan_bits", return_value=bits):
+        report = table.merge()
+    assert repair_of(report).files_read == 0
+    table.check()
+    table.change_and_merge({1: "again", 5: None})
     table.check()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from frazil.codec.index_head import read_head, write_head
 from frazil.codec.position_deletes import encode_position_deletes
 from frazil.merge.settings import IndexSettings
 from frazil.mirror.deleted_rows import load_deleted
+from frazil.mirror.index_loading import HEAD_PROPERTY
 from frazil.model.key_index import IndexKey, KeyHash
 from frazil.model.repair import RepairReason
 from frazil.model.schema import Primitive
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.merge.report import MergeReport
-    from frazil.model.key_index import DeletePointer, IndexedFile, IndexManifest
+    from frazil.model.key_index import DeletePointer, IndexedFile, IndexManifest, Run
     from frazil.model.repair import Repair
 
 pytestmark = pytest.mark.spark
@@ -106,6 +108,16 @@ def holding(change: Callable[[bytes], bytes]) -> Callable[[Mirrored], None]:
     return spoil
 
 
+def elsewhere(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """The same runs, said to lie in a folder of the machine."""
+    return tuple(
+        replace(
+            run, parts=tuple(replace(part, location="file:///etc/hostname") for part in run.parts)
+        )
+        for run in runs
+    )
+
+
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
 
@@ -177,6 +189,34 @@ HEADS = {
         "delete files of",
         False,
     ),
+    "that is larger than anybody would write": (
+        lambda table: os.truncate(table.index_head(), 2 << 30),
+        DAMAGED,
+        "expected at most 1073741824 bytes, found 2147483648",
+        True,
+    ),
+    "with runs elsewhere": (
+        telling(lambda told: replace(told, runs=elsewhere(told.runs))),
+        DAMAGED,
+        "names runs outside of the table",
+        True,
+    ),
+    "with a file elsewhere": (
+        telling(lambda told: with_first_file(told, location="file:///etc/hostname")),
+        DAMAGED,
+        "names files outside of the table",
+        False,
+    ),
+    "with a file by a way out of the table": (
+        telling(
+            lambda told: with_first_file(
+                told, location=f"{told.files[0].location.rpartition('/')[0]}/../../../x.parquet"
+            )
+        ),
+        DAMAGED,
+        "names files outside of the table",
+        False,
+    ),
     "with a wrong number of rows": (
         telling(lambda told: with_first_file(told, rows=told.files[0].rows - 1)),
         DAMAGED,
@@ -186,6 +226,7 @@ HEADS = {
 }
 
 
+@pytest.mark.fault("N51")
 @pytest.mark.parametrize("spoilt", HEADS)
 def test_a_head_that_cannot_be_trusted_is_repaired_and_the_report_says_why(
     shared: Mirrored, spoilt: str
@@ -196,6 +237,20 @@ def test_a_head_that_cannot_be_trusted_is_repaired_and_the_report_says_why(
     assert (repair.reason, repair.rebuilt) == (reason, rebuilt)
     assert detail in repair.detail
     assert shared.manifest().next_ordinal < 2**20
+    shared.check()
+
+
+@pytest.mark.fault("N51")
+def test_a_head_outside_of_the_table_is_not_read(shared: Mirrored, folder: Path) -> None:
+    touch_everything(shared)
+    # A right one, byte for byte, in a place that is not the table's.
+    stolen = folder / "stolen.stats"
+    stolen.write_bytes(shared.index_head().read_bytes())
+    theirs = shared.mirror.table._table.newAppend()
+    theirs.set(HEAD_PROPERTY, f"file://{stolen}").commit()
+    repair = only_repair(touch_everything(shared))
+    assert (repair.reason, repair.rebuilt) == (DAMAGED, True)
+    assert "names a head outside of the table" in repair.detail
     shared.check()
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.table_facts import (
     INCOMPLETE_KEY,
+    RESTART_KEY,
     ChangelogFacts,
     SnapshotLine,
     SnapshotOperation,
@@ -28,14 +29,17 @@ def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> Cha
     """
     version = changelog.table.load_version()
     history = version.history(until=after)
+    # A full read takes what is there, and asks with which schema. Who removed what is a question
+    # for a range, which begins after the marker or with a copy of the whole table.
+    has_range = after is not None or any(RESTART_KEY in each.summary for each in history)
+    is_full = after not in {each.id for each in history}
     return ChangelogFacts(
         name=changelog.table.name,
         uuid=version.state.uuid,
         schema=version.schema,
         snapshots=tuple(snapshot_line(each) for each in reversed(history)),
-        # A full read takes what is there; who removed what before is no question then.
-        retention_of={} if after is None else _load_retention(version, history, after),
-        schemas=_load_schemas(version, history) if after is None else {},
+        retention_of=_load_retention(version, history, after) if has_range else {},
+        schemas=_load_schemas(version, history) if is_full else {},
     )
 
 
@@ -52,6 +56,7 @@ def snapshot_line(snapshot: SnapshotFacts) -> SnapshotLine:
         total_bytes=snapshot.count("total-files-size"),
         removes=snapshot.count("deleted-data-files") > 0 or _deletes_rows(snapshot),
         incomplete=snapshot.summary.get(INCOMPLETE_KEY, "").lower() == "true",
+        restart=snapshot.summary.get(RESTART_KEY),
         committed_at=snapshot.committed_at,
         schema_id=snapshot.schema_id,
     )
@@ -63,7 +68,7 @@ def _deletes_rows(snapshot: SnapshotFacts) -> bool:
 
 
 def _load_retention(
-    version: TableVersion, history: Sequence[SnapshotFacts], after: int
+    version: TableVersion, history: Sequence[SnapshotFacts], after: int | None
 ) -> Mapping[int, int]:
     return {
         each.id: version.load_removed_sequence(each.id)

@@ -9,7 +9,7 @@ from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDe
 from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
 from frazil.model.marker import Move, Override, Role
 from frazil.model.partitioning import UNPARTITIONED
-from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.model.table_facts import COLUMNS_PROPERTY, RESTART_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,6 +140,7 @@ class ChangelogTable:
             changes=_added(files),
             schema=wanted,
             schema_before=None if wanted is None else wanted.schema_id,
+            summary={RESTART_KEY: f"{goal.epoch:04x}"},
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
         )
         return self.table.commit(commit)

@@ -228,6 +228,8 @@ def resync(
 ) -> None:
     """Have tables read again from their first row, in order and without a gap for readers.
 
+    Without a source, mirrors are built again from everything that their changelogs hold.
+
     \b
     frazil resync -c frazil.yaml public.users
     frazil resync -c frazil.yaml --all --dry-run

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.cli.position_places import Kind, Place, ledger_place, plan_pairs
-from frazil.errors import FrazilError, RolledBackError
+from frazil.errors import FrazilError, MarkerLostError, RolledBackError
 from frazil.ledger.rows import position_text
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import nearest_marker
@@ -78,7 +78,7 @@ def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -
     try:
         marker = state.marker(role, table=str(place.name))
         table.load_marker(role)
-    except RolledBackError as error:
+    except (MarkerLostError, RolledBackError) as error:
         return MarkerReport(place, role, marker, error, _recoverable(table, role, marker, error))
     except FrazilError as error:
         return MarkerReport(place, role, marker, error)
@@ -86,14 +86,18 @@ def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -
 
 
 def _recoverable(
-    table: LakeTable, role: Role, marker: Marker | None, error: RolledBackError
+    table: LakeTable, role: Role, marker: Marker | None, error: FrazilError
 ) -> Marker | None:
     # Only a mirror may go on from an older state: merging twice is harmless.
     nearest = nearest_marker(table.walk_with_expired(), role) if role is Role.MERGE else None
-    if nearest is None and not error.is_proven:
+    if nearest is None and _is_unproven(error):
         # Nothing speaks for a rollback; whoever knows that there was none may go on.
         return marker
     return nearest
+
+
+def _is_unproven(problem: FrazilError | None) -> bool:
+    return isinstance(problem, RolledBackError) and not problem.is_proven
 
 
 def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
@@ -151,7 +155,7 @@ def _offer(report: MarkerReport) -> str:
     if report.recoverable is None:
         return ""
     position = position_text(report.recoverable.position)
-    if isinstance(report.problem, RolledBackError) and not report.problem.is_proven:
+    if _is_unproven(report.problem):
         return f" If nobody rolled it back, the state that is there is that of {position}."
     return f" The state that is there is that of {position}."
 

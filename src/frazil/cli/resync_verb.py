@@ -12,7 +12,8 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_note, 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import open_session
 from frazil.errors import ConfigError
-from frazil.pipeline.resync import load_resync
+from frazil.pipeline.assemble import merge_tables
+from frazil.pipeline.resync import Rebuild, Resync, load_resync
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
-    from frazil.ledger.standing import TableStanding
     from frazil.telemetry.redaction import Redactor
 
 HEADER = ("TABLE", "STANDS NOW", "THEN")
 THEN = "read again by the next ingest; a running one takes it up by itself"
+REBUILT = "built again from everything that its changelog holds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,15 @@ class ResyncRequest:
         return self.everything and not (self.yes or self.dry_run)
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A table that is meant, how it is now and what becomes of it."""
+
+    table: str
+    stands: str
+    then: str
+
+
 def run_resync(
     document: Path | None, request: ResyncRequest, output: OutputFormat, invocation: Invocation
 ) -> None:
@@ -49,16 +59,24 @@ def run_resync(
     _check(request)
     config = invocation.load(document).config
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    mirrors = () if config.source is not None else merge_tables(config, request.tables)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
-        resync = load_resync(lake, config, request.tables, everything=request.everything)
+        work: Resync | Rebuild
+        if config.source is None:
+            work = Rebuild(session, lake, config, mirrors)
+            tables = [_Chosen(each, "mirror", REBUILT) for each in mirrors]
+        else:
+            work = load_resync(lake, config, request.tables, everything=request.everything)
+            tables = [_Chosen(each.table, str(each.state), THEN) for each in work.tables]
         if request.needs_agreement:
-            for each in resync.tables:
-                write_note(invocation.redactor.redact(f"{each.table}: {each.state}"))
+            for each in tables:
+                write_note(invocation.redactor.redact(f"{each.table}: {each.stands}"))
             typer.confirm("Read them again from their first row?", abort=True, err=True)
         if not request.dry_run:
-            resync.apply()
-    _print(resync.tables, request, output, invocation.redactor)
+            work.apply()
+    done = "marked" if config.source is not None else "built"
+    _print(tables, request, output, invocation.redactor, done=done)
 
 
 def _check(request: ResyncRequest) -> None:
@@ -72,17 +90,19 @@ def _check(request: ResyncRequest) -> None:
 
 
 def _print(
-    tables: Sequence[TableStanding],
+    tables: Sequence[_Chosen],
     request: ResyncRequest,
     output: OutputFormat,
     redactor: Redactor,
+    *,
+    done: str,
 ) -> None:
     if output is OutputFormat.JSON:
         write_json(
             [
                 {
                     "table": each.table,
-                    "stood": redactor.redact(str(each.state)),
+                    "stood": redactor.redact(each.stands),
                     "applied": not request.dry_run,
                 }
                 for each in tables
@@ -90,6 +110,6 @@ def _print(
         )
         return
     write_table(
-        [(each.table, redactor.redact(str(each.state)), THEN) for each in tables], header=HEADER
+        [(each.table, redactor.redact(each.stands), each.then) for each in tables], header=HEADER
     )
-    write_line("nothing was changed: --dry-run" if request.dry_run else "marked")
+    write_line("nothing was changed: --dry-run" if request.dry_run else done)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.table_state import SnapshotFacts
     from frazil.errors import FrazilError
     from frazil.merge.ground import MergeGround
     from frazil.merge.job import Merged, MergeRange
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from frazil.merge.task_result import TaskResult
     from frazil.mirror.index_growth import IndexGrowth
     from frazil.mirror.index_repair import IndexKeeper
-    from frazil.model.marker import Marker, SnapshotRef
+    from frazil.model.marker import Marker, SeenMarker, SnapshotRef
     from frazil.model.schema import Schema
     from frazil.seams import Clock
 
@@ -61,6 +62,7 @@ class MergeWork:
     schema_changes: tuple[str, ...]
     properties: Mapping[str, str]
     planned_on: int | None
+    replaces: SeenMarker | None
     after: int | None
     through: int
     clock: Clock
@@ -106,7 +108,7 @@ def apply_merge(work: MergeWork) -> MergeCommit:
         message = "the table has a newer head."
         raise CommitConflictError(message, table=work.range_.table)
     with timer.timed(Phase.INDEX):
-        index, repair = work.keeper.current(head, work.ground.mirror.table.walk_ancestry())
+        index, repair = _current_index(work, head)
     repairs = [] if repair is None else [repair]
     while True:
         try:
@@ -120,12 +122,31 @@ def apply_merge(work: MergeWork) -> MergeCommit:
                 raise
             _refuse_if_overtaken(work, error)
             with timer.timed(Phase.INDEX):
-                why = Unusable(RepairReason.DAMAGED, error.message)
-                index, repair = work.keeper.rebuilt(head, why)
+                index, repair = _remade_index(
+                    work, head, Unusable(RepairReason.DAMAGED, error.message)
+                )
             repairs.append(repair)
         else:
             seconds = work.clock.monotonic() - start
             return _report(work, replace(outcome, repairs=tuple(repairs)), receipt, timer, seconds)
+
+
+def _current_index(work: MergeWork, head: SnapshotFacts | None) -> tuple[KeyIndex, Repair | None]:
+    """The index of the head; an empty one for a range that leaves nothing of what it describes."""
+    if head is None or work.range_.replaces_mirror:
+        return work.keeper.empty(head), None
+    found = work.keeper.find(head, work.ground.mirror.table.walk_ancestry())
+    return (found, None) if isinstance(found, KeyIndex) else _remade_index(work, head, found)
+
+
+def _remade_index(work: MergeWork, head: SnapshotFacts, why: Unusable) -> tuple[KeyIndex, Repair]:
+    """Reads what was added or all of the mirror, unless the range empties it.
+
+    What is about to go need not be in order: rows may be there twice, files may be missing.
+    """
+    if work.range_.empties_mirror():
+        return work.keeper.empty(head), Repair(why.reason, why.detail, 0, rebuilt=True)
+    return work.keeper.made(why, head)
 
 
 def _refuse_if_overtaken(work: MergeWork, error: FrazilError) -> None:
@@ -169,7 +190,8 @@ def _next_state(
 
 def _write_deletes(work: MergeWork, index: KeyIndex, merged: Merged) -> WrittenDeletes:
     if merged.empties_mirror:
-        return WrittenDeletes((), (), (), (), len(index.manifest.files), 0)
+        head = work.ground.head
+        return WrittenDeletes((), (), (), (), head.count("total-data-files") if head else 0, 0)
     ground = work.ground
     writer = DeleteWriter(
         ground.state.format_version,
@@ -225,6 +247,7 @@ def _commit(work: MergeWork, outcome: _Outcome) -> Receipt:
         _file_changes(ground, outcome),
         start=None if work.before is None else work.before.position,
         goal=_goal(work, merged),
+        replaces=work.replaces,
         planned_on=work.planned_on,
         schema=work.schema,
         properties=work.properties,

@@ -66,8 +66,8 @@ def assemble_work(
         sequence_type=plan.sequence_type,
         randomness=randomness,
     )
-    before = mirror.position()
-    if (None if before is None else before.position) != plan.start:
+    before = None if plan.replaces is not None else mirror.position()
+    if plan.replaces is None and (None if before is None else before.position) != plan.start:
         # Checked here because a mirror without a snapshot cannot tell by its head.
         message = "the table was merged into meanwhile."
         raise CommitConflictError(message, table=str(settings.mirror))
@@ -126,6 +126,7 @@ class _Assembly:
                 **({} if plan.floor is None else {ORDER_FLOOR_PROPERTY: plan.floor}),
             },
             planned_on=plan.head,
+            replaces=plan.replaces,
             after=plan.after,
             through=plan.through,
             clock=self.clock,
@@ -199,6 +200,7 @@ class _Assembly:
             ),
             mirror_sequence=None if plan.schema.sequence is None else plan.schema.sequence.name,
             run=fresh_name(self.randomness.token),
+            replaces_mirror=plan.replaces is not None,
         )
 
     def _mirror_rows(self) -> DataFrame:
@@ -211,6 +213,8 @@ class _Assembly:
         kept = self.ground.sequence
         wanted = self.ground.key if kept is None else (*self.ground.key, kept)
         rows = self.mirror.read(self.plan.head)
+        if self.plan.replaces is not None:
+            rows = rows.where(sf.lit(False))  # noqa: FBT003
         return rows.select(
             *(
                 # A column that comes with this merge is null in every row.

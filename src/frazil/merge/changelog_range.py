@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from frazil import errors
 from frazil.merge.changelog_columns import find_column
 from frazil.model.command import command
 from frazil.model.layout_expressions import parse_partition_term, parse_sort_term
+from frazil.model.policy import Deletes
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class ChangelogRange:
     """Whole snapshots after one up to another, or everything as of one.
 
     ``schema`` is the one that the rows are read with. ``snapshots`` counts those of the range,
-    ``remaining`` those that are left for later.
+    ``remaining`` those that are left for later. ``restarts`` says that the range holds the whole
+    table, so that nothing counts that was merged before.
     """
 
     after: int | None
@@ -39,6 +41,69 @@ class ChangelogRange:
     bytes: int
     snapshots: int
     remaining: int
+    restarts: bool = False
+
+
+def choose_restart(
+    changelog: ChangelogFacts, marker: Marker | None, settings: MergeSettings
+) -> ChangelogRange | None:
+    """The range that begins with the newest copy of the whole table that was not merged yet.
+
+    What the mirror holds, and what the changelog was before, is of no concern to it: neither has
+    to be in order. None when there is no such copy, or when deletes are not applied, because then
+    rows of the mirror outlive it.
+    """
+    lines = changelog.snapshots
+    starts = _restarts(changelog, marker)
+    if not starts or settings.deletes is not Deletes.APPLY:
+        return None
+    rows = list(accumulate(_appended_rows(each) for each in lines[starts[-1] :]))
+    ends = [index - starts[-1] for index in _whole(lines) if index >= starts[-1]]
+    end = _newest_within(ends, rows, settings.max_rows)
+    if end is None:
+        return None
+    taken = lines[starts[-1] : starts[-1] + end + 1]
+    for each in taken:
+        _require_harmless(each, taken[0], changelog, settings)
+    after = taken[0].parent
+    return ChangelogRange(
+        after=after,
+        through=taken[-1].id,
+        schema=changelog.schema if after is not None else changelog.schema_at(taken[-1]),
+        rows=rows[end],
+        bytes=sum(each.added_bytes for each in taken if _appended_rows(each)),
+        snapshots=len(taken),
+        remaining=len(lines) - starts[-1] - len(taken),
+        restarts=True,
+    )
+
+
+def choose_everything(changelog: ChangelogFacts, settings: MergeSettings) -> ChangelogRange | None:
+    """All rows that the changelog has, for a mirror that is built anew; None if it has none.
+
+    Rows that somebody corrected or removed are taken as they are now.
+    """
+    chosen = _choose_first(changelog, settings, accepts_changes=True)
+    return None if chosen is None else replace(chosen, restarts=True)
+
+
+def _restarts(changelog: ChangelogFacts, marker: Marker | None) -> list[int]:
+    """The copies of the whole table that the mirror has not merged, by their place."""
+    lines = changelog.snapshots
+    copies = [(index, each.restart) for index, each in enumerate(lines) if each.restart is not None]
+    if marker is None or marker.source != changelog.uuid:
+        return [index for index, _ in copies]
+    merged = [index for index, each in enumerate(lines) if str(each.id) == marker.position]
+    if merged:
+        return [index for index, _ in copies if index > merged[0]]
+    # The snapshot merged last is expired, or the changelog was rolled back behind it. The epoch
+    # tells a copy that came later from one that was merged.
+    known = marker.sequence if marker.sequence is not None and "/" in marker.sequence else None
+    return [index for index, epoch in copies if known is not None and known < epoch]
+
+
+def _appended_rows(snapshot: SnapshotLine) -> int:
+    return snapshot.added_rows if snapshot.operation is SnapshotOperation.APPEND else 0
 
 
 def choose_range(
@@ -78,14 +143,17 @@ def _choose_next(
     )
 
 
-def _choose_first(changelog: ChangelogFacts, settings: MergeSettings) -> ChangelogRange | None:
+def _choose_first(
+    changelog: ChangelogFacts, settings: MergeSettings, *, accepts_changes: bool = False
+) -> ChangelogRange | None:
     lines = changelog.snapshots
+    removing = {SnapshotOperation.DELETE}
+    if accepts_changes:
+        removing.add(SnapshotOperation.OVERWRITE)
     # Before the last removal of rows nothing is chosen: the range after it would meet that removal
     # without knowing whether those rows had been merged.
     removals = [
-        index
-        for index, each in enumerate(lines)
-        if each.operation is SnapshotOperation.DELETE and each.removes
+        index for index, each in enumerate(lines) if each.operation in removing and each.removes
     ]
     whole = [index for index in _whole(lines) if index >= max(removals, default=0)]
     needed = _needed_ids(changelog.schema, settings)
@@ -94,7 +162,7 @@ def _choose_first(changelog: ChangelogFacts, settings: MergeSettings) -> Changel
     end = _newest_within(readable or whole, totals, settings.max_rows)
     if end is None:
         return None
-    for each in lines[: end + 1]:
+    for each in () if accepts_changes else lines[: end + 1]:
         _require_no_overwrite(each, changelog, settings)
     through = lines[end]
     return ChangelogRange(
@@ -140,7 +208,7 @@ def _position(changelog: ChangelogFacts, marker: Marker, settings: MergeSettings
         raise errors.MarkerLostError(
             "its marker does not name a snapshot of the changelog.",
             table=str(settings.mirror),
-            next_step=command("position", "set", settings.mirror),
+            next_step=command("position", "set", settings.mirror, "--role", "merge"),
         )
     return int(position)
 
@@ -160,7 +228,7 @@ def _pending(
     table = str(changelog.name)
     if oldest is None or oldest.parent is None:
         message = f"snapshot {after}, merged last, is not in the history of its current state."
-        next_step = command("position", "set", settings.mirror)
+        next_step = command("resync", settings.mirror)
         raise errors.RolledBackError(message, table=table, next_step=next_step)
     message = f"snapshot {after}, merged last, is gone: the history begins at {oldest.id}."
     raise errors.PositionLostError(

@@ -225,12 +225,10 @@ def mirror_after(mirror: Mapping[K, Row[V]], outcomes: Outcomes[K, V]) -> dict[K
 def clashing_changes(keys: int) -> DuplicateKeyError:
     """The error for keys that have different changes with one sequence."""
     message = f"{keys} keys have different changes with one sequence."
-    return DuplicateKeyError(
-        message, next_step="correct the changes whose key and sequence repeat, then merge again"
-    )
+    return DuplicateKeyError(message)
 
 
 def missing_images(keys: int) -> MissingImageError:
     """The error for keys whose rows cannot be completed."""
     message = f"{keys} keys have changes without all columns, and no row to take the others from."
-    return MissingImageError(message, next_step="frazil resync TABLE")
+    return MissingImageError(message)

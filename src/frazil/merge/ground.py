@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from frazil.seams import Clock, Randomness
 
 
+# Where a table's files lie that are not below its location; the last two are older spellings.
+_PATHS = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeGround:
     """One mirror at one moment, with everything that names a file of it; lives on the driver."""
@@ -77,6 +86,10 @@ class MergeGround:
             table_uuid=self.state.uuid,
             key=self.index_key,
             sequence_type=None if self.sequence is None else self.sequence_type,
+            locations=(
+                self.state.location,
+                *(self.state.properties[each] for each in _PATHS if each in self.state.properties),
+            ),
         )
 
     def index_keeper(

@@ -154,7 +154,7 @@ def rebuild_index(
         remembered=lambda: _remembered(lake, ground, marker, settings),
     )
     why = Unusable(RepairReason.MISSING, "asked for by an operator")
-    index, repair = keeper.rebuilt(ground.head, why)
+    index, repair = keeper.made(why, ground.head)
     location = ground.name_head()
 
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:

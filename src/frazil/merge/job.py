@@ -22,6 +22,7 @@ from frazil.merge.preparing import (
     without_truncated,
 )
 from frazil.merge.reading import in_key_order, prepare_changes
+from frazil.merge.refusals import naming_repairs
 from frazil.mirror.key_expressions import key_hash_columns
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import quote
@@ -58,7 +59,8 @@ class MergeRange:
     ``mirror_rows`` reads the mirror as it was planned on, at least the columns of the key and the
     sequence that decides what is late; ``merged`` is the highest sequence that was merged before,
     ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before under the
-    names that ``changelog`` has; None when that cannot be told any more.
+    names that ``changelog`` has; None when that cannot be told any more. With ``replaces_mirror``
+    the range has the whole table, and nothing of the mirror stays.
     """
 
     table: str
@@ -76,12 +78,24 @@ class MergeRange:
     mirror_key: tuple[tuple[str, Scalar], ...]
     mirror_sequence: str | None
     run: str
+    replaces_mirror: bool = False
+
+    def empties_mirror(self) -> bool:
+        """Whether nothing of what the mirror holds is left; may look at all of the range."""
+        if self.replaces_mirror:
+            return True
+        facts = load_range_facts(prepare_changes(self.changelog, self.layout), table=self.table)
+        return self._preparation(facts).empties_mirror
 
     def merge(self, job: MergeJob) -> Merged:
         """Run the tasks at once; only where one meets an obstacle, look at the range first.
 
         Nearly no range has one, and a look at all of it costs as much as a seventh of its merge.
         """
+        merged = self._merge(job)
+        return replace(merged, empties_mirror=True) if self.replaces_mirror else merged
+
+    def _merge(self, job: MergeJob) -> Merged:
         changes = prepare_changes(self.changelog, self.layout)
         spread_out = replace(job, run=self.run if self.bits else None, bits=self.bits)
         try:
@@ -98,14 +112,7 @@ class MergeRange:
 
     def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> Merged:
         facts = load_range_facts(changes, table=self.table)
-        preparation = plan_preparation(
-            facts,
-            bits=self.bits,
-            order=self.order,
-            deletes=self.deletes,
-            merged=self.merged,
-            truncated=self.truncated,
-        )
+        preparation = self._preparation(facts)
         prepared = replace(
             job,
             # Whatever is compared with what was merged before is compared here.
@@ -141,6 +148,16 @@ class MergeRange:
         news, olds = (sf.lit(each).alias(MERGED) for each in (False, not is_emptied))
         names = [sf.col(quote(name)) for name in changes.columns]
         return changes.select(news, *names).unionByName(known.select(olds, *names))
+
+    def _preparation(self, facts: RangeFacts) -> Preparation:
+        return plan_preparation(
+            facts,
+            bits=self.bits,
+            order=self.order,
+            deletes=self.deletes,
+            merged=self.merged,
+            truncated=self.truncated,
+        )
 
     def _rows(self, changes: DataFrame, preparation: Preparation) -> DataFrame:
         rows = without_truncated(
@@ -181,7 +198,7 @@ class MergeRange:
     def _run(self, rows: DataFrame, job: MergeJob) -> tuple[TaskResult, ...]:
         sent = mark_null_lists(rows, lists_of(self.layout))
         named = replace(job, names=tuple(sent.columns))
-        with running_tasks(self.table, "merging"):
+        with naming_repairs(self.table), running_tasks(self.table, "merging"):
             return tuple(collect(in_key_order(sent).mapInArrow(named.run_task, PAYLOAD)))
 
 

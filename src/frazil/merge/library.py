@@ -25,7 +25,18 @@ from typing import TYPE_CHECKING, TypeVar
 from frazil.changelog.layout import CdcColumns
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import check_iceberg
-from frazil.errors import ConfigError, RuntimeMissingError
+from frazil.errors import (
+    ConfigError,
+    DuplicateKeyError,
+    ForeignChangeError,
+    MarkerLostError,
+    MissingImageError,
+    NullKeyError,
+    PositionLostError,
+    RolledBackError,
+    RuntimeMissingError,
+    TableReplacedError,
+)
 from frazil.merge.merger import Merger
 from frazil.merge.settings import IndexSettings, MergeSettings
 from frazil.model.marker import Role
@@ -47,6 +58,16 @@ MAX_ROWS = 5_000_000
 _CATALOG_CLASSES = "org.apache.iceberg.spark."
 _FORMATS = (3, 2)
 
+_REBUILD = "frazil.merge_table(..., rebuild=True)"
+_REBUILT = (
+    ForeignChangeError,
+    MarkerLostError,
+    MissingImageError,
+    PositionLostError,
+    RolledBackError,
+    TableReplacedError,
+)
+
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -66,6 +87,7 @@ def merge_table(
     max_rows: int = MAX_ROWS,
     cache_dir: str | Path | None = None,
     pipeline: str = "frazil",
+    rebuild: bool = False,
 ) -> MergeReport:
     """Merge everything new in the changelog into the mirror, which is created when it is not there.
 
@@ -94,6 +116,11 @@ def merge_table(
         cache_dir: A local folder, on every machine that runs tasks, that the key index is cached
             in; by default one of this user below the machine's temporary folder.
         pipeline: The name that the mirror's marker carries.
+        rebuild: Build the mirror again from everything that the changelog holds, whatever state
+            the mirror is in: the repair for a mirror that was rolled back or damaged, and for a
+            changelog whose rows were corrected. One commit replaces its rows, so readers see the
+            old state or the new one. The changelog must hold the whole history, or begin with a
+            copy of the whole table; what was removed from it is not in the mirror afterwards.
 
     Raises:
         ConfigError: An argument, or the session's catalog, cannot be used.
@@ -120,7 +147,18 @@ def merge_table(
     if order is None:
         state = lake.open(settings.changelog).load_state()
         settings = replace(settings, order=default_order(state, settings))
-    return Merger(spark, lake, settings).merge()
+    try:
+        return Merger(spark, lake, settings).merge(rebuild=rebuild)
+    except _REBUILT as error:
+        # The commands that a pipeline has are of no use here.
+        error.next_step = _REBUILD
+        raise
+    except DuplicateKeyError as error:
+        error.next_step = f"correct changes whose key and sequence repeat, then {_REBUILD}"
+        raise
+    except NullKeyError as error:
+        error.next_step = f"choose other keys, or correct the changes, then {_REBUILD}"
+        raise
 
 
 def default_order(changelog: TableState, settings: MergeSettings) -> Order:

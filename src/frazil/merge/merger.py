@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.changelog.history import load_changelog_facts
@@ -87,16 +88,19 @@ class Merger:
         """What it was made with."""
         return self._settings
 
-    def load_plan(self) -> MergePlan | None:
-        """What the next commit would do; None when the mirror is up to date."""
+    def load_plan(self, *, rebuild: bool = False) -> MergePlan | None:
+        """What the next commit would do; None when the mirror is up to date.
+
+        With ``rebuild``, the mirror is made from everything that the changelog holds.
+        """
         changelog = ChangelogTable(self._open(self._settings.changelog))
         mirror = self._mirror()
         facts = None if mirror is None else load_mirror_facts(mirror)
         marker = None if facts is None else facts.marker
-        after = None if marker is None else _snapshot_id(marker)
+        after = None if marker is None or rebuild else _snapshot_id(marker)
         history = load_changelog_facts(changelog, after=after)
         cores = self._session.sparkContext.defaultParallelism
-        return plan_merge(history, facts, self._settings, cores=cores)
+        return plan_merge(history, facts, self._settings, cores=cores, rebuild=rebuild)
 
     def apply(self, plan: MergePlan) -> MergeCommit:
         """Perform the plan in one commit.
@@ -123,15 +127,19 @@ class Merger:
         phases = {**done.phases, Phase.PLAN: planning}
         return replace(done, phases=phases, seconds=done.seconds + planning)
 
-    def merge(self, *, stop: Callable[[], bool] = _never) -> MergeReport:
+    def merge(self, *, stop: Callable[[], bool] = _never, rebuild: bool = False) -> MergeReport:
         """Merge everything that is there; asked between two commits, ``stop`` ends it early.
 
-        What is appended meanwhile is left for the next call.
+        What is appended meanwhile is left for the next call. With ``rebuild`` the first commit
+        replaces everything that the mirror holds, whatever state it is in.
         """
         commits: list[MergeCommit] = []
         while not stop():
             done = repeat_on_conflict(
-                self._merge_next, self._retry, clock=self._clock, randomness=self._randomness
+                partial(self._merge_next, rebuild=rebuild and not commits),
+                self._retry,
+                clock=self._clock,
+                randomness=self._randomness,
             )
             if done is None:
                 break
@@ -144,9 +152,9 @@ class Merger:
             commits=tuple(commits),
         )
 
-    def _merge_next(self) -> _Done | None:
+    def _merge_next(self, *, rebuild: bool) -> _Done | None:
         start = self._clock.monotonic()
-        plan = self.load_plan()
+        plan = self.load_plan(rebuild=rebuild)
         if plan is None:
             return None
         planning = self._clock.monotonic() - start

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, MarkerLostError
 from frazil.merge.changelog_columns import check_partial_rows, plan_columns, settings_at
-from frazil.merge.changelog_range import choose_range
+from frazil.merge.changelog_range import choose_everything, choose_range, choose_restart
 from frazil.merge.schema_mapping import plan_schema
 from frazil.model.command import command
 from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order, quoted_if_odd
+from frazil.model.marker import SeenMarker
 from frazil.model.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
 from frazil.model.policy import Order
 
@@ -53,7 +54,8 @@ class MergePlan:
     Without ``after`` everything up to ``through`` is read. ``start`` is the marker's position that
     the commit expects, ``head`` the mirror's snapshot that the plan was made on. ``reads`` has the
     changelog's columns under the names they have in ``changelog_schema``, with which the changes
-    are read.
+    are read. With ``replaces`` nothing of what the mirror holds stays: the range has the whole
+    table, and the commit takes the place of that marker, valid or not.
     """
 
     changelog: TableName
@@ -76,6 +78,7 @@ class MergePlan:
     head: int | None = None
     # With order per_key, what rows without a sequence of their own count as.
     floor: str | None = None
+    replaces: SeenMarker | None = None
 
     @property
     def tasks(self) -> int:
@@ -124,20 +127,18 @@ def plan_merge(
     settings: MergeSettings,
     *,
     cores: int = 1,
+    rebuild: bool = False,
 ) -> MergePlan | None:
     """The next commit, or None when the mirror is up to date; ``cores`` tasks run at a time.
 
-    Raises an error that names the next step when the mirror does not know where it is, when the
-    changelog cannot be read from there, or when its schema cannot be followed.
+    With ``rebuild`` it makes the mirror from everything that the changelog holds. Raises an error
+    that names the next step when the mirror does not know where it is, when the changelog cannot be
+    read from there, or when its schema cannot be followed.
     """
     marker = None if mirror is None else mirror.marker
-    if mirror is not None and marker is None and mirror.total_rows:
-        message = f"the table has {mirror.total_rows} rows and no marker of ours."
-        next_step = command("position", "set", mirror.name)
-        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     if mirror is not None:
         _refuse_old_format(mirror, settings)
-    chosen = choose_range(changelog, marker, settings)
+    chosen = _choose(changelog, mirror, settings, rebuild=rebuild)
     if chosen is None:
         return None
     # What was told are today's names; a full read has those of its snapshot.
@@ -166,6 +167,7 @@ def plan_merge(
         floor=_floor(mirror, marker if becomes else None),
         start=None if marker is None else marker.position,
         head=mirror.head,
+        replaces=SeenMarker(mirror.marker_text) if chosen.restarts else None,
         bits=plan_bits(rows=plan.rows, size=plan.bytes, cores=cores),
     )
 
@@ -206,6 +208,28 @@ def _order_change(
         "order changes from append to per_key: rows merged before that have no sequence count as "
         "the highest one that was merged"
     )
+
+
+def _choose(
+    changelog: ChangelogFacts, mirror: MirrorFacts | None, settings: MergeSettings, *, rebuild: bool
+) -> ChangelogRange | None:
+    if mirror is None:
+        return choose_range(changelog, None, settings)
+    marker = mirror.marker
+    # A table that no merge ever wrote to is somebody else's: nothing of it is replaced.
+    is_ours = mirror.columns is not None or marker is not None
+    if rebuild and (is_ours or not mirror.total_rows):
+        return choose_everything(changelog, settings)
+    restart = choose_restart(changelog, marker, settings) if is_ours else None
+    if restart is not None:
+        return restart
+    if mirror.problem is not None:
+        raise mirror.problem
+    if marker is None and mirror.total_rows:
+        message = f"the table has {mirror.total_rows} rows and no marker of ours."
+        next_step = command("position", "set", mirror.name, "--role", "merge")
+        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
+    return choose_range(changelog, marker, settings)
 
 
 def plan_bits(*, rows: int, size: int, cores: int = 1) -> int:
@@ -353,7 +377,8 @@ def _creates_document(new: NewMirror | None) -> dict[str, object] | None:
 
 def _mirror_text(plan: MergePlan) -> str:
     if plan.creates is None:
-        return "which is empty" if plan.head is None else f"planned on snapshot {plan.head}"
+        planned = "which is empty" if plan.head is None else f"planned on snapshot {plan.head}"
+        return planned if plan.replaces is None else f"{planned}, all of whose rows are replaced"
     layouts = [
         ("partitioned", _partitioned_by(plan.creates)),
         ("sorted", _sorted_by(plan.creates)),

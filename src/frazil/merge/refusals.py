@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
-from frazil.errors import MalformedChangeError, MissingImageError, NullKeyError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from frazil.errors import (
+    DuplicateKeyError,
+    MalformedChangeError,
+    MissingImageError,
+    NullKeyError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def naming_repairs(table: str) -> Iterator[None]:
+    """What a task refuses leaves the block with the command for its mirror, which no task knows."""
+    try:
+        yield
+    except MissingImageError as error:
+        error.next_step = error.next_step or f"frazil resync {table}"
+        raise
+    except DuplicateKeyError as error:
+        repair = f"correct the changes whose key and sequence repeat, then frazil resync {table}"
+        error.next_step = error.next_step or repair
+        raise
+    except NullKeyError as error:
+        repair = f"choose another key, or correct the changes, then frazil resync {table}"
+        error.next_step = error.next_step or repair
+        raise
 
 
 def unknown_operations(count: int) -> MalformedChangeError:

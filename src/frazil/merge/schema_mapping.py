@@ -11,7 +11,6 @@ from frazil.merge.changelog_columns import find_column, plan_columns, source_col
 from frazil.merge.column_map import ColumnMap, MappedField, decode_column_map, encode_column_map
 from frazil.merge.feed import Feed, Origin, pair
 from frazil.merge.schema_following import Following, Ground, without_defaults
-from frazil.model.command import command
 from frazil.model.policy import Deletes, Evolution, Order
 from frazil.model.schema import Field, Primitive, Schema, children
 from frazil.model.schema_evolution import plan_evolution
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 # Where deletes are soft. Iceberg keeps the name _deleted for itself: Spark refuses to read a table
 # that has a column of that name.
 DELETED_COLUMN = "cdc_deleted"
+
+# Rows that are there have the old columns, or were found by the old key, whatever is read again.
+_REFUSED = "drop the mirror {}: the next merge makes it anew from its changelog"
 
 # Iceberg refuses them as identifiers, because equality is not theirs.
 _NEVER_IDENTIFY = frozenset({Primitive.FLOAT, Primitive.DOUBLE})
@@ -107,10 +109,11 @@ def plan_schema(
     following = Following(ground, last_column_id)
     feeds = _with_flag(following, following.members(sources, mirror.fields), settings)
     wanted = replace(mirror, fields=tuple(each.target for each in feeds))
-    other_key = list(_key_refusals(feeds, roles, known, mirror))
-    following.refused += [*other_key, *_clashes(wanted.fields)]
-    remedy = _remedy(settings, other_key=bool(other_key))
-    change = _evolution(following, mirror, wanted, last_column_id, settings, remedy=remedy)
+    following.refused += [
+        *_key_refusals(feeds, roles, known, mirror),
+        *_clashes(wanted.fields),
+    ]
+    change = _evolution(following, mirror, wanted, last_column_id, settings)
     changes = _told(following, sentences(change, mirror, wanted))
     if changes and settings.evolution is Evolution.STRICT:
         remedy = "set evolution: permissive, or change the source back"
@@ -313,21 +316,12 @@ def _clashes(fields: Sequence[Field], where: str = "") -> Iterator[str]:
             yield f"{' and '.join(names)} would be one column to Spark"
 
 
-def _remedy(settings: MergeSettings, *, other_key: bool) -> str:
-    if other_key:
-        # Rows that are there were found by the old one, whatever is read again.
-        return f"drop the mirror {settings.mirror}: the next merge makes it anew from its changelog"
-    return f"decide what the table shall look like, then run {command('resync', settings.mirror)}"
-
-
 def _evolution(
     following: Following,
     mirror: Schema,
     wanted: Schema,
     last_column_id: int,
     settings: MergeSettings,
-    *,
-    remedy: str,
 ) -> SchemaChange:
     """The steps; raises with those that are not to be had, and with everything else refused."""
     refused = list(following.refused)
@@ -342,7 +336,7 @@ def _evolution(
         refused.append(error.message.removeprefix("the schema cannot follow: "))
     if change is None or refused:
         what = "the mirror cannot follow the changelog"
-        raise _unsupported(what, refused, settings, remedy) from cause
+        raise _unsupported(what, refused, settings, _REFUSED.format(settings.mirror)) from cause
     return change
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.errors import MarkerLostError, RolledBackError
 from frazil.model.marker import Role
 from frazil.model.table_facts import (
     COLUMNS_PROPERTY,
@@ -13,17 +14,23 @@ from frazil.model.table_facts import (
 )
 
 if TYPE_CHECKING:
+    from frazil.errors import FrazilError
     from frazil.mirror.table import MirrorTable
 
 
 def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
-    """The mirror as it is now, all of one moment.
-
-    Raises MarkerLostError when there are rows and no marker, RolledBackError when the table was
-    set back.
-    """
+    """The mirror as it is now, all of one moment; that its marker is not valid is told."""
     version = mirror.table.load_version()
     state = version.state
+    problem: FrazilError | None = None
+    try:
+        marker = state.marker(Role.MERGE, table=str(mirror.table.name))
+        version.marker(Role.MERGE)
+    except RolledBackError as error:
+        problem = error
+    except MarkerLostError as error:
+        # Its snapshots may still tell how far it was merged.
+        marker, problem = mirror.recoverable_marker(), error
     return MirrorFacts(
         name=mirror.table.name,
         uuid=state.uuid,
@@ -33,9 +40,11 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
         format_version=state.format_version,
         last_column_id=state.last_column_id,
         head=None if state.head is None else state.head.id,
-        marker=version.marker(Role.MERGE),
+        marker=marker,
         columns=state.properties.get(COLUMNS_PROPERTY),
         order=state.properties.get(ORDER_PROPERTY),
         order_floor=state.properties.get(ORDER_FLOOR_PROPERTY),
         total_rows=0 if state.head is None else state.head.count("total-records"),
+        marker_text=state.properties.get(Role.MERGE.property_name),
+        problem=problem,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.file_system import is_missing
+from frazil.clients.iceberg.file_system import is_missing, is_within
 from frazil.codec.index_entries import Entries
 from frazil.codec.index_head import read_head
 from frazil.codec.index_run import decode_run
@@ -15,7 +15,7 @@ from frazil.model.key import is_same_key
 from frazil.model.repair import RepairReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from frazil.clients.iceberg.file_system import InputFiles
     from frazil.clients.iceberg.table_state import SnapshotFacts
@@ -58,6 +58,9 @@ class Expectation:
     table_uuid: str
     key: IndexKey
     sequence_type: Scalar | None
+    # The folders that the table's files lie in. Others may lie elsewhere, if the table says so:
+    # what an index says of them is not believed.
+    locations: tuple[str, ...]
 
 
 def load_index(
@@ -81,17 +84,17 @@ def load_index(
 def _load_head(
     location: str, snapshot: SnapshotFacts, inputs: InputFiles, expected: Expectation
 ) -> KeyIndex | Unusable:
+    if not is_within(location, expected.locations):
+        return Unusable(RepairReason.DAMAGED, "the snapshot names a head outside of the table")
     try:
-        data = inputs.read(location)
+        manifest, young = read_head(inputs.read(location))
+        entries = (
+            Entries.empty() if young is None else decode_run(young, entries=manifest.young_entries)
+        )
     except StorageError as error:
         if not is_missing(error):
             raise
         return Unusable(RepairReason.MISSING, f"{location} is not there")
-    try:
-        manifest, young = read_head(data)
-        entries = (
-            Entries.empty() if young is None else decode_run(young, entries=manifest.young_entries)
-        )
     except MalformedFileError as error:
         return Unusable(RepairReason.DAMAGED, f"{location}: {error}")
     return _judge(KeyIndex(manifest, entries, young), location, snapshot, expected)
@@ -101,6 +104,23 @@ def _judge(
     index: KeyIndex, location: str, snapshot: SnapshotFacts, expected: Expectation
 ) -> KeyIndex | Unusable:
     manifest = index.manifest
+    unusable = _useless(manifest, location, snapshot, expected)
+    if unusable is not None:
+        return unusable
+    # Entries are hints: with the right file table they are of use again.
+    if not _all_within(_named_files(manifest), expected):
+        # The table itself may have such files; it is asked for all that it has.
+        return Unusable(RepairReason.DAMAGED, f"{location} names files outside of the table", index)
+    wrong = _miscounted(manifest, snapshot)
+    if wrong:
+        return Unusable(RepairReason.DAMAGED, f"{location} has {wrong}", index)
+    return index
+
+
+def _useless(
+    manifest: IndexManifest, location: str, snapshot: SnapshotFacts, expected: Expectation
+) -> Unusable | None:
+    """Why nothing of the index can be taken over, if so."""
     if manifest.table_uuid != expected.table_uuid or manifest.snapshot_id != snapshot.id:
         detail = f"{location} was written for another table or snapshot"
         return Unusable(RepairReason.DAMAGED, detail)
@@ -110,11 +130,21 @@ def _judge(
         return Unusable(RepairReason.OTHER_KEY, "the order of the table is another than before")
     if manifest.next_ordinal > _MOST_ORDINALS:
         return Unusable(RepairReason.DAMAGED, "the numbers for its files are nearly used up")
-    wrong = _miscounted(manifest, snapshot)
-    if wrong:
-        # Entries are hints: with the right file table they are of use again.
-        return Unusable(RepairReason.DAMAGED, f"{location} has {wrong}", index)
-    return index
+    if not _all_within((part.location for run in manifest.runs for part in run.parts), expected):
+        return Unusable(RepairReason.DAMAGED, f"{location} names runs outside of the table")
+    return None
+
+
+def _named_files(manifest: IndexManifest) -> Iterator[str]:
+    for file in manifest.files:
+        yield file.location
+        yield from (each.location for each in file.deletes)
+
+
+def _all_within(locations: Iterable[str], expected: Expectation) -> bool:
+    """Files of one folder are looked at once: a mirror may have a hundred thousand."""
+    folders = {f"{location.rpartition('/')[0]}/" for location in locations}
+    return all(is_within(f"{each}file", expected.locations) for each in folders)
 
 
 def _miscounted(manifest: IndexManifest, snapshot: SnapshotFacts) -> str:

@@ -59,32 +59,23 @@ class IndexKeeper:
     randomness: Randomness
     remembered: Callable[[], DataFrame | None]
 
-    def current(
-        self, head: SnapshotFacts | None, ancestry: Iterable[SnapshotFacts]
-    ) -> tuple[KeyIndex, Repair | None]:
-        """The index of the head, which is the first of ``ancestry``, and what it took to have it.
+    def find(self, head: SnapshotFacts, ancestry: Iterable[SnapshotFacts]) -> KeyIndex | Unusable:
+        """The index of the head, which is the first of ``ancestry``, or why it is of no use."""
+        found = load_index(ancestry, self.inputs, self.expected)
+        if isinstance(found, KeyIndex) or head.count("total-data-files"):
+            return found
+        # Nothing was ever merged into it.
+        return self.empty(head) if found.reason is RepairReason.NO_ANCESTOR else found
+
+    def made(self, why: Unusable, head: SnapshotFacts) -> tuple[KeyIndex, Repair]:
+        """The index made from the files that came since its base, or from every file.
 
         Raises EqualityDeletesError, DuplicateKeyError, NullKeyError, and for files that are not
         Parquet UnsupportedSchemaChangeError.
         """
-        if head is None:
-            return self._empty(_NO_SNAPSHOT), None
-        found = load_index(ancestry, self.inputs, self.expected)
-        if isinstance(found, KeyIndex):
-            return found, None
-        if found.reason is RepairReason.NO_ANCESTOR and not head.count("total-data-files"):
-            # Nothing was ever merged into it.
-            return self._empty(head.id), None
-        return self._made(found, head)
-
-    def rebuilt(self, head: SnapshotFacts, why: Unusable) -> tuple[KeyIndex, Repair]:
-        """The index made from every file of the table."""
-        return self._made(replace(why, base=None), head)
-
-    def _made(self, why: Unusable, head: SnapshotFacts) -> tuple[KeyIndex, Repair]:
         live = self.table.load_live_files(head.id)
         self._refuse_unreadable(live)
-        base = self._empty(head.id) if why.base is None else why.base
+        base = self.empty(head) if why.base is None else why.base
         files, added = _file_table(base.manifest, live)
         highest = max((each.ordinal for each in files), default=-1)
         manifest = replace(
@@ -128,10 +119,11 @@ class IndexKeeper:
             return replace(index, manifest=replace(index.manifest, runs=runs))
         return _with_young(index, built)
 
-    def _empty(self, snapshot_id: int) -> KeyIndex:
+    def empty(self, head: SnapshotFacts | None) -> KeyIndex:
+        """The index of a mirror without rows."""
         manifest = IndexManifest(
             table_uuid=self.expected.table_uuid,
-            snapshot_id=snapshot_id,
+            snapshot_id=_NO_SNAPSHOT if head is None else head.id,
             generation=fresh_name(self.randomness.token),
             key=self.expected.key,
             next_ordinal=0,

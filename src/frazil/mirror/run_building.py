@@ -170,8 +170,9 @@ def _refuse_duplicates(twice: int, reading: KeyReading) -> None:
         # Printed for a person to run.
         name = reading.table.quoted
         query = f"select {names} from {name} group by {names} having count(*) > 1"  # noqa: S608
-        message = f"{twice} rows have a key that another live row has."
-        raise DuplicateKeyError(message, table=str(reading.table), next_step=query)
+        message = f"{twice} rows have a key that another live row has; they are listed by: {query}."
+        next_step = f"frazil resync {reading.table}"
+        raise DuplicateKeyError(message, table=str(reading.table), next_step=next_step)
 
 
 @dataclass(frozen=True, slots=True)

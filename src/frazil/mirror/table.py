@@ -8,7 +8,7 @@ from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.strict_commit import StrictCommit
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
-from frazil.model.marker import Move, Role, SnapshotRef
+from frazil.model.marker import Move, Override, Role, SnapshotRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.strict_commit import FileChanges, Receipt, StatisticsFile
     from frazil.clients.iceberg.table import LakeTable
     from frazil.clients.iceberg.table_state import SnapshotFacts
-    from frazil.model.marker import Marker, Position
+    from frazil.model.marker import Marker, Position, SeenMarker
     from frazil.model.schema import Schema
     from frazil.model.table_name import TableName
 
@@ -62,6 +62,7 @@ class MirrorTable:
         *,
         start: Position | None,
         goal: Marker,
+        replaces: SeenMarker | None = None,
         planned_on: int | None,
         schema: Schema | None = None,
         properties: Mapping[str, str] | None = None,
@@ -71,13 +72,17 @@ class MirrorTable:
         """Commit one merge: files, schema, statistics and position, together or not at all.
 
         ``planned_on`` is the head whose files the plan names; ``schema`` keeps the id of the one
-        it was made from. One attempt only: after CommitConflictError the merge is planned again
-        on the new head, from the same start.
+        it was made from. ``replaces`` is a marker that the goal takes the place of, valid or not,
+        and then ``start`` says nothing. One attempt only: after CommitConflictError the merge is
+        planned again on the new head, from the same start.
         """
         if schema is not None:
             check_evolution(self.table, schema)
+        move: Move | Override = Move(Role.MERGE, start, goal)
+        if replaces is not None:
+            move = Override(Role.MERGE, replaces.text, goal)
         commit = StrictCommit(
-            move=Move(Role.MERGE, start, goal),
+            move=move,
             changes=changes,
             schema=schema,
             schema_before=None if schema is None else schema.schema_id,

@@ -99,6 +99,13 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenMarker:
+    """The text of a marker that is replaced whatever it says; None where there was none."""
+
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Allowed:
     """The move fits: this is the table's next marker, its snapshot still to be named."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from frazil.errors import FrazilError
     from frazil.model.marker import Marker
     from frazil.model.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema import Schema
@@ -22,6 +23,9 @@ ORDER_PROPERTY = "frazil.order"
 ORDER_FLOOR_PROPERTY = "frazil.order-floor"
 # In the summary of a changelog's snapshot: at this point the source's state is not whole.
 INCOMPLETE_KEY = "frazil.incomplete"
+# In the summary of a changelog's snapshot: it holds a copy of the whole source table, and nothing
+# that came before it counts. The value is the epoch that all sequence numbers begin with from here.
+RESTART_KEY = "frazil.restart"
 
 
 class SnapshotOperation(StrEnum):
@@ -37,7 +41,8 @@ class SnapshotOperation(StrEnum):
 class SnapshotLine:
     """One snapshot of a changelog, as its summary counts it.
 
-    ``removes`` says that files or rows went away. ``committed_at`` is in milliseconds since the
+    ``removes`` says that files or rows went away. ``restart`` is the epoch of a copy of the whole
+    source table, with which it begins. ``committed_at`` is in milliseconds since the
     epoch. Without a ``schema_id`` it is read with the table's current schema.
     """
 
@@ -51,6 +56,7 @@ class SnapshotLine:
     total_bytes: int = 0
     removes: bool = False
     incomplete: bool = False
+    restart: str | None = None
     committed_at: int = 0
     schema_id: int | None = None
 
@@ -84,6 +90,8 @@ class MirrorFacts:
     """A mirror at the moment it was asked; ``columns`` is the text of ``frazil.columns``.
 
     ``order`` and ``order_floor`` are those of ``frazil.order`` and ``frazil.order-floor``.
+    ``problem`` says why the marker cannot be trusted; ``marker`` is then what is written there, if
+    that can be read at all, and ``marker_text`` always.
     """
 
     name: TableName
@@ -99,3 +107,5 @@ class MirrorFacts:
     total_rows: int
     order: str | None = None
     order_floor: str | None = None
+    marker_text: str | None = None
+    problem: FrazilError | None = None

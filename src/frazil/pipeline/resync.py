@@ -1,4 +1,7 @@
-"""Tables marked to be read again: which ones a person means, and the word in the ledger."""
+"""Tables marked to be read again: which ones a person means, and the word in the ledger.
+
+Without a source there is nothing to read again but the changelogs: their mirrors are built anew.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import TYPE_CHECKING
 from frazil.errors import ConfigError, TableNotFoundError
 from frazil.ledger.standing import Copying, TableStanding
 from frazil.ledger.table import Ledger
+from frazil.merge.merger import Merger
+from frazil.pipeline.assemble import merge_settings, retry_policy
 from frazil.pipeline.captured_mirrors import ledger_name
 from frazil.pipeline.captured_names import CapturedNames, captured_names
 from frazil.seams import SystemRandomness
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.spark import Session
     from frazil.config import Config
 
 # Enough that two operators never choose the same name for a batch.
@@ -39,6 +45,23 @@ class Resync:
         ]
         batch = f"resync-{SystemRandomness().token(_BATCH_BYTES).hex()}"
         self.ledger.note([], pipeline=self.pipeline, batch=batch, standings=again)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Mirrors of changelogs that somebody else fills, to be built from them again."""
+
+    session: Session
+    lake: Lake
+    config: Config
+    mirrors: tuple[str, ...]
+
+    def apply(self) -> None:
+        """Build them, each in one commit and then what came meanwhile."""
+        for mirror in self.mirrors:
+            settings = merge_settings(self.config, mirror)
+            retry = retry_policy(self.config)
+            Merger(self.session, self.lake, settings, retry=retry).merge(rebuild=True)
 
 
 def load_resync(lake: Lake, config: Config, chosen: Sequence[str], *, everything: bool) -> Resync:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.clients.iceberg.file_system import InputFiles, OutputFiles, is_missing
+from frazil.clients.iceberg import file_system
+from frazil.clients.iceberg.file_system import InputFiles, OutputFiles, is_missing, is_within
+from frazil.codec.malformed import MalformedFileError
 from frazil.errors import ConfigError, StorageError
 
 DATA = b"0123456789"
@@ -74,3 +76,52 @@ def test_a_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> Non
 def test_a_full_disk_is_a_storage_error() -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         OutputFiles({}).write_file("/dev/full", DATA)
+
+
+@pytest.mark.fault("N51")
+def test_what_is_too_large_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_system, "LARGEST_READ", 10)
+    path = tmp_path / "large"
+    path.write_bytes(b"0123456789")
+    files = InputFiles({})
+    assert files.read(str(path)) == b"0123456789"
+    path.write_bytes(b"0123456789A")
+    with pytest.raises(MalformedFileError, match="at most 10 bytes, found 11"):
+        files.read(str(path))
+    with pytest.raises(MalformedFileError, match="at most 10 bytes, found 11"):
+        files.read_range(str(path), 0, 1 << 60)
+    # What counts is what would be read.
+    assert files.read_range(str(path), 8, 1 << 60) == b"89A"
+
+
+@pytest.mark.fault("N51")
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("s3://bucket/t/metadata/a.stats", True),
+        ("s3a://bucket/t/metadata/a.stats", True),
+        ("s3://bucket/t", False),
+        ("s3://bucket/t2/metadata/a.stats", False),
+        ("s3://bucket/metadata/a.stats", False),
+        ("s3://other/t/metadata/a.stats", False),
+        ("gs://bucket/t/metadata/a.stats", False),
+        ("s3://bucket/t/../u/a.stats", False),
+        ("s3://bucket/t/./a.stats", False),
+        ("s3://data/there/a.parquet", True),
+        ("file:///wh/./t/data/a.parquet", True),
+        ("file:/wh/./t/data/a.parquet", True),
+        ("/wh/./t/data/a.parquet", True),
+        ("/wh/./t/data/../../../etc/passwd", False),
+        ("file://host/wh/./t/data/a.parquet", False),
+        ("/etc/passwd", False),
+        ("http://bucket/t/a", False),
+        ("", False),
+    ],
+)
+def test_a_file_lies_in_a_folder_of_the_table_or_elsewhere(
+    location: str, *, expected: bool
+) -> None:
+    folders = ("s3://bucket/t/", "s3n://data/there", "file:///wh/./t")
+    assert is_within(location, folders) is expected

@@ -208,7 +208,7 @@ def test_all_changes_of_one_sequence_see_the_state_below_it() -> None:
     ],
 )  # fmt: skip
 def test_columns_of_a_row_that_was_not_there_stop_the_fold(changes: list[Told]) -> None:
-    with pytest.raises(MissingImageError, match=r"^1 keys .* Next: frazil resync TABLE$"):
+    with pytest.raises(MissingImageError, match=r"^1 keys .* no row to take the others from\.$"):
         outcomes(*changes)
 
 

@@ -132,7 +132,7 @@ def test_expiry_past_the_marker_is_never_skipped_over() -> None:
 def test_a_changelog_that_was_set_back_stops() -> None:
     with pytest.raises(errors.RolledBackError, match="snapshot 9") as refused:
         planned(changelog(*appends(1, 1)), after=9)
-    assert refused.value.next_step == "frazil position set shop.users"
+    assert refused.value.next_step == "frazil resync shop.users"
 
 
 def test_a_changelog_that_was_emptied_stops() -> None:
@@ -156,7 +156,7 @@ def test_a_marker_that_names_no_snapshot_stops(position: Position) -> None:
 def test_rows_without_a_marker_stop() -> None:
     with pytest.raises(errors.MarkerLostError, match="5 rows and no marker") as refused:
         plan_merge(changelog(snapshot(1)), mirror(None), SETTINGS)
-    assert refused.value.next_step == "frazil position set shop.users"
+    assert refused.value.next_step == "frazil position set shop.users --role merge"
 
 
 # What may happen to a changelog besides appends.

@@ -72,7 +72,7 @@ def test_other_types_are_refused_with_the_difference(field: Field, told: str) ->
     text = refusal(first(), *changed(field))
     assert told in text
     assert text.count("cannot follow") == 1
-    assert "frazil resync shop.users" in text
+    assert "drop the mirror shop.users: the next merge makes it anew" in text
 
 
 def test_every_difference_is_spelled_out_at_once() -> None:

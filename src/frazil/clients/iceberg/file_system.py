@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs as pf
 
+from frazil.codec.malformed import MalformedFileError
 from frazil.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _GCS_SCHEMES = frozenset({"gs", "gcs"})
@@ -26,6 +27,9 @@ _AZURE_SCHEMES = frozenset({"abfs", "abfss"})
 _ANY_REGION = "us-east-1"
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _BLOB_HOST = ".dfs.core.windows.net"
+# Whoever writes to the lake decides how large its files are, and a driver or a task holds what it
+# reads at once: a head that names a million files takes a third of this.
+LARGEST_READ = 1 << 30
 
 # Each of these would change what is stored or who may write it, and Arrow cannot do it.
 _REFUSED_FLAGS = (
@@ -148,7 +152,8 @@ class InputFiles:
     """Reads files, from several threads at once if need be; one connection per store.
 
     Everything raises StorageError; ``is_missing`` tells a file that is gone from a store that is
-    away.
+    away. More than ``LARGEST_READ`` bytes at once are refused before they are read, with
+    MalformedFileError.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -166,6 +171,7 @@ class InputFiles:
         """All bytes of the file."""
         try:
             with self.open(location) as file:
+                _refuse_large(file.size())
                 return bytes(file.read())
         except OSError as error:
             raise _unreadable(location) from error
@@ -184,6 +190,7 @@ class InputFiles:
                 try:
                     # Stores differ in what they answer beyond the end.
                     within = min(length, max(file.size() - offset, 0))
+                    _refuse_large(within)
                     return bytes(file.read_at(within, offset)) if within else b""
                 except OSError as error:
                     raise _unreadable(location) from error
@@ -208,6 +215,33 @@ class InputFiles:
         except OSError as error:
             raise _unreadable(folder) from error
         return {each.base_name: each.size for each in found if each.type == pf.FileType.File}
+
+
+def is_within(location: str, folders: Iterable[str]) -> bool:
+    """Whether a file lies in one of the folders, however their stores are spelled."""
+    scheme, path = _spelled_out(location)
+    for folder in folders:
+        store, start = _spelled_out(f"{folder.rstrip('/')}/")
+        if store == scheme and path.startswith(start):
+            return not {"..", "."} & set(path.removeprefix(start).split("/"))
+    return False
+
+
+def _spelled_out(location: str) -> tuple[str, str]:
+    """Store and path of a location as ``plan_store`` would open it."""
+    scheme, separator, rest = location.partition(":")
+    if not separator or "/" in scheme:
+        return "file", location
+    for same in (_S3_SCHEMES, _GCS_SCHEMES, _AZURE_SCHEMES):
+        if scheme in same:
+            return min(same), rest.removeprefix("//")
+    return scheme, rest.removeprefix("//")
+
+
+def _refuse_large(size: int) -> None:
+    if size > LARGEST_READ:
+        what = f"expected at most {LARGEST_READ} bytes, found {size}"
+        raise MalformedFileError(what, offset=0)
 
 
 def is_missing(error: StorageError) -> bool:

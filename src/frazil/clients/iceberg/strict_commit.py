@@ -182,7 +182,7 @@ class Committer:
         state = self._same_table(metadata)
         found = state.marker(role, table=self._name)
         if found is None:
-            self._require_empty(state)
+            self._require_empty(state, role)
             return None
         self._require_valid(found, role, state, metadata)
         return found
@@ -235,15 +235,15 @@ class Committer:
             case _:
                 message = f"the property {move.role.property_name} is gone."
                 return errors.MarkerLostError(
-                    message, table=self._name, next_step=command("position", "set", self._name)
+                    message, table=self._name, next_step=self._continuing(move.role)
                 )
 
-    def _require_empty(self, state: TableState) -> None:
+    def _require_empty(self, state: TableState, role: markers.Role) -> None:
         head = state.head
         if head is not None and head.count("total-records"):
             message = f"the table has {head.count('total-records')} rows and no marker of ours."
             raise errors.MarkerLostError(
-                message, table=self._name, next_step=command("position", "set", self._name)
+                message, table=self._name, next_step=self._continuing(role)
             )
 
     def _require_valid(
@@ -276,15 +276,19 @@ class Committer:
                 f"snapshot {writer}, which wrote the marker, was expired, and the metadata log "
                 "does not go back to it: that nobody rolled the table back cannot be proven."
             )
-        # A mirror may go on from an older state: merging twice is harmless, appending twice is not.
-        is_settable = role is markers.Role.MERGE or not is_proven
-        setting = command("position", "set", self._name, "--role", role)
+        next_step = self._continuing(role, may_append=not is_proven)
         return errors.RolledBackError(
-            message,
-            table=self._name,
-            next_step=setting if is_settable else command("resync", self._name),
-            is_proven=is_proven,
+            message, table=self._name, next_step=next_step, is_proven=is_proven
         )
+
+    def _continuing(self, role: markers.Role, *, may_append: bool = False) -> str:
+        """The command that goes on from the state that is there.
+
+        A mirror may go on from an older one: merging twice is harmless, appending twice is not.
+        """
+        if role is markers.Role.MERGE or may_append:
+            return command("position", "set", self._name, "--role", role)
+        return command("resync", self._name)
 
     def _head_id(self, metadata: JavaObject) -> int | None:
         head = metadata.currentSnapshot()

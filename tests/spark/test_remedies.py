@@ -1,0 +1,299 @@
+"""Remedies executed as they are printed: each ends in a mirror that is right and goes on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+import frazil
+from frazil import errors
+from frazil.merge.index_care import verify_index
+from frazil.pipeline.assemble import load_merges
+from tests.support.captured import captured_database
+from tests.support.damages import Damaging
+from tests.support.merge_shop import MergeShop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from frazil.demo.services import Postgres
+    from tests.support.captured import CapturedDatabase
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N32", "N57")]
+
+Damage = Callable[[Damaging], None]
+
+# What was done to the tables of a captured database, and what the next merge says to it; the
+# damaged index is rebuilt without a word from anybody.
+CAPTURED: dict[str, tuple[Damage, type[errors.FrazilError] | None]] = {
+    "doubled": (Damaging.double_a_row, errors.DuplicateKeyError),
+    "by_equality": (Damaging.delete_by_equality, errors.EqualityDeletesError),
+    "lost_files": (Damaging.lose_data_and_index, errors.StorageError),
+    "lost_runs": (Damaging.lose_runs, None),
+    "avro": (Damaging.write_avro, errors.UnsupportedSchemaChangeError),
+    "rolled_back": (Damaging.roll_back_and_expire, errors.RolledBackError),
+    "unmarked": (Damaging.unmark, errors.MarkerLostError),
+    "replaced": (Damaging.replace_mirror, errors.RolledBackError),
+    "overwritten": (Damaging.overwrite_changes, errors.ForeignChangeError),
+    "changelog_dropped": (Damaging.drop_changelog, errors.TableNotFoundError),
+    "changelog_back": (Damaging.roll_back_changelog, errors.RolledBackError),
+    "expired": (lambda _: None, errors.PositionLostError),
+}
+
+
+@pytest.fixture(scope="module")
+def world(
+    spark: SparkSession, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CapturedDatabase]:
+    """A table for each damage, merged into twice."""
+    folder = tmp_path_factory.mktemp("damaged")
+    index = {"index": {"young_entries": 1, "cache_dir": str(folder / "cache")}}
+    with captured_database(spark, postgres, folder, mirror=index) as made:
+        for table in CAPTURED:
+            made.run(
+                f"create table {table} (id int primary key, word text)",
+                f"insert into {table} select i, 'first' from generate_series(1, 4) i",
+            )
+        made.catch_up()
+        change(made, "second")
+        made.catch_up()
+        yield made
+
+
+def change(world: CapturedDatabase, word: str) -> None:
+    for table in CAPTURED:
+        world.run(f"update {table} set word = '{word}' where id in (1, 2)")
+
+
+def merged(world: CapturedDatabase, table: str) -> type[errors.FrazilError] | None:
+    try:
+        world.merge(table)
+    except errors.FrazilError as error:
+        return type(error)
+    return None
+
+
+def test_a_resync_heals_whatever_was_done_to_a_mirror_or_its_changelog(
+    world: CapturedDatabase,
+) -> None:
+    damaged = {
+        table: Damaging(
+            world.spark, world.lake, world.names(table).changelog, world.names(table).mirror
+        )
+        for table in CAPTURED
+    }
+    for table, (damage, _) in CAPTURED.items():
+        damage(damaged[table])
+    for word in ("third", "fourth"):
+        change(world, word)
+        world.ingest()
+    damaged["expired"].expire_changes()
+    found = {table: merged(world, table) for table in CAPTURED if world.has_changelog(table)}
+    expected = {table: error for table, (_, error) in CAPTURED.items()}
+    assert found == {table: expected[table] for table in found}
+    world.resync(*CAPTURED)
+    world.ingest()
+    for round_ in ("healed", "went on"):
+        assert {table: merged(world, table) for table in CAPTURED} == dict.fromkeys(CAPTURED)
+        for table in CAPTURED:
+            rows = sorted(world.mirror_rows(table), key=lambda row: row["id"])
+            assert rows == world.query(f"select * from {table} order by id"), (round_, table)
+        change(world, round_)
+        world.ingest()
+    settings = load_merges(world.lake, world.config, [str(damaged["doubled"].mirror)])
+    world.merge("doubled")
+    (one,) = settings.values()
+    assert verify_index(world.spark, world.lake, one).is_sound
+
+
+# --- pipelines without a source, where the changelog is what everything is built from ---
+
+PRINTED = {
+    "doubled": (Damaging.double_a_row, errors.DuplicateKeyError),
+    "equality deletes": (Damaging.delete_by_equality, errors.EqualityDeletesError),
+    "rolled back": (Damaging.roll_back, errors.RolledBackError),
+    "rolled back and expired": (Damaging.roll_back_and_expire, errors.RolledBackError),
+    "unmarked": (Damaging.unmark, errors.MarkerLostError),
+    "overwritten": (Damaging.overwrite_changes, errors.ForeignChangeError),
+    "changelog rolled back": (Damaging.roll_back_changelog, errors.RolledBackError),
+}
+
+
+def filled(spark: SparkSession, folder: Path) -> tuple[MergeShop, Damaging]:
+    shop = MergeShop.open(spark, folder)
+    shop.change("users", *((each, "first", "INSERT") for each in (1, 2, 3)))
+    shop.merge("users")
+    shop.change("users", (1, "second", "UPDATE"), (2, "second", "UPDATE"))
+    shop.merge("users")
+    (settings,) = load_merges(shop.lake, shop.config, ["public.users"]).values()
+    return shop, Damaging(spark, shop.lake, settings.changelog, settings.mirror)
+
+
+def lose_position(shop: MergeShop, damaged: Damaging) -> None:
+    for word in ("lost", "third"):
+        shop.change("users", (1, word, "UPDATE"))
+    damaged.expire_changes()
+
+
+def repeat_a_sequence(shop: MergeShop, _: Damaging) -> None:
+    shop.change("users", (1, "third", "UPDATE"))
+    shop._at -= 1
+    shop.change("users", (1, "wrong", "UPDATE"))
+
+
+def leave_out_the_key(shop: MergeShop, _: Damaging) -> None:
+    shop.change("users", (1, "third", "UPDATE"), (None, "wrong", "INSERT"))  # type: ignore[arg-type]
+
+
+def correct(damaged: Damaging) -> None:
+    damaged.sql("delete from {changelog} where name = 'wrong'")
+
+
+def nothing_to_correct(_: Damaging) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "by_hand"),
+    [
+        (lose_position, errors.PositionLostError, nothing_to_correct),
+        (repeat_a_sequence, errors.DuplicateKeyError, correct),
+        (leave_out_the_key, errors.NullKeyError, correct),
+    ],
+)
+def test_changes_that_cannot_be_merged_are_corrected_and_the_mirror_is_built_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    *,
+    damage: Callable[[MergeShop, Damaging], None],
+    kind: type[errors.FrazilError],
+    by_hand: Damage,
+) -> None:
+    shop, damaged = filled(spark, tmp_path)
+    damage(shop, damaged)
+    with pytest.raises(kind) as refused:
+        shop.merge("users")
+    by_hand(damaged)
+    obey(shop, refused.value)
+    assert shop.rows("users") == {1: "third", 2: "second", 3: "first"}
+    shop.change("users", (2, None, "DELETE"))
+    shop.merge("users")
+    assert shop.rows("users") == {1: "third", 3: "first"}
+
+
+def test_a_mirror_that_cannot_follow_is_dropped_and_made_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop, damaged = filled(spark, tmp_path)
+    damaged.sql("alter table {mirror} drop column name")
+    damaged.sql("alter table {mirror} add column name int")
+    shop.change("users", (1, "third", "UPDATE"))
+    with pytest.raises(errors.UnsupportedSchemaChangeError, match="drop the mirror"):
+        shop.merge("users")
+    damaged.sql("drop table {mirror}")
+    shop.merge("users")
+    assert shop.rows("users") == {1: "third", 2: "second", 3: "first"}
+
+
+def obey(shop: MergeShop, error: errors.FrazilError) -> None:
+    """Do what the message says, to the letter; a question is answered with yes."""
+    step = error.next_step or ""
+    command = re.search(r"frazil ((resync|position set) .*)", step)
+    if command is None:
+        shop.spark.sql(step)
+        return
+    words = shlex.split(command[1])
+    yes = ["--yes"] if words[0] == "position" else []
+    finished = shop.run_here(*words, *yes)
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("case", PRINTED)
+def test_the_command_in_the_message_heals_a_mirror_of_a_pipeline_without_a_source(
+    spark: SparkSession, tmp_path: Path, case: str
+) -> None:
+    damage, kind = PRINTED[case]
+    shop, damaged = filled(spark, tmp_path)
+    damage(damaged)
+    shop.change("users", (1, "third", "UPDATE"), (4, "third", "INSERT"))
+    with pytest.raises(kind) as refused:
+        shop.merge("users")
+    obey(shop, refused.value)
+    shop.merge("users")
+    foreign = {60, 61} if case == "rolled back and expired" else set()
+    if case == "equality deletes":
+        # What another engine deleted stays deleted; with a resync it would be back.
+        assert shop.rows("users") == {1: "third", 3: "first", 4: "third"}
+        return
+    rows = shop.rows("users")
+    assert {key: rows[key] for key in rows.keys() - foreign} == {
+        **({} if case == "changelog rolled back" else {2: "second"}),
+        **({2: "first"} if case == "changelog rolled back" else {}),
+        1: "third",
+        3: "first",
+        4: "third",
+    }
+    shop.change("users", (2, "fourth", "UPDATE"), (3, None, "DELETE"))
+    assert len(shop.merge("users").commits) == 1
+    assert shop.rows("users").keys() - foreign == {1, 2, 4}
+
+
+@pytest.mark.parametrize("case", ["doubled", "rolled back", "unmarked", "overwritten", "clash"])
+def test_users_of_the_library_are_told_of_a_remedy_that_they_have(
+    spark: SparkSession, tmp_path: Path, case: str
+) -> None:
+    shop, damaged = filled(spark, tmp_path)
+    prefix = f"{shop.catalog}.public"
+
+    def merge(*, rebuild: bool = False) -> None:
+        frazil.merge_table(
+            spark,
+            changelog=f"{prefix}.users_changelog",
+            mirror=f"{prefix}.users",
+            keys=["id"],
+            order="append",
+            cache_dir=tmp_path / "cache",
+            rebuild=rebuild,
+        )
+
+    if case == "clash":
+        kind: type[errors.FrazilError] = errors.DuplicateKeyError
+        for word in ("third", "other"):
+            shop.change("users", (1, word, "UPDATE"))
+            shop._at -= 1
+        shop._at += 1
+    else:
+        damage, kind = PRINTED[case]
+        damage(damaged)
+        shop.change("users", (1, "third", "UPDATE"))
+    with pytest.raises(kind, match=r"merge_table\(\.\.\., rebuild=True\)"):
+        merge()
+    if case == "clash":
+        # The correction is a change of the changelog that no merge follows by itself.
+        damaged.sql("delete from {changelog} where name = 'other'")
+        with pytest.raises(errors.ForeignChangeError, match=r"rebuild=True"):
+            merge()
+    merge(rebuild=True)
+    assert shop.rows("users") == {1: "third", 2: "second", 3: "first"}
+    shop.change("users", (2, None, "DELETE"))
+    merge()
+    assert shop.rows("users") == {1: "third", 3: "first"}
+
+
+def test_a_table_of_somebody_else_is_not_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    shop = MergeShop.open(spark, tmp_path)
+    name = f"{shop.catalog}.public.users"
+    spark.sql(f"create table {name} (id bigint, name string) using iceberg")
+    spark.sql(f"insert into {name} values (1, 'theirs')")
+    shop.change("users", (1, "ours", "INSERT"))
+    finished = shop.run_here("resync", "public.users")
+    assert finished.returncode != 0
+    assert "FRZ-LAK-09" in finished.stderr
+    assert shop.rows("users") == {1: "theirs"}

@@ -1,0 +1,128 @@
+"""Copies of the whole source table, and rebuilds: nothing that came before one counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil import errors
+from frazil.merge.plan import plan_merge
+from frazil.model.marker import SeenMarker
+from frazil.model.policy import Deletes
+from tests.unit.merge.plan_facts import (
+    DELETE,
+    OVERWRITE,
+    SETTINGS,
+    appends,
+    changelog,
+    merged_through,
+    mirror,
+    snapshot,
+)
+
+if TYPE_CHECKING:
+    from frazil.merge.plan import MergePlan
+    from frazil.model.marker import Marker
+    from frazil.model.table_facts import (
+        ChangelogFacts,
+        MirrorFacts,
+        SnapshotLine,
+        SnapshotOperation,
+    )
+
+
+def copied(number: int, epoch: int) -> SnapshotLine:
+    return replace(snapshot(number), restart=f"{epoch:04x}")
+
+
+def at_epoch(position: str, epoch: int, source: str = "changelog-1") -> Marker:
+    return replace(merged_through(position, source), sequence=f"{epoch:04x}/{0:016x}/{9:016x}")
+
+
+def restarted(
+    facts: ChangelogFacts, there: MirrorFacts, deletes: Deletes = Deletes.APPLY
+) -> MergePlan | None:
+    return plan_merge(facts, there, replace(SETTINGS, deletes=deletes))
+
+
+@pytest.mark.fault("N57")
+def test_a_range_begins_with_the_newest_copy_that_was_not_merged() -> None:
+    facts = changelog(*appends(1, 2), copied(3, 1), snapshot(4), copied(5, 2), snapshot(6))
+    plan = restarted(facts, mirror(at_epoch("2", 0)))
+    assert plan is not None
+    assert (plan.after, plan.through, plan.start) == (4, 6, "2")
+    assert plan.replaces == SeenMarker(None)
+    # What was merged already does not restart anything.
+    plan = restarted(facts, mirror(at_epoch("5", 2)))
+    assert plan is not None
+    assert (plan.after, plan.replaces) == (5, None)
+
+
+@pytest.mark.fault("N57")
+@pytest.mark.parametrize("operation", [OVERWRITE, DELETE])
+def test_what_was_done_to_a_changelog_before_a_copy_is_of_no_concern(
+    operation: SnapshotOperation,
+) -> None:
+    removal = snapshot(2, operation=operation, removes=True)
+    facts = changelog(snapshot(1), removal, copied(3, 1), snapshot(4))
+    plan = restarted(facts, mirror(at_epoch("1", 0)))
+    assert plan is not None
+    assert (plan.after, plan.through) == (2, 4)
+    late = changelog(snapshot(1), copied(2, 1), replace(removal, id=3, parent=2))
+    with pytest.raises(errors.ForeignChangeError):
+        restarted(late, mirror(at_epoch("1", 0)))
+
+
+@pytest.mark.fault("N57")
+def test_a_copy_counts_for_a_mirror_whose_place_is_lost_only_if_it_came_later() -> None:
+    facts = changelog(copied(3, 1), snapshot(4))
+    # Position 9 is gone from the history: expired, or rolled back behind.
+    plan = restarted(facts, mirror(at_epoch("9", 0)))
+    assert plan is not None
+    assert plan.replaces is not None
+    with pytest.raises(errors.FrazilError):
+        restarted(facts, mirror(at_epoch("9", 1)))
+    with pytest.raises(errors.FrazilError):
+        restarted(facts, mirror(merged_through("9")))
+    # Of another table nothing was merged, whatever its epochs were.
+    plan = restarted(facts, mirror(at_epoch("9", 7, source="changelog-0")))
+    assert plan is not None
+    assert plan.replaces is not None
+
+
+@pytest.mark.fault("N57")
+def test_a_marker_that_is_not_valid_is_replaced_by_a_copy_and_by_nothing_else() -> None:
+    problem = errors.RolledBackError("was set back.")
+    there = replace(mirror(at_epoch("1", 0)), problem=problem, marker_text="as it was")
+    plan = restarted(changelog(snapshot(1), copied(2, 1)), there)
+    assert plan is not None
+    assert plan.replaces == SeenMarker("as it was")
+    with pytest.raises(errors.RolledBackError, match="was set back"):
+        restarted(changelog(*appends(1, 1)), there)
+    # Rows outlive a copy where deletes are not applied.
+    with pytest.raises(errors.RolledBackError, match="was set back"):
+        restarted(changelog(snapshot(1), copied(2, 1)), there, deletes=Deletes.SOFT)
+
+
+@pytest.mark.fault("N32")
+def test_a_rebuild_takes_the_changelog_as_it_is() -> None:
+    overwritten = snapshot(2, operation=OVERWRITE, removes=True)
+    facts = changelog(snapshot(1), overwritten, snapshot(3))
+    there = replace(mirror(at_epoch("1", 0)), problem=errors.RolledBackError("was set back."))
+    plan = plan_merge(facts, there, SETTINGS, rebuild=True)
+    assert plan is not None
+    assert (plan.after, plan.through, plan.replaces) == (None, 3, SeenMarker(None))
+    # Not from before the correction, however few rows one commit may take.
+    plan = plan_merge(facts, there, replace(SETTINGS, max_rows=1), rebuild=True)
+    assert plan is not None
+    assert plan.through == 2
+
+
+@pytest.mark.fault("N32")
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_a_table_that_no_merge_wrote_to_is_not_replaced(*, rebuild: bool) -> None:
+    theirs = replace(mirror(None), columns=None)
+    with pytest.raises(errors.MarkerLostError, match="5 rows and no marker"):
+        plan_merge(changelog(copied(1, 1)), theirs, SETTINGS, rebuild=rebuild)
