@@ -78,10 +78,10 @@ def test_the_same_change_in_another_merge_is_a_replay(
     table = feed(COLUMNS, order=order, deletes=deletes)
     table.write(*FIRST)
     table.merge()
-    before = table.rows()
+    before = repr(table.rows())
     table.write(row(1, "a", "U", 5), deleted(2, 5), row(3, "c", "r", 5, EMPTY))
     report = table.merge()
-    assert table.rows() == before
+    assert repr(table.rows()) == before
     assert (report.commits[0].rows_read, report.commits[0].rows_written) == (3, 0)
     # Another key may have the same sequence, be it known or not, and a newer change follows.
     table.write(row(4, "d", "I", 5), row(1, "a", "U", 5), row(1, "z", "U", 6))
@@ -104,7 +104,7 @@ def test_another_change_in_another_merge_is_the_error_of_one_merge(
     table = feed(COLUMNS, order=order, deletes=deletes)
     table.write(*FIRST)
     table.merge()
-    before = table.rows()
+    before = repr(table.rows())
     changelog = table.settings.changelog
     (start,) = table.spark.sql(
         f"select max(snapshot_id) from {table.changelog}.snapshots"
@@ -115,9 +115,7 @@ def test_another_change_in_another_merge_is_the_error_of_one_merge(
         assert told.endswith("1 keys have different changes with one sequence."), what
         name = f"'feeds.{changelog.table}', {start}"
         table.spark.sql(f"call {changelog.catalog}.system.rollback_to_snapshot({name})")
-    table.write(row(1, "z", "U", 6))
-    table.merge()
-    assert table.rows()[1:] == before[1:]
+    assert repr(table.rows()) == before
 
 
 @pytest.mark.parametrize(("order", "deletes"), POLICIES)

@@ -62,6 +62,7 @@ def test_the_last_of_several_truncates_counts() -> None:
     some = gate()
     found = some.admit(batch((None, TRUNCATE, 7), (None, TRUNCATE, 5), (1, UPSERT, 6)))
     assert admitted(found) == []
+    some.admit(batch((None, TRUNCATE, 6), (1, UPSERT, 8)))
     assert some.seen().truncated == 7
 
 
