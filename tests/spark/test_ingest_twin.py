@@ -24,7 +24,8 @@ from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.ledger.table import Ledger
-from frazil.model.lsn import parse_lsn
+from frazil.model.lsn import format_lsn, parse_lsn
+from frazil.model.marker import Role
 from frazil.model.schema import Primitive
 from frazil.model.table_name import TableName
 from frazil.pipeline.trouble import trouble_of_state
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.data_file import WrittenFile
     from frazil.clients.iceberg.strict_commit import Receipt
     from frazil.ingest.changelog_rows import RowLayout
+    from frazil.model.marker import Marker, Position
     from frazil.model.source_table import SourceTable
     from frazil.sources.protocol import Batch, Progress, TablePart
     from tests.support.lakes import LakeCase
@@ -66,6 +68,8 @@ class Hooked(InMemorySource):
 
     between: Callable[[], object] | None = None
     while_discovering: Callable[[], object] | None = None
+    since: Marker | None = None
+    reached: frozenset[Position] = frozenset()
 
     def discover(self) -> tuple[SourceTable, ...]:
         meanwhile, self.while_discovering = self.while_discovering, None
@@ -73,8 +77,16 @@ class Hooked(InMemorySource):
             meanwhile()
         return super().discover()
 
+    def prepare(
+        self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
+    ) -> Position:
+        self.since, self.reached = since, frozenset(reached)
+        return super().prepare(tables, since, reached)
+
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         batch = super().plan(progress, limit)
+        if batch is not None:
+            batch = replace(batch, witness=f"up to {batch.end}")
         between, self.between = self.between, None
         if between is not None:
             between()
@@ -288,6 +300,39 @@ def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
     assert isinstance(state, Held)
     assert "does not fit" in state.reason
     assert ingester.acknowledged == before, "the source must keep what the held table needs"
+
+
+@pytest.mark.fault("N33", "N34")
+def test_a_source_is_asked_about_all_that_any_table_has(world: World) -> None:
+    """Also where the ledger waits for a table that is held."""
+    live(world)
+    world.database.transact(Spoil(USERS, UnrepresentableValueError("a value that fits nowhere.")))
+    ingester = world.run()
+    waits_at = ingester.acknowledged
+    world.add(ORDERS, 2)
+    world.run(ingester)
+    assert ingester.acknowledged == waits_at
+    ingester.close()
+    world.database.fail_over()
+    ingester, source = world.start()
+    ingester.start()
+    assert source.since is not None
+    assert (source.since.position, source.since.epoch) == (waits_at, 1)
+    places = {
+        name: world.case.lake.open(world.changelog(name)).load_marker(Role.INGEST)
+        for name in (USERS, ORDERS)
+    }
+    assert source.reached == {each.position for each in places.values() if each is not None}
+    ahead = max(parse_lsn(str(each)) for each in source.reached)
+    assert ahead > parse_lsn(str(waits_at))
+    assert source.since.witness == f"up to {format_lsn(ahead)}"
+    # Before any table is moved there: what it has must not look like a history of before.
+    ingester.close()
+    ingester, source = world.start()
+    ingester.start()
+    assert source.since is not None
+    assert (source.since.epoch, source.since.witness) == (2, f"up to {format_lsn(ahead)}")
+    ingester.close()
 
 
 def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(

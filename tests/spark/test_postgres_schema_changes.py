@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.ledger.standing import Held, Live
+from frazil.ledger.standing import Held, Live, ResyncNeeded
 from frazil.pipeline.loop import Ending
 from tests.support.captured import captured_database
 
@@ -254,8 +254,8 @@ def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
 def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evolved) -> None:
     db = evolved.db
     state = evolved.states["rekeyed"]
-    assert isinstance(state, Held)
-    assert "key" in state.reason
+    assert isinstance(state, ResyncNeeded)
+    assert "its key was dropped" in state.reason
     with pytest.raises(UnsupportedSchemaChangeError, match="key changes") as refused:
         db.merge("rekeyed")
     assert refused.value.next_step is not None
@@ -267,7 +267,7 @@ def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evo
 
 
 def test_a_table_that_lost_its_key_goes_on_with_a_changelog(evolved: Evolved) -> None:
-    assert isinstance(evolved.states["keyless"], Held)
+    assert isinstance(evolved.states["keyless"], ResyncNeeded)
     assert evolved.db.states()["keyless"] == Live()
     last = [each.short for each in evolved.db.changes("keyless")][-4:]
     assert last[0] == ("TRUNCATE", None, None)

@@ -368,7 +368,8 @@ class Ingester:
 
     def _begin_at(self, position: Position) -> None:
         goal, known = self._marker(position, batch=self._new_name()), self._book.acknowledged
-        if known is None or (known.source, known.position) != (goal.source, goal.position):
+        at = goal.source, goal.position, goal.witness
+        if known is None or (known.source, known.position, known.witness) != at:
             self._book.begin_anew(goal)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.config import PostgresSource, load_config
 from frazil.errors import ConfigError, MarkerLostError, SourceUnavailableError
-from frazil.model.postgres_facts import IdentityKind, Persistence, PostgresFacts
+from frazil.model.postgres_facts import IdentityKind, Persistence, PostgresFacts, UniqueKey
 from frazil.model.postgres_names import QualifiedName
 from frazil.pipeline.captured_names import captured_names
 from frazil.pipeline.findings import problem_of
@@ -114,8 +114,11 @@ def test_keys_are_configured_by_mirror_and_looked_for_at_the_source(tmp_path: Pa
     assert settings.keys == {"shop.orders": ("word",)}
     assert (settings.slot, settings.publication) == ("sales_frazil", "sales_frazil")
     (problem,) = judge(config).problems
+    assert "Nothing keeps the key configured for shop.orders unique" in problem.sentence
+    unique = replace(TABLE, unique_keys=(UniqueKey(oid=7, columns=("word",), made_by=1),))
+    (problem,) = judge(config, replace(SOUND, tables=(unique,))).problems
     assert "does not have the key columns word" in problem.sentence
-    whole = replace(TABLE, identity=IdentityKind.FULL, identity_columns=("id", "word"))
+    whole = replace(unique, identity=IdentityKind.FULL, identity_columns=("id", "word"))
     findings = judge(config, replace(SOUND, tables=(whole,)))
     assert findings.problems == ()
     assert seen(findings)["shop.orders"].endswith("mirror lake.orders by word")
