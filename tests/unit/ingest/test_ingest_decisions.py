@@ -112,3 +112,12 @@ def test_only_a_new_process_tries_a_failed_copy_again() -> None:
     failed = stands(Copying("a value does not fit"))
     assert judged(failed, table()) == ()
     assert judged(failed, table(), retries_held=True) == (stands(Copying()),)
+
+
+def test_a_held_table_is_left_alone_unless_somebody_may_have_acted() -> None:
+    held = stands(Held(POSITION, "FRZ-SCH-01 it cannot be followed."))
+    found = {NAME: table()}
+    changed = judge_tables(
+        {NAME: held}, found, wants=lambda _: True, tell_apart=tell_apart, position=POSITION
+    )
+    assert changed == ()
