@@ -502,3 +502,17 @@ def test_a_defect_on_the_driver_pauses_its_table_after_as_many_attempts(
     assert isinstance(state, Held)
     assert "unexpected ZeroDivisionError" in state.reason
     world.check(ORDERS)
+
+
+@pytest.mark.fault("N45")
+def test_what_a_start_reads_again_for_a_paused_table_is_bounded(world: World) -> None:
+    live(world)
+    world.held_bytes = 1
+    ingester, source = world.start()
+    world.run(ingester)
+    world.database.transact(Spoil(USERS, UnrepresentableValueError("does not fit")))
+    world.add(ORDERS, 2)
+    world.run(ingester)
+    assert isinstance(world.states(ingester)[USERS], ResyncNeeded)
+    assert source.kept_since(str(ingester.acknowledged)) == 0, "a start would read it again"
+    world.check(ORDERS)

@@ -307,7 +307,7 @@ def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: 
     # Said from the place on from which changes are missing.
     assert parse_lsn(found.position) <= confirmed + bound
     assert found.reason.startswith(
-        "it was stopped for longer than source.on_stopped_table.hold allows, by FRZ-SCH-02 "
+        "it was stopped for longer than source.on_stopped_table allows, by FRZ-SCH-02 "
     )
     world.run("delete from dated")
     shop.change()

@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Interrupted(BaseException):
+    """Somebody interrupted the command; KeyboardInterrupt would get words of the parser's."""
+
+
 class Interrupts(SignalHandling):
-    """The first signal raises KeyboardInterrupt; the second one ends the process where it is.
+    """The first signal raises; the second one ends the process where it is.
 
     Ending at once leaves no process behind: keepers and the JVM notice that we are gone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, raises: type[BaseException] = KeyboardInterrupt) -> None:
         super().__init__(_ENDING)
+        self._raises = raises
         self._is_told = False
-        self._came = False
+        self.received: signal.Signals | None = None
 
     def tell(self, what: str) -> None:
         """Say once that somebody interrupted, and what follows."""
@@ -36,12 +41,12 @@ class Interrupts(SignalHandling):
             self._is_told = True
             write_note(f"interrupted: {what}")
 
-    def _receive(self, _number: int, _frame: FrameType | None) -> None:
-        if self._came:
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if self.received is not None:
             sys.stderr.flush()
             os._exit(ExitCode.INTERRUPTED)
-        self._came = True
-        raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        raise self._raises
 
 
 def interruptible(work: Callable[[Interrupts], int]) -> int:

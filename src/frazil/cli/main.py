@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-import traceback
+import threading
 from typing import TYPE_CHECKING
 
-from frazil.cli.app import app
 from frazil.cli.exit_codes import ExitCode, exit_code_for
-from frazil.cli.invocation import Invocation
+from frazil.cli.interrupting import Interrupted, Interrupts
 from frazil.cli.output import write_note
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.printable import printable
@@ -16,10 +16,43 @@ from frazil.model.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from frazil.cli.invocation import Invocation
+
+_UNTIL_TOLD = ("run", "ingest", "merge")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     words = [_two_dashes(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    if threading.current_thread() is not threading.main_thread():
+        return _run(words)
+    with Interrupts(Interrupted) as interrupts:
+        try:
+            status = _run(words)
+        except (Interrupted, KeyboardInterrupt):
+            interrupts.tell("nothing is left running")
+            status = _interrupted(words, interrupts.received)
+    if arguments is None:
+        # All is done; what is left is the interpreter's own way out, and the status stands.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    return status
+
+
+def _interrupted(words: list[str], received: signal.Signals | None) -> ExitCode:
+    """A process that runs until it is told to end has done so, even if it had not begun."""
+    verb = next((word for word in words if not word.startswith("-")), "")
+    is_told = received == signal.SIGTERM and verb in _UNTIL_TOLD
+    return ExitCode.DONE if is_told else ExitCode.INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    # Loading takes a moment, in which somebody may think better of it.
+    import traceback
+
+    from frazil.cli.app import app
+    from frazil.cli.invocation import Invocation
+
     invocation = Invocation()
     invocation.learn_environment()
     try:

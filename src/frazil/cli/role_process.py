@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.cli.exit_codes import ExitCode
+from frazil.cli.interrupting import Interrupted
+from frazil.cli.output import write_note
 from frazil.cli.stop_signals import StopSignals
 from frazil.cli.supervising import supervise
 from frazil.clients.spark import is_alive, open_session
@@ -61,35 +63,48 @@ def run_role(
     role: Role, document: Path | None, invocation: Invocation, loaded: LoadedConfig, *, once: bool
 ) -> ExitCode:
     """Run until told to stop, with pages beside it; with ``once``, until done, and print."""
+    with StopSignals() as signals:
+        try:
+            return _run_role(role, document, invocation, loaded, once=once, signals=signals)
+        except Interrupted:
+            write_note("interrupted before anything was begun: nothing is left running")
+            return signals.exit_code
+
+
+def _run_role(
+    role: Role,
+    document: Path | None,
+    invocation: Invocation,
+    loaded: LoadedConfig,
+    *,
+    once: bool,
+    signals: StopSignals,
+) -> ExitCode:
     config, redactor = loaded.config, invocation.redactor
-    with (
-        StopSignals() as signals,
-        observing(loaded, redactor) as observed,
-        ExitStack() as stack,
-    ):
-        board = StatusBoard(config.pipeline, roles=role.names)
-        readiness, started = Readiness(), Gate("Spark is starting")
-        readiness.add("spark", started)
-        if not once:
-            pages = configured_pages(config.telemetry, board.now, redactor)
-            app = build_app(
-                StatusMetrics(observed.metrics, board),
-                readiness,
-                redactor,
-                pages,
-                hosts=configured_hosts(config.telemetry),
-            )
-            address = stack.enter_context(serving(app, config.telemetry.listen))
-            _log.info("serving", address=str(address))
-        session = stack.enter_context(open_session(config))
-        signals.install()
-        stop = threading.Event()
-        run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
+    with ExitStack() as stack:
+        with signals.raising():
+            observed = stack.enter_context(observing(loaded, redactor))
+            board = StatusBoard(config.pipeline, roles=role.names)
+            readiness, started = Readiness(), Gate("Spark is starting")
+            readiness.add("spark", started)
+            if not once:
+                pages = configured_pages(config.telemetry, board.now, redactor)
+                app = build_app(
+                    StatusMetrics(observed.metrics, board),
+                    readiness,
+                    redactor,
+                    pages,
+                    hosts=configured_hosts(config.telemetry),
+                )
+                address = stack.enter_context(serving(app, config.telemetry.listen))
+                _log.info("serving", address=str(address))
+            session = stack.enter_context(open_session(config))
+            stop = threading.Event()
+            run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
         if run.capture is not None:
             readiness.add("source", lambda: source_state(board))
         readiness.add("catalog", lambda: merge_state(board, run.merge_statuses))
         started.open()
-        reload = _Reload(document, invocation, loaded, run)
         try:
             ending = supervise(
                 run.loop,
@@ -99,7 +114,7 @@ def run_role(
                 grace=config.shutdown_grace,
                 interrupt=session.sparkContext.cancelAllJobs,
                 is_alive=lambda: is_alive(session),
-                on_reload=reload,
+                on_reload=_Reload(document, invocation, loaded, run),
             )
         finally:
             if once:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from frazil.cli.exit_codes import ExitCode
+from frazil.cli.interrupting import Interrupted
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.cli.status_asking import Answered, NoAnswer, ask_status
 from frazil.cli.status_lines import HEADER, status_lines, table_row, trouble_lines
@@ -86,7 +87,7 @@ def _watch(config: Config, output: OutputFormat, redactor: Redactor, clock: Cloc
             _watch_lines(config, redactor, clock)
         else:
             _watch_screen(config, redactor, clock)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         return ExitCode.DONE
     except BrokenPipeError:
         # Who read the lines has seen enough; Python would complain once more at its exit.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
+from frazil.cli.interrupting import Interrupted
 from frazil.cli.signal_handling import SignalHandling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -32,6 +35,18 @@ class StopSignals(SignalHandling):
         # The only queue whose ``put`` may interrupt its own ``get``, as a handler does.
         self._mail: SimpleQueue[None] = SimpleQueue()
         self._reloads = 0
+        self._raises = False
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """A block that a wish to end leaves by Interrupted: nothing in it is worth finishing."""
+        if self.received is not None:
+            raise Interrupted
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
 
     def wait(self) -> None:
         """Until a signal came or somebody called ``wake``."""
@@ -61,6 +76,8 @@ class StopSignals(SignalHandling):
             os._exit(_exit_code(number))
         self.received = signal.Signals(number)
         self.wake()
+        if self._raises:
+            raise Interrupted
 
 
 def _exit_code(number: int | None) -> ExitCode:

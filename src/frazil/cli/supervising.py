@@ -75,7 +75,7 @@ def supervise(
         if run.is_alive():
             _log.warning("abandoning what is not committed", grace=grace.total_seconds())
             loop.abandon()
-            interrupt()
+            _take_away(interrupt)
             return Ending.TOLD
     run.join()
     if signals.received is not None and run.has_failed and _dies(is_alive, clock):
@@ -83,6 +83,13 @@ def supervise(
         _log.warning("the engine was told to end too; what is not committed did not happen")
         return Ending.TOLD
     return run.ending()
+
+
+def _take_away(interrupt: Callable[[], None]) -> None:
+    try:
+        interrupt()
+    except Exception as error:  # noqa: BLE001 - the engine may be gone; we end all the same
+        _log.debug("the engine did not answer", error=type(error).__name__)
 
 
 def _wait(

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import string
 import subprocess
 import sys
@@ -22,12 +23,12 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from frazil.clients.jars import ICEBERG_RUNTIME, ensure_jars
 from frazil.clients.java import JavaRuntime, find_java
+from frazil.clients.jvm_process import kill_jvm, start_jvm
 from frazil.clients.session_plan import (
     PROFILE_KEY,
     REDACTION_KEY,
@@ -242,15 +243,24 @@ def _launch(conf: Mapping[str, str], master: str, output: _JvmOutput, folder: Pa
     settings.touch(mode=0o600)
     settings.write_text(_properties(conf), encoding="ascii")
     submit = f"--properties-file {shlex.quote(str(settings))} --load-spark-defaults"
-    with _environment({"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}):
-        try:
-            return launch_gateway(  # type: ignore[no-untyped-call]
-                popen_kwargs={"stdout": output.descriptor, "stderr": output.descriptor}
-            )
-        except PySparkRuntimeError as error:
-            raise _not_started(master, output.complaint()) from error
-        finally:
-            settings.unlink()
+    try:
+        found = start_jvm(f"{submit} pyspark-shell", os.environ, output.descriptor)
+    finally:
+        settings.unlink()
+    if found is None:
+        raise _not_started(master, output.complaint())
+    try:
+        connection = {
+            "PYSPARK_GATEWAY_PORT": str(found.port),
+            "PYSPARK_GATEWAY_SECRET": found.secret,
+        }
+        with _environment(connection):
+            gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
+    except BaseException:
+        kill_jvm(found.process)
+        raise
+    gateway.proc = found.process
+    return gateway
 
 
 def _properties(conf: Mapping[str, str]) -> str:
@@ -266,10 +276,22 @@ def _escaped(text: str) -> str:
 
 def _create_session(gateway: JavaGateway, plan: SessionPlan, output: _JvmOutput) -> SparkSession:
     try:
-        context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
+        with _own_interrupts():
+            context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
         return SparkSession(context)
     except Py4JError as error:
         raise _not_started(plan.master, _reason(error, output)) from error
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep our way with Ctrl-C: a context puts a handler of its own in the way."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _not_started(master: str, reason: str) -> RuntimeMissingError:
@@ -294,7 +316,9 @@ def _stop(session: SparkSession) -> None:
         return
     context = session.sparkContext
     master, application = str(context.master), context.applicationId
-    session.stop()
+    with suppress(Py4JError, OSError):
+        # It may end while we speak to it.
+        session.stop()
     if master.startswith("local-cluster"):
         # Its workers keep their folders inside the installed package, whatever they are told.
         home = Path(launch_gateway.__code__.co_filename).parent
@@ -305,14 +329,16 @@ def _end_jvm(gateway: JavaGateway | None) -> None:
     """End the JVM we launched, so that nothing outlives the session and a next one starts clean."""
     if gateway is None:
         return
-    gateway.shutdown()
     process = gateway.proc
-    process.stdin.close()
     try:
-        process.wait(_EXIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
+        process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_EXIT_SECONDS)
+    finally:
+        # Also when somebody cannot wait.
+        kill_jvm(process)
     SparkContext._gateway = None  # noqa: SLF001 - PySpark keeps it for a JVM that lives on
     SparkContext._jvm = None  # noqa: SLF001
 

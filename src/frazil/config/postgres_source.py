@@ -27,6 +27,8 @@ from frazil.model.policy import OnWiden
 SPOOL_BYTES = 10 * 2**30
 # A held table may pin this much WAL before the others go first.
 HELD_WAL_BYTES = 10 * 2**30
+# A server decodes this in seconds; ten times as much keeps every restart busy for minutes.
+REREAD_BYTES = 2**30
 # Often enough that an idle database pins at most one WAL segment or two.
 HEARTBEAT = timedelta(seconds=60)
 # A copy reads with four cores of the source at most, unless its owner allows more.
@@ -77,11 +79,23 @@ class Spool(Section):
 
 
 class OnStoppedTable(Section):
-    """How long a held table may hold back the slot."""
+    """How long a held table may hold back the slot: until the first of these is reached."""
 
     hold: Annotated[
         Size, Field(description="WAL kept for a held table; past it that table needs a resync.")
     ] = HELD_WAL_BYTES
+    reread: Annotated[
+        Size,
+        Field(
+            description="WAL that every start reads again because of a held table; past it that "
+            "table needs a resync."
+        ),
+    ] = REREAD_BYTES
+
+    @property
+    def most_bytes(self) -> int:
+        """What the source keeps for a held table."""
+        return min(self.hold, self.reread)
 
 
 class Copy(Section):

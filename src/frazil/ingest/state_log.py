@@ -44,7 +44,7 @@ def outlasted(held: Held) -> str:
     """Why a table that was paused for too long has to be read again."""
     # What was to be done then does not help any more.
     why = held.reason.partition(" Next: ")[0].removesuffix(".")
-    return f"it was stopped for longer than source.on_stopped_table.hold allows, by {why}"
+    return f"it was stopped for longer than source.on_stopped_table allows, by {why}"
 
 
 def no_changelog(table: str) -> FrazilError:

@@ -81,7 +81,7 @@ def build_capture(
         settings=IngestSettings(
             pipeline=config.pipeline,
             limit=limit,
-            held_bytes=given.on_stopped_table.hold,
+            held_bytes=given.on_stopped_table.most_bytes,
             defect_attempts=retry_policy(config).attempts,
             resyncs_lost=given.on_slot_lost is OnSlotLost.RESYNC,
         ),

@@ -100,6 +100,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path: Path) -> None:
         "source.heartbeat": "1m",
         "source.on_slot_lost": "stop",
         "source.on_stopped_table.hold": "10GiB",
+        "source.on_stopped_table.reread": "1GiB",
         "source.on_widen": "verify",
         "source.copy.connections": "4",
         "changelog.namespace": "{schema}",

@@ -170,3 +170,12 @@ def test_what_sends_no_changes_is_not_the_table_that_had_its_name() -> None:
     silent = replace(BLOCKED, identity="")
     assert judged(stands(Live()), silent) == (stands(Held(POSITION, GONE)),)
     assert judged(None, silent) == (WAITS,)
+
+
+def test_a_held_table_is_left_alone_unless_somebody_may_have_acted() -> None:
+    held = stands(Held(POSITION, "FRZ-SCH-01 it cannot be followed."))
+    found = {NAME: table()}
+    changed = judge_tables(
+        {NAME: held}, found, wants=lambda _: True, tell_apart=tell_apart, position=POSITION
+    )
+    assert changed == ()

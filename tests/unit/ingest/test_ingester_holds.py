@@ -1,0 +1,186 @@
+"""When the source may forget what a batch brought: not before every table has what it needs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from frazil.errors import PositionLostError, SlotBusyError
+from frazil.ingest.ingester import Ingester
+from frazil.ingest.settings import IngestSettings
+from frazil.ledger.standing import Copying, Held, Live, TableStanding
+from frazil.model.marker import Marker
+from frazil.model.source_table import SourceTable
+from frazil.sources.protocol import Batch, Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from frazil.sources.protocol import Progress
+
+NAME, OTHER = "public.users", "public.orders"
+BEGAN, LATER = "0/10", "0/20"
+
+
+class Ledger:
+    """What the ledger's table would say."""
+
+    def __init__(self, *standings: TableStanding) -> None:
+        self.marker = Marker(pipeline="p", source="s", position=BEGAN, batch="b", epoch=1)
+        self.known = {each.table: each for each in standings}
+        self.commits = 1
+
+    @property
+    def table(self) -> Any:
+        head = SimpleNamespace(id=self.commits)
+        return SimpleNamespace(load_state=lambda: SimpleNamespace(head=head))
+
+    def acknowledged(self) -> Marker:
+        return self.marker
+
+    def standings(self) -> list[TableStanding]:
+        return list(self.known.values())
+
+    def record(
+        self,
+        _entries: object,
+        *,
+        start: object,
+        goal: Marker,
+        standings: Sequence[TableStanding],
+    ) -> Any:
+        assert start == self.marker.position
+        self.marker = goal
+        return self._committed(standings)
+
+    def note(
+        self, _entries: object, *, pipeline: str, batch: str, standings: Sequence[TableStanding]
+    ) -> Any:
+        del pipeline, batch
+        return self._committed(standings)
+
+    def _committed(self, standings: Sequence[TableStanding]) -> Any:
+        self.commits += 1
+        self.known |= {each.table: each for each in standings}
+        marker = SimpleNamespace(
+            position=self.marker.position, snapshot=SimpleNamespace(id=self.commits)
+        )
+        return SimpleNamespace(marker=marker)
+
+
+class Source:
+    """A source with batches that only move the position, and what happens while it is asked."""
+
+    identity, generation = "s", 1
+
+    def __init__(self, *tables: str) -> None:
+        self.tables = tables
+        self.acknowledged: list[object] = []
+        self.while_reading: Callable[[], object] = lambda: None
+        self.prepares: Callable[[], object] = lambda: None
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        return tuple(
+            SourceTable(name=each, identity="i", shape="", columns=()) for each in self.tables
+        )
+
+    def tell_apart(self, _before: str, _now: str) -> tuple[str, ...]:
+        return ()
+
+    def wants(self, _table: str) -> bool:
+        return True
+
+    def prepare(self, _tables: Collection[str], since: Marker | None) -> object:
+        self.prepares()
+        return BEGAN if since is None else since.position
+
+    def plan(self, _progress: Progress, _limit: Limit) -> Batch:
+        none: Any = None
+        return Batch(reader=none, splits=(), parts=(), end=LATER)
+
+    def plan_whole(self, tables: Collection[str]) -> None:
+        if tables:
+            self.while_reading()
+
+    def kept_since(self, _position: object) -> int:
+        return 0
+
+    def acknowledge(self, position: object) -> None:
+        self.acknowledged.append(position)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def ingester_of(source: Source, ledger: Ledger) -> Ingester:
+    none: Any = None
+    some: Any = source
+    settings = IngestSettings(pipeline="p", limit=Limit(1, 1), held_bytes=1 << 40)
+    kept: Any = ledger
+    ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
+    # What a live table says of itself is read from the lake, and there is none.
+    ingester._progress = lambda: SimpleNamespace(tables={})  # type: ignore[method-assign,assignment,return-value]
+    return ingester
+
+
+def standing(table: str, state: Any) -> TableStanding:
+    return TableStanding(table=table, identity="i", state=state)
+
+
+def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
+    source, ledger = Source(), Ledger()
+    ingester_of(source, ledger).step()
+    assert source.acknowledged == [LATER]
+    assert ledger.marker.position == LATER
+
+
+def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
+    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
+    # A table that is not copied keeps the source from beginning anew.
+    ledger.known[OTHER] = standing(OTHER, Held("0/1", "FRZ-SCH-01 it cannot be followed."))
+    ingester = ingester_of(source, ledger)
+    ingester.start()
+    # Paused tables hold the source too: here only the one that is read does.
+    ledger.known.pop(OTHER)
+    source.tables = (NAME,)
+
+    def meanwhile() -> None:
+        ingester._book._standings.pop(OTHER, None)
+        ingester.step()
+        assert source.acknowledged == [BEGAN], "what the copy needs was given up"
+
+    source.while_reading = meanwhile
+    ingester.read_whole()
+    assert source.acknowledged == [BEGAN]
+    # Nobody reads it any more: what is read later is read as of later.
+    ingester.step()
+    assert source.acknowledged == [BEGAN, LATER]
+
+
+@pytest.mark.parametrize("state", [Held("0/1", "FRZ-SCH-01 it cannot be followed."), Live()])
+def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None:
+    source, ledger = Source(NAME), Ledger(standing(NAME, state))
+    ingester = ingester_of(source, ledger)
+    ingester._retries_held = False
+    ingester.step()
+    assert source.acknowledged == [BEGAN]
+    assert ledger.marker.position == BEGAN
+
+
+@pytest.mark.fault("N56")
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved: bool) -> None:
+    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    ingester = ingester_of(source, ledger)
+
+    def prepare() -> None:
+        if moved:
+            ledger.marker = Marker(pipeline="p", source="s", position=LATER, batch="o", epoch=1)
+            ledger.commits += 1
+        raise PositionLostError("the slot is ahead")
+
+    source.prepares = prepare
+    with pytest.raises(SlotBusyError if moved else PositionLostError):
+        ingester.start()
