@@ -160,6 +160,9 @@ def test_the_ledger_tells_how_captured_tables_stand(stand: Stand) -> None:
     assert status.started_at is None
     assert status.source is not None
     assert status.source.kind == "postgres"
+    # Nobody answers there.
+    assert (status.source.slot, status.source.trouble) == (None, None)
+    assert status.source.unknown_since == status.at
     tables = by_name(status)
     assert {name: each.phase for name, each in tables.items()} == {
         "public.copying": Phase.COPYING,
@@ -170,6 +173,9 @@ def test_the_ledger_tells_how_captured_tables_stand(stand: Stand) -> None:
     }
     live, held = tables["public.live"], tables["public.held"]
     assert (live.changelog, live.mirror) == ("public.live_changelog", "public.live")
+    assert (live.changelog_rows, live.mirror_rows, live.is_first_load) == (4, 4, False)
+    assert tables["public.copying"].is_first_load
+    assert tables["public.copying"].mirror_rows is None
     heads = [table.load_state().head for table in (stand.mirror, stand.changelog)]
     assert [(each.role, each.lake_table, each.rows) for each in live.commits] == [
         ("merge", "public.live", 2),

@@ -21,6 +21,7 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.ledger.standing import Copying, Live
+from frazil.pipeline.offline_status import load_offline_status
 from frazil.seams import SystemClock, armed
 from tests.support.captured_shop import TABLES, Shop, open_shop
 from tests.support.faulty_proxy import TcpProxy
@@ -213,13 +214,24 @@ def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
     with open_shop(spark, own_server, tmp_path) as shop:
         world = shop.world
         shop.check()
+        well = load_offline_status(world.lake, world.config)
+        assert not well.action_required
+        assert well.source is not None
+        assert well.source.slot is not None
         world.run("alter system set max_slot_wal_keep_size to '1MB'", "select pg_reload_conf()")
         try:
             shop.change()
             give_up_slots(shop)
             with pytest.raises(PositionLostError, match=r"invalidated the slot.*resync --all"):
                 world.ingest()
+            # No process is left that could say so.
+            lost = load_offline_status(world.lake, world.config)
+            assert lost.action_required
+            assert lost.source is not None
+            assert lost.source.trouble is not None
+            assert "invalidated the slot" in lost.source.trouble.reason
             world.reconfigure(source={"on_slot_lost": "resync"})
+            assert not load_offline_status(world.lake, world.config).action_required
             shop.check()
             # While a table is being read: what it was read from is not enough any more.
             world.resync(TABLES[0])

@@ -27,7 +27,7 @@ from frazil.config import load_config
 from frazil.errors import ForeignChangeError, MarkerLostError, TableReplacedError
 from frazil.merge.fold import Action, Change, Row, Truncate, fold, mirror_after
 from frazil.merge.merger import Merger
-from frazil.merge.row_comparing import DifferenceKind
+from frazil.merge.row_comparing import DifferenceKind, load_differences, load_range_totals
 from frazil.merge.settings import IndexSettings, MergeSettings
 from frazil.merge.verifying import NOTHING_MERGED, verify_mirror
 from frazil.model.marker import Marker, Override, Role
@@ -349,6 +349,16 @@ def test_every_kind_of_difference_is_found_and_told_by_hash(proofs: Proofs) -> N
         ("surplus", "10"),
         ("surplus", "99"),
     ]
+
+
+def test_a_row_whose_key_is_null_is_found(spark: SparkSession) -> None:
+    schema = "hi long, lo long, checksum long, key array<string>"
+    expected = spark.createDataFrame([(1, 0, 5, ["1"])], schema)
+    found = spark.createDataFrame([(1, 0, 5, ["1"]), (None, None, 7, [None])], schema)
+    totals = load_range_totals(expected, found)
+    assert (totals.expected, totals.found, len(totals.differing)) == (1, 2, 1)
+    surplus = load_differences(expected, found, totals.differing, show_keys=True)
+    assert [(each.kind, each.key) for each in surplus.samples] == [(DifferenceKind.SURPLUS, "null")]
 
 
 def test_a_null_that_moved_to_the_next_column_is_a_difference(proofs: Proofs) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+# How long a signal may go unnoticed.
+NOTICE_SECONDS = 0.5
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -49,8 +51,13 @@ class StopSignals(SignalHandling):
             self._raises = False
 
     def wait(self) -> None:
-        """Until a signal came or somebody called ``wake``."""
-        self._mail.get()
+        """Until a signal came, somebody called ``wake``, or a moment has passed.
+
+        Python runs a handler between two of its own steps: a signal that comes just before a wait
+        is noticed when the wait ends.
+        """
+        with suppress(Empty):
+            self._mail.get(timeout=NOTICE_SECONDS)
 
     def wake(self) -> None:
         """Let ``wait`` return; from any thread."""

@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from frazil.cli.stop_signals import NOTICE_SECONDS
 from frazil.pipeline.loop import Ending, engine_ended
 from frazil.pipeline.pulse import Pulse
 from frazil.seams import SystemClock
@@ -71,7 +72,7 @@ def supervise(
     if signals.received is not None:
         _log.info("stopping", signal=signals.received.name, grace=grace.total_seconds())
         stop.set()
-        run.join(grace.total_seconds())
+        _join(run, grace, clock)
         if run.is_alive():
             _log.warning("abandoning what is not committed", grace=grace.total_seconds())
             loop.abandon()
@@ -90,6 +91,13 @@ def _take_away(interrupt: Callable[[], None]) -> None:
         interrupt()
     except Exception as error:  # noqa: BLE001 - the engine may be gone; we end all the same
         _log.debug("the engine did not answer", error=type(error).__name__)
+
+
+def _join(run: _Run, grace: timedelta, clock: Clock) -> None:
+    """Wait in short pieces: the second signal must not be noticed at the end of the grace only."""
+    deadline = clock.monotonic() + grace.total_seconds()
+    while run.is_alive() and clock.monotonic() < deadline:
+        run.join(min(NOTICE_SECONDS, max(0.0, deadline - clock.monotonic())))
 
 
 def _wait(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.errors import FrazilError
 from frazil.ledger.table import Ledger
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.captured_mirrors import ledger_name
@@ -34,7 +33,7 @@ class LakeWatch:
                 self._lake = Lake(self._session, self._config.catalog.name)
             self._answer(self._lake)
             self._load_dates(self._lake)
-        except FrazilError:
+        except Exception:  # noqa: BLE001 - at the end of a process Spark may be gone under it
             # The loops meet the same, and say so.
             return
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from frazil.config import OnSlotLost, PostgresSource
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.ledger.standing import Copying
 from frazil.ledger.table import Ledger
 from frazil.model.marker import Role
 from frazil.model.table_name import parse_table_name
+from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.captured_mirrors import ledger_name, load_captured_mirror
 from frazil.pipeline.captured_names import captured_names
 from frazil.pipeline.lake_facts import load_lake_facts
+from frazil.pipeline.source_answers import slot_status
 from frazil.pipeline.status import Phase, PipelineStatus, SourceStatus, TableState
 from frazil.pipeline.trouble import trouble_of_error, trouble_of_state
 from frazil.seams import SystemClock
+from frazil.sources.postgres.server_watch import check_slot
+from frazil.sources.postgres.slot_watch import SlotWatch
 from frazil.version import __version__
 
 if TYPE_CHECKING:
@@ -35,13 +41,16 @@ def load_offline_status(
 ) -> PipelineStatus:
     """Ask ledger and tables. How far readers are behind only a running process can tell.
 
-    A catalog or store that does not answer is raised; what is wrong with one table is its trouble.
+    A catalog or store that does not answer is raised; what is wrong with one table is its trouble,
+    and a source that does not answer is one of which nothing is known.
     """
     now = (clock or SystemClock()).now()
+    source = None
     if config.source is None:
         tables = _listed_tables(lake, config, now)
     else:
         tables = _captured_tables(lake, config, now)
+        source = _source(config, tables, now)
     commits = sorted((each for one in tables for each in one.commits), key=lambda each: each.at)
     return PipelineStatus(
         pipeline=config.pipeline,
@@ -49,10 +58,38 @@ def load_offline_status(
         at=now,
         started_at=None,
         is_live=False,
-        source=None if config.source is None else SourceStatus(kind=config.source.kind),
+        source=source,
         tables=tables,
         commits=tuple(reversed(commits)),
     )
+
+
+def _source(config: Config, tables: Sequence[TableState], now: datetime) -> SourceStatus:
+    """The slot, and whether it still has what the tables need."""
+    settings = postgres_settings(config)
+    status = SourceStatus(kind="" if config.source is None else config.source.kind)
+    watch = SlotWatch(settings)
+    try:
+        look = watch.look()
+    except FrazilError:
+        return replace(status, unknown_since=now)
+    finally:
+        watch.close()
+    trouble = None
+    if any(each.phase is not Phase.COPYING for each in tables) and _stops(config):
+        try:
+            database = "" if look.slot is None else look.slot.database or ""
+            check_slot(look.slot, name=settings.slot, database=database)
+        except FrazilError as error:
+            trouble = trouble_of_error(error, since=now)
+    slot = None if look.slot is None else slot_status(look.slot, look.newest)
+    return replace(status, slot=slot, trouble=trouble)
+
+
+def _stops(config: Config) -> bool:
+    """Whether a slot that is lost needs a person."""
+    source = config.source
+    return isinstance(source, PostgresSource) and source.on_slot_lost is OnSlotLost.STOP
 
 
 def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableState, ...]:

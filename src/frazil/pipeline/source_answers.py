@@ -31,7 +31,7 @@ class SourceAnswers:
 
     def record(self, look: SlotLook, *, asked: float, at: datetime) -> None:
         """The server answered a question of this moment of the monotonic clock."""
-        self._slot = None if look.slot is None else _slot_status(look.slot, look.newest)
+        self._slot = None if look.slot is None else slot_status(look.slot, look.newest)
         self._asked, self._at, self._can_ask = asked, at, True
 
     def fail(self) -> None:
@@ -48,7 +48,8 @@ class SourceAnswers:
         return self._slot if self.unknown_since(now) is None else None
 
 
-def _slot_status(slot: SlotFacts, newest: int) -> SlotStatus:
+def slot_status(slot: SlotFacts, newest: int) -> SlotStatus:
+    """The slot as it is shown, beside the end of the server's log."""
     confirmed = slot.confirmed_flush
     return SlotStatus(
         name=slot.name,

@@ -36,6 +36,7 @@ from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
 from frazil.sources.postgres.server_watch import source_identity
+from frazil.sources.postgres.table_identity import identity_differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -242,7 +243,9 @@ class _Proof:
         name, marker = self.progress.source, self.progress.position()
         counted_in = source_identity(opened.server, self.source.slot)
         is_same = marker is not None and marker.source == counted_in
-        if not is_same or self.identity != batch.parts[0].table.identity:
+        now = batch.parts[0].table.identity
+        # What is recorded may be of an earlier release, and say less.
+        if not is_same or self.identity is None or identity_differences(self.identity, now):
             message = "the table at the source is not the one that was captured."
             step = f"{command('resync', name)}, or point source.dsn at the right server"
             raise SourceReplacedError(message, table=name, next_step=step)

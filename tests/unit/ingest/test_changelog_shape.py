@@ -463,7 +463,7 @@ def test_the_property_survives_being_read() -> None:
         "",
         "[]",
         "{}",
-        '{"version":2}',
+        '{"version":0}',
         '{"version":1,"key":[1],"highest":1,"shape":"","columns":[]}',
         '{"version":1,"key":[],"highest":1,"shape":null,"columns":[]}',
         '{"version":1,"key":[],"highest":1,"shape":"","columns":[{"number":1}]}',

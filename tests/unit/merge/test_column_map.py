@@ -43,7 +43,7 @@ def test_the_number_of_a_source_attribute_is_handed_on() -> None:
         "[]",
         "null",
         "{}",
-        '{"version":2,"key":[],"fields":[]}',
+        '{"version":0,"key":[],"fields":[]}',
         '{"version":1,"key":[],"fields":[{"changelog":1}]}',
         '{"version":1,"key":[],"fields":[7]}',
         '{"version":1,"key":["x"],"fields":[]}',

@@ -1,0 +1,41 @@
+"""What ``verify`` tells a person to do: one thing, the gravest first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from frazil.cli.verify_verb import next_command
+from frazil.errors import SourceReplacedError, SourceUnavailableError
+from frazil.merge.verifying import Verification
+from frazil.model.table_name import TableName
+
+BLANK = Verification(
+    changelog=TableName("lake", ("public",), "a_changelog"),
+    mirror=TableName("lake", ("public",), "a"),
+)
+DIFFERS = replace(BLANK, differing_ranges=1, different=1, next_step="frazil resync public.a")
+BEHIND = replace(BLANK, is_behind=True, next_step="frazil merge --once")
+
+
+def test_nothing_is_to_be_done_where_all_agree() -> None:
+    assert next_command({"public.a": BLANK}) == ""
+
+
+def test_what_differs_comes_first_and_in_one_command() -> None:
+    odd = replace(DIFFERS, next_step="frazil resync 'public.x y'")
+    away = SourceUnavailableError("away", next_step="look at the server")
+    found = {"a": BEHIND, "b": DIFFERS, "c": away, "d": odd, "e": DIFFERS}
+    assert next_command(found) == "frazil resync public.a 'public.x y'"
+
+
+def test_what_could_not_be_judged_comes_before_what_is_behind() -> None:
+    replaced = SourceReplacedError("another", next_step="frazil resync public.c")
+    assert next_command({"a": BEHIND, "c": replaced}) == "frazil resync public.c"
+    assert next_command({"a": BEHIND, "b": BLANK}) == "frazil merge --once"
+    bare = SourceReplacedError("another")
+    assert next_command({"c": bare}) == bare.remedy
+
+
+def test_without_a_source_the_mirror_is_made_from_its_changelog() -> None:
+    step = "drop public.a, then frazil merge --once makes it from its changelog"
+    assert next_command({"a": replace(DIFFERS, next_step=step)}) == step
