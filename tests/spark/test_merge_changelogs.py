@@ -373,3 +373,41 @@ def test_every_type_that_can_be_a_key_is_one(feed: Callable[..., Feed], kind: st
     table.write(f"({one}, 'back', 'I', 4)", f"({other}, 'changed', 'U', 5)")
     table.merge()
     assert table.rows("v") == [("back",), ("changed",)]
+
+
+@pytest.mark.fault("N28")
+@pytest.mark.parametrize("soft", [True, False], ids=["soft delete", "unchanged columns"])
+def test_nested_values_that_are_read_back_stay_as_they_were(
+    feed: Callable[..., Feed], *, soft: bool
+) -> None:
+    columns = "m map<string, int>, s struct<m: map<string, int>, l: array<map<string, int>>>"
+    choices = {"deletes": Deletes.SOFT} if soft else {"unchanged": "left_out"}
+    table = feed(
+        f"id bigint, n int, {columns}, op string, seq bigint, left_out array<int>", **choices
+    )
+    table.spark.sql(f"alter table {table.changelog} set tblproperties ('format-version' = '3')")
+    table.write(
+        "(1, 1, null, named_struct('m', null, 'l', array(null, map())), 'I', 1, null)",
+        "(2, 1, map(), null, 'I', 2, null)",
+        "(3, 1, map('a', null), named_struct('m', map(), 'l', null), 'I', 3, null)",
+    )
+    table.merge()
+    changelog = table.lake.open(table.settings.changelog)._table
+    jvm = table.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    seven, number = jvm.expressions.Literal.of(7), jvm.types.Types.IntegerType.get()
+    changelog.updateSchema().addColumn("s", "late", number, None, seven).commit()
+    table.spark.sql(f"refresh table {table.changelog}")
+    ids = {
+        each.name: each.id
+        for each in table.lake.open(table.settings.changelog).load_schema().fields
+    }
+    gone = f"null, null, null, '{'D' if soft else 'U'}'"
+    unsent = "null" if soft else f"array({ids['n']}, {ids['m']}, {ids['s']})"
+    table.write(*(f"({key}, {gone}, {3 + key}, {unsent})" for key in (1, 2, 3)))
+    table.merge()
+    rows = table.spark.sql(f"select id, n, m, s from {table.mirror} order by id").collect()
+    assert [row.asDict(recursive=True) for row in rows] == [
+        {"id": 1, "n": 1, "m": None, "s": {"m": None, "l": [None, {}], "late": 7}},
+        {"id": 2, "n": 1, "m": {}, "s": None},
+        {"id": 3, "n": 1, "m": {"a": None}, "s": {"m": {}, "l": None, "late": 7}},
+    ]

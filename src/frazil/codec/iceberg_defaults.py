@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import time
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -39,6 +40,9 @@ def default_from_json(default: Default, type_: Type, target: pa.DataType) -> pa.
             return pa.scalar(UUID(str(default)).bytes, target)
         case Primitive.BINARY | Fixed():
             return pa.scalar(bytes.fromhex(str(default)), target)
+        case Primitive.TIME:
+            # Arrow reads no times of day.
+            return pa.scalar(time.fromisoformat(str(default)), target)
         case _:
             return pa.array([default]).cast(target)[0]
 

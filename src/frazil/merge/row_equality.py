@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from frazil.clients.iceberg.nested_arrays import map_as_lists
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -39,8 +41,8 @@ def _same_present(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
             found &= same_values(one, other)
         return found
     if pt.is_map(kind):
-        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
-        return _same_lists(left.cast(entries), right.cast(entries))
+        (keys, items), (other_keys, other_items) = map_as_lists(left), map_as_lists(right)
+        return _same_lists(keys, other_keys) & _same_lists(items, other_items)
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return _same_lists(left, right)
     if isinstance(kind, pa.ExtensionType):

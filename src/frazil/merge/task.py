@@ -135,7 +135,10 @@ class _Task:
             if batch is None:
                 break
             waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
+            rows += batch.num_rows
+            # Never its nbytes: Spark's lists without elements have no offsets for Arrow to read,
+            # and the process would die. Concatenated, they have.
+            size += batch.get_total_buffer_size()
             if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                 yield pa.concat_batches(waiting)
                 waiting, rows, size = [], 0, 0

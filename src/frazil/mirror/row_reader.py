@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from frazil.clients.iceberg.arrow_schema import FIELD_ID, arrow_schema
+from frazil.clients.iceberg.nested_arrays import null_mask, rebuild_list, rebuild_map
 from frazil.codec.iceberg_defaults import default_from_json
 from frazil.errors import MissingImageError
-from frazil.model.schema import List, Map, Schema, Struct, children
+from frazil.model.schema import List, Map, Schema, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -31,8 +31,8 @@ def read_rows(
 ) -> pa.Table:
     """These columns of these rows, in the order asked; columns are found by field id.
 
-    Only the row groups that hold the rows are read. A column the file does not have is null, or
-    its initial default.
+    Only the row groups that hold the rows are read. A column or a member that the file does not
+    have is null, or its initial default.
     """
     with files.open(location) as source, pq.ParquetFile(source) as parquet:
         return _read(parquet, location, positions, fields)
@@ -87,53 +87,36 @@ def _default(field: Field, target: pa.DataType, rows: int) -> pa.Array:
 
 def projected(array: pa.Array, wanted: Field, target: pa.DataType) -> pa.Array:
     """Values under the table's current names and types, member by member and by id."""
-    if not children(wanted.type):
-        return _widened(array, target)
     match wanted.type:
         case Struct(members):
             inside = {field_id(array.type.field(at)): at for at in range(array.type.num_fields)}
             visible = array.flatten()
             inner = [
-                _member(visible, array, inside.get(member.id), member, target.field(at).type)
+                projected(visible[inside[member.id]], member, target.field(at).type)
+                if member.id in inside
+                else _default(member, target.field(at).type, len(array))
                 for at, member in enumerate(members)
             ]
             fields = [target.field(at) for at in range(target.num_fields)]
-            return pa.StructArray.from_arrays(inner, fields=fields, mask=array.is_null())
+            return pa.StructArray.from_arrays(inner, fields=fields, mask=null_mask(array))
         case List(element):
-            values = projected(array.flatten(), element, target.value_type)
-            return pa.ListArray.from_arrays(_offsets(array), values, mask=_mask(array))
-        case Map(_, value):
-            # Keys of a map never change.
-            items = projected(array.items, value, target.item_type)
-            return pa.MapArray.from_arrays(array.offsets, array.keys, items)
+            return rebuild_list(array, target, _projecting(element, target.value_type))
+        case Map(key, value):
+            keys = _projecting(key, target.key_type)
+            return rebuild_map(array, target, keys, _projecting(value, target.item_type))
         case _:
-            raise AssertionError(wanted.type)
+            return _widened(array, target)
 
 
-def _member(
-    visible: Sequence[pa.Array],
-    array: pa.Array,
-    at: int | None,
-    member: Field,
-    target: pa.DataType,
-) -> pa.Array:
-    if at is None:
-        return pa.nulls(len(array), target)
-    return projected(visible[at], member, target)
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0))
-    return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
+def _projecting(wanted: Field, target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    return lambda array: projected(array, wanted, target)
 
 
 def _widened(array: pa.Array, target: pa.DataType) -> pa.Array:
     plain = array.storage if isinstance(array, pa.ExtensionArray) else array
     if plain.type == target:
         return plain
-    # The same instants; only the spelling of the zone may differ.
-    return plain.view(target) if pa.types.is_timestamp(target) else plain.cast(target)
+    if pa.types.is_timestamp(plain.type) and plain.type.unit == getattr(target, "unit", None):
+        # The same instants; only the spelling of the zone may differ.
+        return plain.view(target)
+    return plain.cast(target)

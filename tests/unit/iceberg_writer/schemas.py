@@ -95,9 +95,13 @@ def scalars(primitives: Iterable[Primitive] = tuple(Primitive)) -> st.SearchStra
 
 @st.composite
 def schemas(
-    draw: st.DrawFn, primitives: Iterable[Primitive] = tuple(Primitive), *, most: int = 6
+    draw: st.DrawFn,
+    primitives: Iterable[Primitive] = tuple(Primitive),
+    *,
+    most: int = 6,
+    deep: int = 2,
 ) -> Schema:
-    """An ``id`` and up to ``most`` other columns, nested up to two deep."""
+    """An ``id`` and up to ``most`` other columns, nested up to so deep."""
     ids = iter(range(2, 1000))
     names = iter(f"c{number}" for number in range(1000))
     flat = scalars(primitives)
@@ -122,7 +126,7 @@ def schemas(
             case _:
                 return draw(flat)
 
-    columns = [field(2) for _ in range(draw(st.integers(1, most)))]
+    columns = [field(deep) for _ in range(draw(st.integers(1, most)))]
     return Schema(0, (Field(1, "id", Primitive.LONG, required=True), *columns))
 
 

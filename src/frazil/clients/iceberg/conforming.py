@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from frazil.clients.iceberg.arrow_schema import parquet_name
+from frazil.clients.iceberg.nested_arrays import null_mask, rebuild_list, rebuild_map
 from frazil.errors import UnrepresentableValueError
 from frazil.model.schema import List, Map, Primitive, Struct, children
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frazil.model.schema import Field, Schema
 
 _WIDENINGS = frozenset(
@@ -94,16 +97,18 @@ def _retyped(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> p
         case Struct() if pt.is_struct(array.type):
             return _fit_struct(array, field, wanted, name)
         case List(element) if pt.is_list(array.type) or pt.is_large_list(array.type):
-            values = _fit(array.flatten(), element, wanted.value_type, f"{name}.element")
-            return pa.ListArray.from_arrays(_offsets(array), values, wanted, mask=_mask(array))
+            inner = _fitting(element, wanted.value_type, f"{name}.element")
+            return rebuild_list(array, wanted, inner)
         case Map(key, value) if pt.is_map(array.type):
-            pairs = [_listed(array, inner) for inner in (array.keys, array.items)]
-            keys = _fit(pairs[0].flatten(), key, wanted.key_type, f"{name}.key")
-            items = _fit(pairs[1].flatten(), value, wanted.item_type, f"{name}.value")
-            offsets = _offsets(pairs[0])
-            return pa.MapArray.from_arrays(offsets, keys, items, wanted, mask=_mask(array))
+            keys = _fitting(key, wanted.key_type, f"{name}.key")
+            items = _fitting(value, wanted.item_type, f"{name}.value")
+            return rebuild_map(array, wanted, keys, items)
         case _:
             return _fit_scalar(array, field, wanted, name)
+
+
+def _fitting(field: Field, wanted: pa.DataType, name: str) -> Callable[[pa.Array], pa.Array]:
+    return lambda array: _fit(array, field, wanted, name)
 
 
 def _may_break(field: Field) -> bool:
@@ -130,7 +135,7 @@ def _fit_struct(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -
         for at, each in enumerate(members)
     ]
     fields = [wanted.field(index) for index in range(wanted.num_fields)]
-    return pa.StructArray.from_arrays(inner, fields=fields, mask=_mask(array))
+    return pa.StructArray.from_arrays(inner, fields=fields, mask=null_mask(array))
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
@@ -147,23 +152,6 @@ def _without_nulls(array: pa.Array) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets, array.values, array.type)
     buffers = [None, *array.buffers()[1:]]
     return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset)
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    """Where each list begins among the values that ``flatten`` gives."""
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0))
-    return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
-
-
-def _listed(array: pa.Array, inner: pa.Array) -> pa.Array:
-    """A map's keys or values as lists of their own."""
-    # Copied, because Arrow does not take a mask beside offsets that are themselves a slice.
-    offsets = pa.array(np.array(array.offsets))
-    return pa.ListArray.from_arrays(offsets, inner, mask=_mask(array))
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
 
 
 def _fit_scalar(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -> pa.Array:
