@@ -100,8 +100,8 @@ class Evolution:
     def added(self) -> Field:
         number = next(self.ids)
         if self.draw(st.booleans()):
-            inner = list_of(next(self.ids), P.INT)
-            return Field(number, f"n{number}", self.draw(st.sampled_from([P.STRING, inner])))
+            plain: list[Type] = [P.STRING, list_of(next(self.ids), P.INT)]
+            return Field(number, f"n{number}", self.draw(st.sampled_from(plain)))
         type_ = self.draw(scalars(WITH_DEFAULT))
         value = python_value(self.draw(values_of(type_)), type_)
         scalar = pa.scalar(value, arrow_type(type_))
@@ -187,7 +187,7 @@ def test_rows_come_back_as_they_were(
     for field, values_now in zip(fields, shown, strict=True):
         expected = pa.array([values_now[at] for at in positions], arrow_type(field.type))
         assert_same(found.column(field.name).combine_chunks(), expected)
-    completed(files, fields, shown, positions)
+    completed(files, fields, shown, positions.tolist())
 
 
 def completed(
