@@ -72,7 +72,8 @@ def turned_switches(spark: SparkSession) -> dict[str, str]:
 @contextmanager
 def driver_in(spark: SparkSession, zone: str) -> Iterator[None]:
     """The driver's two processes in another zone than UTC."""
-    zones: Any = spark._jvm.java.util.TimeZone
+    jvm: Any = spark._jvm
+    zones = jvm.java.util.TimeZone
     before, java = os.environ.get("TZ"), zones.getDefault()
     os.environ["TZ"] = zone
     time.tzset()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from frazil.merge.arrow_rows import ChangeRows, FoldLayout
+from frazil.merge.arrow_rows import ChangeRows, FoldLayout, without_deletes
 from frazil.merge.fold import missing_images
 from frazil.merge.folded import Folded, Origins, assemble
 from frazil.model.policy import Deletes
@@ -43,6 +43,10 @@ class SortedFolder:
         if not batch.num_rows:
             return None
         self._rows_read += batch.num_rows
+        if self._layout.deletes is Deletes.IGNORE:
+            batch = without_deletes(batch)
+            if not batch.num_rows:
+                return None
         if self._carried is not None:
             batch = pa.concat_batches([self._carried, batch])
         given = ChangeRows(batch, self._layout)
@@ -56,7 +60,7 @@ class SortedFolder:
         return self._hand_out(rows, origins) if len(origins.latest) else None
 
     def finish(self) -> Folded | None:
-        """The last key, or if that has no outcome, the counts that were not handed out yet."""
+        """The last key, if any."""
         carried, self._carried = self._carried, None
         if carried is None:
             return None
@@ -77,23 +81,19 @@ class _Picks:
         upserts = ~rows.deleted
         # Only a soft delete asks for the row it keeps; the key's columns may be all it has.
         soft = rows.layout.deletes is Deletes.SOFT
-        self._kept = rows.last_where(upserts) if soft else rows.latest
-        ignoring = rows.layout.deletes is Deletes.IGNORE
-        self._by_column = {
-            id_: rows.last_where(upserts & ~unsent if ignoring else ~unsent)
-            for id_, unsent in rows.unsent.items()
-        }
+        self._kept = rows.last_where(upserts) if soft else rows.last
+        self._by_column = {id_: rows.last_where(~unsent) for id_, unsent in rows.unsent.items()}
 
     def origins(self, *, keys: int) -> Origins:
         """The parts for the first so many keys, without those that have no outcome."""
-        chosen = np.flatnonzero(self._rows.latest[:keys] >= 0)
+        chosen = np.flatnonzero(~self._rows.merged[self._rows.last[:keys]])
         by_column = {id_: places[chosen] for id_, places in self._by_column.items()}
         needs_mirror = self._kept[chosen] < 0
         for places in by_column.values():
             needs_mirror |= places < 0
         soft = self._rows.layout.deletes is Deletes.SOFT
         return Origins(
-            latest=self._rows.latest[chosen],
+            latest=self._rows.last[chosen],
             by_column=by_column,
             needs_mirror=needs_mirror,
             kept=self._kept[chosen] if soft else None,
@@ -101,7 +101,7 @@ class _Picks:
 
     def of_last_key(self) -> NDArray[np.int64]:
         """The rows of the last key that its outcome, or the check of the next, depends on."""
-        parts = [self._rows.last, self._rows.latest, self._kept, *self._by_column.values()]
+        parts = [self._rows.last, self._kept, *self._by_column.values()]
         places = np.unique([part[-1] for part in parts])
         return places[places >= 0]
 

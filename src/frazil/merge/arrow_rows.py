@@ -17,6 +17,7 @@ from frazil.merge.change_columns import (
     ACTION,
     HI,
     LO,
+    MERGED,
     PREVIOUS_HI,
     PREVIOUS_LO,
     SEQUENCE,
@@ -67,7 +68,6 @@ class ChangeRows:
         partial: which rows left anything out.
         first: the first row of each key.
         last: the last row of each key.
-        latest: the last row of each key that has an effect; negative if none has.
     """
 
     def __init__(self, batch: pa.RecordBatch, layout: FoldLayout) -> None:
@@ -84,8 +84,6 @@ class ChangeRows:
         self._begins = self._first_of_key()
         self.first = np.flatnonzero(self._begins)
         self.last = np.append(self.first, len(self))[1:] - 1
-        ignoring = layout.deletes is Deletes.IGNORE
-        self.latest = self.last_where(~self.deleted) if ignoring else self.last
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -124,6 +122,15 @@ class ChangeRows:
             return np.zeros(len(self), np.bool_)
         known: NDArray[np.bool_] = previous.is_valid().to_numpy(zero_copy_only=False)
         return known & self.partial
+
+    @property
+    def merged(self) -> NDArray[np.bool_]:
+        """Which rows were merged before, and are here to be compared with only."""
+        column = self.column(MERGED)
+        if column is None:
+            return np.zeros(len(self), np.bool_)
+        found: NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+        return found
 
     @property
     def orphaned(self) -> NDArray[np.bool_]:
@@ -207,6 +214,11 @@ class ChangeRows:
         if np.any(hi[1:] < hi[:-1]) or np.any(same_hi & (lo[1:] < lo[:-1])):
             raise ValueError("changes are not sorted by key, both halves unsigned")
         return begins
+
+
+def without_deletes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The upserts alone: where deletes are ignored, they do not even contradict one."""
+    return batch.filter(pc.not_equal(batch.column(ACTION), DELETE))
 
 
 def _names_in_front(batch: pa.RecordBatch, layout: FoldLayout) -> dict[str, int]:

@@ -10,21 +10,23 @@ from pyspark.sql import functions as sf
 from frazil.errors import CommitConflictError
 from frazil.merge.apply import MergeWork
 from frazil.merge.arrow_rows import FoldColumn, FoldLayout
+from frazil.merge.equal_sequences import ComparedContent
 from frazil.merge.ground import MergeGround, load_ground, task_index
 from frazil.merge.incoming import Admission
 from frazil.merge.job import MergeRange
 from frazil.merge.key_writing import KeyWriting
 from frazil.merge.reading import ReadLayout
-from frazil.merge.remembering import remembered_deletes
+from frazil.merge.remembering import merged_changes, remembered_deletes
 from frazil.merge.row_order import plan_row_order
 from frazil.merge.sequences import decode_sequence
 from frazil.merge.task import MergeJob
 from frazil.mirror.index_growth import IndexGrowth
+from frazil.mirror.key_reading import spark_type
 from frazil.mirror.run_building import fresh_name
 from frazil.model.key_index import KeyHash
 from frazil.model.marker import Marker
 from frazil.model.policy import Order
-from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.model.table_facts import COLUMNS_PROPERTY, ORDER_FLOOR_PROPERTY, ORDER_PROPERTY
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
@@ -118,7 +120,11 @@ class _Assembly:
             truncated=self._merged("truncated"),
             schema=plan.schema.wanted,
             schema_changes=plan.schema.changes,
-            properties={COLUMNS_PROPERTY: plan.schema.columns},
+            properties={
+                COLUMNS_PROPERTY: plan.schema.columns,
+                ORDER_PROPERTY: settings.order.value,
+                **({} if plan.floor is None else {ORDER_FLOOR_PROPERTY: plan.floor}),
+            },
             planned_on=plan.head,
             after=plan.after,
             through=plan.through,
@@ -129,6 +135,29 @@ class _Assembly:
         """What the marker says was merged before, as a value that compares."""
         text = None if self.before is None else getattr(self.before, name)
         return decode_sequence(text, self.plan.sequence_type)
+
+    def _floor(self) -> SequenceValue | None:
+        return decode_sequence(self.plan.floor, self.plan.sequence_type)
+
+    def _merged_changes(self) -> DataFrame | None:
+        if self.before is None:
+            return None
+        merged_through = int(str(self.before.position))
+        return merged_changes(self.changelog, merged_through, self.plan.changelog_schema)
+
+    def _content(self) -> ComparedContent:
+        """What tells replays: what a change may have had no say in is left out."""
+        own = {each.id for each in self.ground.key} | {self.plan.sequence_id}
+        return ComparedContent(
+            fields=tuple(
+                each.target
+                for each in self._feeds()
+                if each.target.id not in own and each.tells_content
+            ),
+            deleted=self.plan.schema.deleted,
+            floor=self._floor(),
+            truncated=self._merged("truncated"),
+        )
 
     def _layout(self) -> ReadLayout:
         plan = self.plan
@@ -160,6 +189,9 @@ class _Assembly:
             order=settings.order,
             deletes=settings.deletes,
             merged=self._merged("sequence"),
+            truncated=self._merged("truncated"),
+            floor=self._floor(),
+            merged_changes=self._merged_changes,
             mirror_rows=self._mirror_rows,
             mirror_key=tuple(
                 (field.name, type_)
@@ -179,7 +211,15 @@ class _Assembly:
         kept = self.ground.sequence
         wanted = self.ground.key if kept is None else (*self.ground.key, kept)
         rows = self.mirror.read(self.plan.head)
-        return rows.select(*(sf.col(quote(names[each.id])).alias(each.name) for each in wanted))
+        return rows.select(
+            *(
+                # A column that comes with this merge is null in every row.
+                (sf.col(quote(names[each.id])) if each.id in names else sf.lit(None))
+                .cast(spark_type(each.type)[0])
+                .alias(each.name)
+                for each in wanted
+            )
+        )
 
     def _keeper(self) -> IndexKeeper:
         return self.ground.index_keeper(
@@ -221,6 +261,7 @@ class _Assembly:
                 deletes=settings.deletes,
                 truncated=self._merged("truncated"),
                 is_whole=self.plan.bits == 0,
+                merged=self._merged("sequence") if settings.order is Order.APPEND else None,
             ),
             writing=KeyWriting(
                 target=ground.target,
@@ -234,6 +275,8 @@ class _Assembly:
                 has_lower_half=ground.index_key.hash is not KeyHash.XXHASH64,
                 has_sequences=ground.sequence is not None,
                 optional_ids=layout.optional_ids,
+                content=self._content(),
+                merged=self._merged("sequence"),
             ),
             store=ground.store,
         )

@@ -12,5 +12,7 @@ SEQUENCE = "__frazil_sequence"
 IS_UPDATE = "__frazil_is_update"
 UNCHANGED = "__frazil_unchanged"
 PREVIOUS_HI, PREVIOUS_LO = "__frazil_previous_hi", "__frazil_previous_lo"
+# Set on changes that were merged before: what comes again is compared with them.
+MERGED = "__frazil_merged"
 
 UPSERT, DELETE, TRUNCATE = 0, 1, 2

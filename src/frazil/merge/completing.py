@@ -47,7 +47,7 @@ class RowCompleter:
             return rows
         fields = [each for each in self.fields if each.id in missing]
         lacking = np.flatnonzero(needed)
-        found = self._read(lacking, places, fields)
+        found = self.read(places.file[lacking], places.position[lacking], fields)
         # In the table's own types, so that both halves of a column are of one kind.
         columns = dict(zip(rows.schema.names, self._conformed(rows).columns, strict=True))
         for each in fields:
@@ -58,18 +58,16 @@ class RowCompleter:
             columns[each.name] = both.take(pa.array(at))
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def _read(
-        self, lacking: NDArray[np.intp], places: Places, fields: list[Field]
+    def read(
+        self, files: NDArray[np.int32], positions: NDArray[np.int64], fields: list[Field]
     ) -> dict[str, pa.Array]:
-        """The columns of the rows that lack any, in their order; a file is opened once."""
-        files = places.file[lacking]
+        """Columns of the rows at these places, in their order; a file is opened once."""
         order = np.argsort(files, kind="stable")
         tables = []
         for ordinal in np.unique(files):
             of_file = order[files[order] == ordinal]
-            positions = places.position[lacking[of_file]]
             location = self.locations[int(ordinal)]
-            tables.append(read_rows(self.inputs, location, positions, fields))
+            tables.append(read_rows(self.inputs, location, positions[of_file], fields))
         back = np.empty(len(order), np.intp)
         back[order] = np.arange(len(order))
         rows = pa.concat_tables(tables).take(pa.array(back))

@@ -49,6 +49,22 @@ class Feed:
             for each in self.members
         )
 
+    @property
+    def tells_content(self) -> bool:
+        """Whether a row that is read back has what the change said, to be compared with it.
+
+        Not where the mirror kept members that the source dropped, nor where the changelog fills
+        in a default that the mirror does not keep.
+        """
+        if self.source is None or (self.members and not self.fits):
+            return False
+        return all(
+            each.source is None
+            or each.source.initial_default is None
+            or each.target.initial_default is not None
+            for each in self.walk()
+        )
+
     def walk(self) -> Iterator[Feed]:
         """This feed and those inside it."""
         yield self

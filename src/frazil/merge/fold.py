@@ -3,6 +3,10 @@
 Changes are replayed in the order of their sequence, without a look at the mirror. Where a row keeps
 what the mirror has, its outcome names the columns that are missing and the key whose row has them.
 The forms that run in Spark tasks are tested equal to this one.
+
+Changes of one key and one sequence that say the same are one; any other two of them contradict each
+other. A TRUNCATE comes first at its sequence. Where deletes are ignored, they are nothing. The same
+holds between two merges: ``equal_sequences`` compares with what an earlier one has left.
 """
 
 from __future__ import annotations
@@ -121,11 +125,7 @@ class _Replay(Generic[K, V]):
         self.orphans: set[K] = set()
 
     def apply(self, together: Iterable[Change[K, V]]) -> None:
-        after = {
-            change.key: self._after(change)
-            for change in together
-            if change.action is Action.UPSERT or self._deletes is not Deletes.IGNORE
-        }
+        after = {change.key: self._after(change) for change in together}
         self.orphans |= {key for key, row in after.items() if row.missing and row.source is None}
         self._rows.update(after)
 
@@ -169,7 +169,8 @@ def _after_truncate(
     truncated: Sequence | None = None
     for each in ordered:
         if isinstance(each, Change):
-            remaining.append(each)
+            if each.action is Action.UPSERT or deletes is not Deletes.IGNORE:
+                remaining.append(each)
         elif deletes is Deletes.SOFT:
             raise ValueError("with soft deletes, a TRUNCATE is given as DELETEs")
         elif deletes is Deletes.APPLY:

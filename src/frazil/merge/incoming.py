@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 class Admission:
     """The rules of one merge; ``truncated`` is the last TRUNCATE that was merged before.
 
-    ``is_whole`` says that one task gets the whole range, and so may act on a TRUNCATE.
+    ``is_whole`` says that one task gets the whole range, and so may act on a TRUNCATE. ``merged``
+    is the highest sequence merged before, where a change that has it needs to be compared with
+    what was merged of it.
     """
 
     order: Order
     deletes: Deletes
     truncated: SequenceValue | None
     is_whole: bool
+    merged: SequenceValue | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +72,17 @@ class ChangeGate:
     @property
     def is_blocked(self) -> bool:
         """Whether the range needs another preparation than this task can give."""
+        return self._obstacle is not None
+
+    @property
+    def _obstacle(self) -> Obstacle | None:
+        if self._lowest is not None and self._lowest == self._rules.merged:
+            return Obstacle.EQUAL_SEQUENCE
         soft = self._rules.deletes is Deletes.SOFT
         late = self._rules.order is Order.PER_KEY and self._rules.deletes is Deletes.APPLY
-        return self._truncated is not None and (soft or late or not self._rules.is_whole)
+        if self._truncated is not None and (soft or late or not self._rules.is_whole):
+            return Obstacle.TRUNCATE
+        return None
 
     def admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The rows that go on; raises for what nobody could merge."""
@@ -96,7 +107,7 @@ class ChangeGate:
             lowest=self._lowest,
             highest=self._highest,
             truncated=self._truncated,
-            obstacle=Obstacle.TRUNCATE if self.is_blocked else None,
+            obstacle=self._obstacle,
         )
 
     def _refuse_nulls(self, batch: pa.RecordBatch) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
-from frazil.merge.change_columns import HI, LO, SEQUENCE
+from frazil.merge.change_columns import HI, LO, MERGED, SEQUENCE
 from frazil.merge.null_lists import lists_of, mark_null_lists
 from frazil.merge.preparing import (
     deletes_of_truncate,
@@ -56,7 +56,9 @@ class MergeRange:
     """A range as it is read, with what decides how it is spread; lives on the driver.
 
     ``mirror_rows`` reads the mirror as it was planned on, at least the columns of the key and the
-    sequence that it keeps; ``merged`` is the highest sequence that was merged before.
+    sequence that decides what is late; ``merged`` is the highest sequence that was merged before,
+    ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before under the
+    names that ``changelog`` has; None when that cannot be told any more.
     """
 
     table: str
@@ -67,6 +69,9 @@ class MergeRange:
     order: Order
     deletes: Deletes
     merged: SequenceValue | None
+    truncated: SequenceValue | None
+    floor: SequenceValue | None
+    merged_changes: Callable[[], DataFrame | None]
     mirror_rows: Callable[[], DataFrame]
     mirror_key: tuple[tuple[str, Scalar], ...]
     mirror_sequence: str | None
@@ -94,16 +99,48 @@ class MergeRange:
     def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> Merged:
         facts = load_range_facts(changes, table=self.table)
         preparation = plan_preparation(
-            facts, bits=self.bits, order=self.order, deletes=self.deletes, merged=self.merged
+            facts,
+            bits=self.bits,
+            order=self.order,
+            deletes=self.deletes,
+            merged=self.merged,
+            truncated=self.truncated,
         )
         prepared = replace(
             job,
+            # Whatever is compared with what was merged before is compared here.
+            admission=replace(job.admission, merged=None),
             linked_task=preparation.linked_task,
             mirror_is_empty=preparation.empties_mirror,
         )
+        if self.order is Order.APPEND and self.merged is not None and facts.lowest == self.merged:
+            changes = self._with_merged(changes, preparation, self.merged)
         rows = self._rows(changes, preparation)
         results = self._run(spread(rows, preparation), prepared)
         return _prepared(results, preparation, facts)
+
+    def _with_merged(
+        self, changes: DataFrame, preparation: Preparation, merged: SequenceValue
+    ) -> DataFrame:
+        """The changes with those that were merged before and have the highest sequence as well.
+
+        They are only compared with. But a TRUNCATE of that sequence comes before them: they are
+        what it leaves of the mirror, and are merged once more.
+        """
+        before = self.merged_changes()
+        if before is None:
+            return changes
+        at = sequence_literal(merged, self.sequence_type)
+        known = prepare_changes(
+            before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
+        ).where(sf.col(HI).isNotNull())
+        is_emptied = preparation.empties_mirror and preparation.truncated == merged
+        if not is_emptied:
+            again = changes.where(sf.col(SEQUENCE) == at).select(HI, LO).distinct()
+            known = known.join(again, [HI, LO], "left_semi")
+        news, olds = (sf.lit(each).alias(MERGED) for each in (False, not is_emptied))
+        names = [sf.col(quote(name)) for name in changes.columns]
+        return changes.select(news, *names).unionByName(known.select(olds, *names))
 
     def _rows(self, changes: DataFrame, preparation: Preparation) -> DataFrame:
         rows = without_truncated(
@@ -126,15 +163,20 @@ class MergeRange:
         """The keys that a TRUNCATE found in the mirror, or written before it in this range."""
         at = sequence_literal(truncated, self.sequence_type)
         mirror = self.mirror_rows()
-        if self.mirror_sequence is not None:
-            mirror = mirror.where(sf.col(quote(self.mirror_sequence)) < at)
+        if self.order is Order.PER_KEY and self.mirror_sequence is not None:
+            known = sf.col(quote(self.mirror_sequence))
+            if self.floor is not None:
+                known = sf.coalesce(known, sequence_literal(self.floor, self.sequence_type))
+            mirror = mirror.where(known < at)
         hi, lo = key_hash_columns([(sf.col(quote(name)), type_) for name, type_ in self.mirror_key])
         key = [sf.col(quote(name)) for name, _ in self.mirror_key]
         met = mirror.select(hi.alias(HI), lo.alias(LO), *key)
         if self.deletes is Deletes.SOFT:
             earlier = changes.where(sf.col(HI).isNotNull() & (sf.col(SEQUENCE) < at))
             met = met.unionByName(earlier.select(HI, LO, *key))
-        return met
+        # It comes first at its sequence: what is told of a key there is newer.
+        newer = changes.where(sf.col(SEQUENCE) == at).select(HI, LO).distinct()
+        return met.join(newer, [HI, LO], "left_anti")
 
     def _run(self, rows: DataFrame, job: MergeJob) -> tuple[TaskResult, ...]:
         sent = mark_null_lists(rows, lists_of(self.layout))

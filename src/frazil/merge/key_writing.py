@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +16,11 @@ from frazil.codec.deletion_vector import DeletionVector
 from frazil.codec.index_entries import Entries
 from frazil.errors import MissingImageError, WriteFailedError
 from frazil.merge.arrow_rows import DELETE, SOFT_DELETE, UPSERT
+from frazil.merge.change_columns import ACTION, HI, LO, SEQUENCE
 from frazil.merge.completing import Places, RowCompleter
+from frazil.merge.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
 from frazil.merge.report import Action
+from frazil.merge.sequences import comparable, scalar_like
 from frazil.mirror.locating import Found, KeyLocator
 from frazil.model.key_index import TOMBSTONE
 from frazil.seams import SystemClock, SystemRandomness
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write_target import WriteTarget
     from frazil.merge.folded import Folded
     from frazil.merge.row_order import RowOrder
+    from frazil.merge.sequences import SequenceValue
     from frazil.mirror.locating import TaskIndex
     from frazil.model.schema import Field
 
@@ -58,6 +62,9 @@ class KeyWriting:
     has_sequences: bool
     # The columns that a change may leave out.
     optional_ids: frozenset[int] = frozenset()
+    content: ComparedContent = field(default_factory=ComparedContent)
+    # The highest sequence merged before; with order per_key.
+    merged: SequenceValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +123,39 @@ class KeyWriter:
         found = _nothing() if mirror_is_empty else self._locator.locate(folded.hi, folded.lo)
         late = np.zeros(count, np.bool_)
         if self._writing.has_sequences:
-            late = _not_newer(folded.sequence, found)
+            changes = Arrivals(folded.action, folded.sequence, folded.rows, found)
+            late = late_arrivals(changes, self._writing.content, self._completer.read)
             found = found.of_keys(~late)
             folded = self._keeping_newest(folded, found)
         is_known = np.zeros(count, np.bool_)
         is_known[found.key] = True
         source = self._sources(folded, found, mirror_is_empty=mirror_is_empty)
         return LocatedKeys(folded, found, late, is_known, source)
+
+    def compare_superseded(self, batch: pa.RecordBatch) -> None:
+        """Refuse changes that contradict the mirror, also where a newer one hides them.
+
+        The batch is sorted by key and sequence. The last change of each key is compared when its
+        row is located; only what is not newer than everything merged can be in the mirror.
+        """
+        if not self._writing.has_sequences or self._writing.merged is None:
+            return
+        hi, lo = (batch.column(name).to_numpy().view(np.uint64) for name in (HI, LO))
+        begins = np.ones(len(hi), np.bool_)
+        begins[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+        is_last = np.append(begins[1:], np.True_)
+        sequence = batch.column(SEQUENCE)
+        is_known = pc.less_equal(comparable(sequence), scalar_like(self._writing.merged, sequence))
+        chosen = np.flatnonzero(~is_last & is_known.to_numpy(zero_copy_only=False))
+        if not len(chosen):
+            return
+        keys, owners = np.unique((np.cumsum(begins) - 1)[chosen], return_inverse=True)
+        first = np.flatnonzero(begins)[keys]
+        found = self._locator.locate(hi[first], lo[first]).for_changes(owners)
+        rows = batch.take(pa.array(chosen))
+        action = rows.column(ACTION).to_numpy()
+        changes = Arrivals(action, rows.column(SEQUENCE), rows, found)
+        late_arrivals(changes, self._writing.content, self._completer.read)
 
     def write(self, keys: LocatedKeys) -> None:
         """Rows to data files, dead positions to bitmaps, places to index entries."""
@@ -184,7 +217,8 @@ class KeyWriter:
         """A soft delete keeps the mirror's row rather than one that came too late."""
         if folded.kept_sequence is None:
             return folded
-        stale = _not_newer(folded.kept_sequence, found) & (folded.action == SOFT_DELETE)
+        stale = not_newer(folded.kept_sequence, found, self._writing.content.floor)
+        stale &= folded.action == SOFT_DELETE
         if not stale.any():
             return folded
         nowhere = np.zeros(len(folded), np.bool_)
@@ -271,19 +305,3 @@ def _first_places(found: Found, keys: NDArray[np.intp], count: int) -> Places:
     file[has_any] = found.file[first[:-1][has_any]]
     position[has_any] = found.position[first[:-1][has_any]]
     return Places(file[keys], position[keys])
-
-
-def _not_newer(sequence: pa.Array, found: Found) -> NDArray[np.bool_]:
-    """Keys whose change is not newer than the row or the tombstone that is there."""
-    late = np.zeros(len(sequence), np.bool_)
-    for keys, sequences in (
-        (found.key, found.sequence),
-        (found.tombstone_key, found.tombstone_sequence),
-    ):
-        if sequences is None or not len(keys):
-            continue
-        ours = sequence.take(pa.array(keys)).cast(sequences.type)
-        # A row that somebody else wrote may have no sequence: anything is newer.
-        not_newer = pc.fill_null(pc.less_equal(ours, sequences), fill_value=False)
-        late[keys[not_newer.to_numpy(zero_copy_only=False)]] = True
-    return late

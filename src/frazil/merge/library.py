@@ -84,7 +84,8 @@ def merge_table(
             that does raises OutOfOrderError. ``per_key`` when they may: the sequence decides, the
             mirror keeps the sequence column, and rows with unchanged columns are refused. Without
             a choice it is ``append`` for a changelog that frazil itself wrote from one stream, and
-            ``per_key`` for everybody else's, who promised nothing. Choose once and stay with it.
+            ``per_key`` for everybody else's, who promised nothing. When another is chosen later,
+            the next merge converts the mirror.
         deletes: ``apply``, ``ignore``, or ``soft``, which keeps the row and sets ``cdc_deleted``.
         partition_by: Expressions such as ``day(created_at)``, for a mirror that is created.
         sort_by: Expressions by which new files are sorted, for a mirror that is created.

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.merge.arrow_rows import ChangeRows
+from frazil.merge.arrow_rows import ChangeRows, without_deletes
 from frazil.merge.change_columns import HI, LO, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.merge.fold import Action, Change, Kind, Outcome, fold
 from frazil.merge.folded import Origins, assemble
+from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +35,12 @@ def fold_linked(changes: pa.Table, layout: FoldLayout) -> Folded:
     The columns are those that ``SortedFolder`` takes; the source of an outcome may be another key.
     Raises DuplicateKeyError or MissingImageError.
     """
-    rows, repeats = ChangeRows(_sorted(changes), layout).without_repeats()
+    batch = _sorted(changes)
+    if layout.deletes is Deletes.IGNORE:
+        batch = without_deletes(batch)
+    rows, repeats = ChangeRows(batch, layout).without_repeats()
     found = fold(_spoken(rows), deletes=layout.deletes).by_key
-    latest = rows.latest[rows.latest >= 0]
+    latest = rows.last[~rows.merged[rows.last]]
     outcomes = [found[key] for key in _keys(rows.hi[latest], rows.lo[latest])]
     origins = Origins(
         latest=latest,

@@ -11,13 +11,14 @@ from frazil.merge.changelog_range import choose_range
 from frazil.merge.schema_mapping import plan_schema
 from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.partitioning import TransformKind
+from frazil.model.policy import Order
 
 if TYPE_CHECKING:
     from frazil.merge.changelog_columns import ChangelogColumns
     from frazil.merge.changelog_range import ChangelogRange
     from frazil.merge.schema_mapping import SchemaPlan
     from frazil.merge.settings import MergeSettings
-    from frazil.model.marker import Position
+    from frazil.model.marker import Marker, Position
     from frazil.model.partitioning import PartitionField, PartitionSpec, SortField, SortOrder
     from frazil.model.schema import Scalar, Schema
     from frazil.model.table_facts import ChangelogFacts, MirrorFacts
@@ -71,6 +72,8 @@ class MergePlan:
     bits: int = 0
     start: Position | None = None
     head: int | None = None
+    # With order per_key, what rows without a sequence of their own count as.
+    floor: str | None = None
 
     @property
     def tasks(self) -> int:
@@ -89,7 +92,7 @@ class MergePlan:
 
     @property
     def sequence_id(self) -> int | None:
-        """The mirror's column for the sequence, with order per_key."""
+        """The mirror's column for the sequence, if it has one."""
         return None if self.schema.sequence is None else self.schema.sequence.id
 
     @property
@@ -150,12 +153,41 @@ def plan_merge(
         format_version=mirror.format_version,
         pinned=_pinned(mirror),
     )
+    becomes = _order_change(mirror, marker, schema, settings)
+    if becomes is not None:
+        schema = replace(schema, changes=(*schema.changes, becomes))
     plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
     return replace(
         plan,
+        floor=_floor(mirror, marker if becomes else None),
         start=None if marker is None else marker.position,
         head=mirror.head,
         bits=plan_bits(rows=plan.rows, size=plan.bytes, cores=cores),
+    )
+
+
+def _floor(mirror: MirrorFacts, converted_at: Marker | None) -> str | None:
+    sequence = None if converted_at is None else converted_at.sequence
+    return mirror.order_floor if sequence is None else sequence
+
+
+def _order_change(
+    mirror: MirrorFacts, marker: Marker | None, schema: SchemaPlan, settings: MergeSettings
+) -> str | None:
+    """What a mirror that was merged with order append needs to go on with order per_key.
+
+    The other way nothing is needed. A mirror of before the order was recorded has a column for
+    the sequence with per_key only.
+    """
+    if settings.order is not Order.PER_KEY or marker is None:
+        return None
+    had_sequence = schema.sequence is not None and mirror.schema.by_id(schema.sequence.id)
+    recorded = mirror.order or (Order.PER_KEY if had_sequence else Order.APPEND)
+    if recorded == Order.PER_KEY:
+        return None
+    return (
+        "order changes from append to per_key: rows merged before that have no sequence count as "
+        "the highest one that was merged"
     )
 
 

@@ -19,6 +19,7 @@ from frazil.merge.change_columns import (
     HI,
     IS_UPDATE,
     LO,
+    MERGED,
     PREVIOUS_HI,
     PREVIOUS_LO,
     SEQUENCE,
@@ -129,9 +130,15 @@ def plan_preparation(
     order: Order,
     deletes: Deletes,
     merged: SequenceValue | None,
+    truncated: SequenceValue | None,
 ) -> Preparation:
-    """What the TRUNCATEs of a range mean; ``merged`` is the highest sequence merged before."""
-    truncated = None if deletes is Deletes.IGNORE else facts.truncated
+    """What the TRUNCATEs of a range mean.
+
+    ``merged`` is the highest sequence merged before, ``truncated`` the last TRUNCATE: told once
+    more, it removes nothing.
+    """
+    is_told_again = facts.truncated == truncated
+    truncated = None if deletes is Deletes.IGNORE or is_told_again else facts.truncated
     is_late = (
         truncated is not None
         and order is Order.PER_KEY
@@ -189,7 +196,8 @@ def deletes_of_truncate(
     under the names that ``changes`` gives them; ``sequence`` is the column that the mirror keeps.
     """
     at = sequence_literal(truncated, type_)
-    own = {ACTION: sf.lit(DELETE).cast("tinyint"), SEQUENCE: at, IS_UPDATE: sf.lit(False)}  # noqa: FBT003
+    no = sf.lit(False)  # noqa: FBT003 - Spark's own way to say false
+    own = {ACTION: sf.lit(DELETE).cast("tinyint"), SEQUENCE: at, IS_UPDATE: no, MERGED: no}
     own |= {} if sequence is None else {sequence: at}
     kept = {HI, LO, *key}
     columns = [

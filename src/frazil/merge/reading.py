@@ -13,6 +13,7 @@ from frazil.merge.change_columns import (
     HI,
     IS_UPDATE,
     LO,
+    MERGED,
     PREVIOUS_HI,
     PREVIOUS_LO,
     SEQUENCE,
@@ -88,7 +89,9 @@ def in_key_order(frame: DataFrame) -> DataFrame:
     numbered = frame.toDF(*(f"_{at}" for at in range(len(frame.columns))))
     hi, lo, sequence = (sf.col(f"_{frame.columns.index(name)}") for name in (HI, LO, SEQUENCE))
     keys = [half.bitwiseXOR(sf.lit(_UNSIGNED)) for half in (hi, lo)]
-    return numbered.sortWithinPartitions(*keys, sequence)
+    # What was merged before stands for those that say the same.
+    first = [sf.col(f"_{at}").desc() for at, name in enumerate(frame.columns) if name == MERGED]
+    return numbered.sortWithinPartitions(*keys, sequence, *first)
 
 
 def bucket(bits: int) -> Column:

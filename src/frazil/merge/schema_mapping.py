@@ -43,7 +43,7 @@ class SchemaPlan:
     ``mirror`` is that schema; ``wanted`` is the same if it must be committed, None if the mirror
     has it or is made with it. ``columns`` is the text for the property ``frazil.columns``.
     ``key`` has the mirror's columns in the order of the settings. ``sequence`` is there with order
-    per_key only, ``deleted`` with soft deletes only.
+    per_key, and stays when the order changes; ``deleted`` is there with soft deletes only.
     """
 
     mirror: Schema
@@ -86,10 +86,12 @@ def plan_schema(
     the mirror cannot follow.
     """
     roles = plan_columns(changelog, settings)
-    sources = _sources(changelog, roles, settings)
+    sources = _sources(changelog, roles, settings, has_sequence=False)
     if mirror is None:
         return _plan_new(sources, roles, settings)
     known = _known(sources, mirror, columns, settings)
+    has_sequence = keeps_sequence(known, roles, mirror)
+    sources = _sources(changelog, roles, settings, has_sequence=has_sequence)
     version = settings.format_version if format_version is None else format_version
     ground = _ground(known, mirror, roles, settings, pinned=pinned, format_version=version)
     following = Following(ground, last_column_id)
@@ -104,17 +106,27 @@ def plan_schema(
         remedy = "set evolution: permissive, or change the source back"
         what = "the schema has changed, and evolution is strict"
         raise _unsupported(what, changes, settings, remedy)
-    plan = _plan(feeds, roles, settings, mirror=wanted, known=known)
+    plan = _plan(feeds, roles, mirror=wanted, known=known)
     return replace(plan, wanted=wanted if change else None, changes=changes)
 
 
+def keeps_sequence(known: ColumnMap, roles: ChangelogColumns, mirror: Schema) -> bool:
+    """Whether merges have filled a column of the mirror with sequences up to now."""
+    here = {each.id for each in mirror.fields}
+    return any(
+        each.changelog == roles.sequence.id and each.mirror in here and not each.dropped
+        for each in known.fields
+    )
+
+
 def _sources(
-    changelog: Schema, roles: ChangelogColumns, settings: MergeSettings
+    changelog: Schema, roles: ChangelogColumns, settings: MergeSettings, *, has_sequence: bool
 ) -> tuple[Field, ...]:
     """The columns that reach the mirror, in the changelog's order."""
     ids = {each.id for each in source_columns(changelog.fields, settings)}
-    if settings.order is Order.PER_KEY:
-        # The state that decides which change is late.
+    if settings.order is Order.PER_KEY or has_sequence:
+        # The state that decides which change is late. With order append it is not asked for, but
+        # filled on: should the order be changed back, every row has its own.
         ids.add(roles.sequence.id)
     sources = tuple(each for each in changelog.fields if each.id in ids)
     taken = find_column(sources, DELETED_COLUMN)
@@ -140,7 +152,7 @@ def _plan_new(
         what = "the mirror cannot be made"
         raise _unsupported(what, clashes, settings, "rename one of them at the source")
     schema = Schema(0, numbered, _identifiers(feeds, key))
-    return _plan(feeds, roles, settings, mirror=schema, known=ColumnMap())
+    return _plan(feeds, roles, mirror=schema, known=ColumnMap())
 
 
 def _identifiers(feeds: Sequence[Feed], key: set[int]) -> frozenset[int]:
@@ -154,7 +166,6 @@ def _identifiers(feeds: Sequence[Feed], key: set[int]) -> frozenset[int]:
 def _plan(
     feeds: Sequence[Feed],
     roles: ChangelogColumns,
-    settings: MergeSettings,
     *,
     mirror: Schema,
     known: ColumnMap,
@@ -174,7 +185,7 @@ def _plan(
         columns=encode_column_map(columns),
         feeds=tuple(feeds),
         key=key,
-        sequence=fed[roles.sequence.id] if settings.order is Order.PER_KEY else None,
+        sequence=fed.get(roles.sequence.id),
         deleted=deleted,
     )
 

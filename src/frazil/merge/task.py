@@ -92,6 +92,7 @@ class _Task:
             return TaskResult(obstacle=Obstacle.LINKED_KEYS)
         seen = self.gate.seen()
         if seen.obstacle is not None:
+            self.writer.abandon()
             return TaskResult(obstacle=seen.obstacle)
         return self._finish(seen)
 
@@ -124,6 +125,8 @@ class _Task:
             if self.gate.is_blocked:
                 return
             if admitted is not None:
+                with self._timed(Phase.LOCATE):
+                    self.writer.compare_superseded(admitted)
                 yield admitted
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

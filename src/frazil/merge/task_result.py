@@ -25,6 +25,8 @@ class Obstacle(StrEnum):
     LINKED_KEYS = "linked keys"
     # A TRUNCATE that does not simply empty the mirror, or that concerns other tasks as well.
     TRUNCATE = "truncate"
+    # Changes with the highest sequence that was merged before: replays, or contradictions.
+    EQUAL_SEQUENCE = "equal sequence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

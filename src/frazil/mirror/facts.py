@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.model.marker import Role
-from frazil.model.table_facts import COLUMNS_PROPERTY, MirrorFacts
+from frazil.model.table_facts import (
+    COLUMNS_PROPERTY,
+    ORDER_FLOOR_PROPERTY,
+    ORDER_PROPERTY,
+    MirrorFacts,
+)
 
 if TYPE_CHECKING:
     from frazil.mirror.table import MirrorTable
@@ -30,5 +35,7 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
         head=None if state.head is None else state.head.id,
         marker=version.marker(Role.MERGE),
         columns=state.properties.get(COLUMNS_PROPERTY),
+        order=state.properties.get(ORDER_PROPERTY),
+        order_floor=state.properties.get(ORDER_FLOOR_PROPERTY),
         total_rows=0 if state.head is None else state.head.count("total-records"),
     )

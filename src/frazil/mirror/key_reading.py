@@ -92,12 +92,13 @@ class KeyReading:
 
     def _names(self, parquet: pq.ParquetFile, location: str) -> dict[int, str]:
         by_id = {field_id(each): each.name for each in parquet.schema_arrow}
-        lacking = [each.name for _, each in self.columns if each.id not in by_id]
+        lacking = [each.name for each in self.key if each.id not in by_id]
         if lacking:
             message = f"the data file {location} lacks {', '.join(lacking)} by field id."
             remedy = rewrite_command(self.table, "'rewrite-all', 'true'")
             raise UnsupportedSchemaChangeError(message, table=str(self.table), next_step=remedy)
-        return {each.id: by_id[each.id] for _, each in self.columns}
+        # Files of before the mirror kept sequences have none.
+        return {each.id: by_id[each.id] for _, each in self.columns if each.id in by_id}
 
     def _live(
         self,
@@ -114,7 +115,12 @@ class KeyReading:
         positions = np.arange(first, until)[alive]
         if end > start:
             batch = batch.filter(pa.array(alive))
-        columns = [self._column(batch.column(names[each.id]), each) for _, each in self.columns]
+        columns = [
+            self._column(batch.column(names[each.id]), each)
+            if each.id in names
+            else pa.nulls(len(positions), spark_type(each.type)[1])
+            for _, each in self.columns
+        ]
         nulls = sum(each.null_count for each in columns[: len(self.key)])
         if nulls:
             message = f"{nulls} values of the key are null."

@@ -88,6 +88,33 @@ class Found:
             _selected(self.tombstone_sequence, tombstones),
         )
 
+    def for_changes(self, owners: NDArray[np.intp]) -> Found:
+        """What was found for each of several changes, whose keys are these; changes are numbered.
+
+        A key may own many of them, and they come in the order of their keys.
+        """
+        key, rows = _expanded(self.key, owners)
+        tombstone_key, tombstones = _expanded(self.tombstone_key, owners)
+        return Found(
+            key,
+            self.file[rows],
+            self.position[rows],
+            _selected(self.sequence, rows),
+            tombstone_key,
+            _selected(self.tombstone_sequence, tombstones),
+        )
+
+
+def _expanded(
+    keys: NDArray[np.intp], owners: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """For each change the places of its key; both are sorted."""
+    starts = np.searchsorted(keys, owners)
+    counts = np.searchsorted(keys, owners, side="right") - starts
+    change = np.repeat(np.arange(len(owners)), counts)
+    places = np.arange(len(change)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+    return change, places
+
 
 def _selected(sequence: pa.Array | None, chosen: Selection) -> pa.Array | None:
     return None if sequence is None else select_sequences(sequence, chosen)

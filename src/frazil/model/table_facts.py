@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Which column is which field of the next table; lands in the same commit as the schema it speaks
 # of.
 COLUMNS_PROPERTY = "frazil.columns"
+# The order that a mirror was merged with last, and the sequence that its rows without one have.
+ORDER_PROPERTY = "frazil.order"
+ORDER_FLOOR_PROPERTY = "frazil.order-floor"
 # In the summary of a changelog's snapshot: at this point the source's state is not whole.
 INCOMPLETE_KEY = "frazil.incomplete"
 
@@ -78,7 +81,10 @@ class ChangelogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorFacts:
-    """A mirror at the moment it was asked; ``columns`` is the text of ``frazil.columns``."""
+    """A mirror at the moment it was asked; ``columns`` is the text of ``frazil.columns``.
+
+    ``order`` and ``order_floor`` are those of ``frazil.order`` and ``frazil.order-floor``.
+    """
 
     name: TableName
     uuid: str
@@ -91,3 +97,5 @@ class MirrorFacts:
     marker: Marker | None
     columns: str | None
     total_rows: int
+    order: str | None = None
+    order_floor: str | None = None

@@ -80,7 +80,8 @@ def test_every_history_folds_as_specified(
     table = pa.Table.from_batches([batch_of(told, sequence=SEQUENCES[sequence])])
     result = fold_linked(table, layout(deletes))
     assert outcomes_in([result]) == fold(changes, deletes=deletes).by_key
-    assert (result.rows_read, result.repeats) == (len(told), len(told) - len(changes))
+    if deletes is not Deletes.IGNORE:
+        assert (result.rows_read, result.repeats) == (len(told), len(told) - len(changes))
 
 
 @settings(max_examples=300)

@@ -299,3 +299,39 @@ def test_soft_deletes_mark_rows_in_a_column_of_their_own() -> None:
     plan = planned(changelog(snapshot(1)), settings=replace(SETTINGS, deletes=Deletes.SOFT))
     assert plan is not None
     assert plan.schema.deleted == Field(4, "cdc_deleted", P.BOOLEAN)
+
+
+@pytest.mark.fault("N30")
+@pytest.mark.parametrize(
+    ("recorded", "order", "floor", "is_told"),
+    [
+        ("append", Order.PER_KEY, "0009", True),
+        (None, Order.PER_KEY, "0009", True),
+        ("per_key", Order.PER_KEY, "0005", False),
+        ("append", Order.APPEND, "0005", False),
+        ("per_key", Order.APPEND, "0005", False),
+    ],
+)
+def test_rows_merged_with_order_append_count_as_the_highest_sequence_from_then_on(
+    recorded: str | None, order: Order, floor: str, *, is_told: bool
+) -> None:
+    marker = replace(merged_through("1"), sequence="0009")
+    facts = replace(mirror(marker), order=recorded, order_floor="0005")
+    plan = plan_merge(changelog(*appends(10, 20)), facts, replace(SETTINGS, order=order))
+    assert plan is not None
+    assert plan.floor == floor
+    assert any("order changes" in text for _, text in describe(plan)) is is_told
+
+
+@pytest.mark.fault("N30")
+def test_a_mirror_that_has_the_sequence_was_merged_with_order_per_key() -> None:
+    settings = replace(SETTINGS, order=Order.PER_KEY)
+    first = plan_merge(changelog(snapshot(1)), None, settings)
+    assert first is not None
+    marker = replace(merged_through("1"), sequence="0009")
+    facts = replace(
+        mirror(marker), schema=first.schema.mirror, columns=first.schema.columns, last_column_id=4
+    )
+    plan = plan_merge(changelog(*appends(10, 20)), facts, settings)
+    assert plan is not None
+    assert (plan.floor, plan.schema.changes) == (None, ())

@@ -245,13 +245,15 @@ def test_a_column_of_others_called_like_the_flag_is_refused() -> None:
         by_name(Schema(0, (ID_REQUIRED, taken)), ID, told=SOFT)
 
 
-def test_the_sequence_comes_and_goes_with_the_order() -> None:
+@pytest.mark.fault("N30")
+def test_the_sequence_comes_with_the_order_and_stays_when_that_changes() -> None:
     per_key = then(first(ID, NAME), ID, NAME, told=PER_KEY)
     assert per_key.changes == ("cdc_sequence_number is added as string",)
     assert per_key.sequence == Field(3, "cdc_sequence_number", P.STRING)
     append = then(per_key, ID, NAME)
-    assert append.sequence is None
-    assert append.projection[-1][1] is None
+    assert append.sequence == per_key.sequence
+    assert append.projection[-1][1] == "cdc_sequence_number"
+    assert append.changes == ()
     back = then(append, ID, NAME, told=PER_KEY)
     assert back.sequence == per_key.sequence
 

@@ -1,0 +1,76 @@
+"""Changelogs that somebody writes with plain SQL, and the mirrors made from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.merge.merger import Merger
+from frazil.merge.settings import IndexSettings, MergeSettings
+from frazil.model.table_name import parse_table_name
+from tests.support.lakes import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+
+    from frazil.merge.report import MergeReport
+    from tests.support.lakes import LakeCase
+
+_numbers = count()
+
+
+class Feed:
+    """A changelog that somebody writes with plain SQL, and the mirror made from it."""
+
+    def __init__(
+        self, spark: SparkSession, case: LakeCase, folder: Path, columns: str, **choices: object
+    ) -> None:
+        number = next(_numbers)
+        self.spark = spark
+        self.changelog = f"{case.catalog}.feeds.log_{number}"
+        self.mirror = f"{case.catalog}.feeds.mirror_{number}"
+        spark.sql(f"create namespace if not exists {case.catalog}.feeds")
+        spark.sql(f"create table {self.changelog} ({columns}) using iceberg")
+        settings = MergeSettings(
+            changelog=parse_table_name(f"feeds.log_{number}", catalog=case.catalog),
+            mirror=parse_table_name(f"feeds.mirror_{number}", catalog=case.catalog),
+            key=("id",),
+            sequence="seq",
+            operation="op",
+            index=IndexSettings(cache_dir=folder / "cache"),
+        )
+        chosen = replace(settings, **choices)  # type: ignore[arg-type]
+        own = replace(chosen.index, cache_dir=folder / "cache")
+        self.settings = replace(chosen, index=own)
+        self.lake = case.lake
+
+    def write(self, *rows: str) -> None:
+        """One snapshot with these rows, each as SQL writes it."""
+        self.spark.sql(f"insert into {self.changelog} values {', '.join(rows)}")
+
+    def merge(self) -> MergeReport:
+        """Everything that is there."""
+        return Merger(self.spark, self.lake, self.settings).merge()
+
+    def rows(self, columns: str = "*") -> list[tuple[object, ...]]:
+        """What the mirror holds, sorted."""
+        found: Sequence[Row] = self.spark.sql(f"select {columns} from {self.mirror}").collect()
+        return sorted((tuple(row) for row in found), key=repr)
+
+
+@pytest.fixture
+def feed(
+    spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path
+) -> Callable[..., Feed]:
+    """Makes feeds over SQLite and files."""
+
+    def make(columns: str, **choices: object) -> Feed:
+        return Feed(spark, lake_of(Kind.SQLITE_FILE), tmp_path, columns, **choices)
+
+    return make
