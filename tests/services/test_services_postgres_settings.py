@@ -33,7 +33,7 @@ VALUES = {
     "span": ("interval", "'-1 year 2 months -3 days 04:05:06'"),
     "number": ("float8", "(0.1::float8 + 0.2::float8)"),
     "numbers": ("float4[]", "array[1/3.0, null, 2]::float4[]"),
-    "bytes": ("bytea", r"'\x00ff5c'"),
+    "bytes": ("bytea", "decode('00ff5c', 'hex')"),
     "money": ("money", "'1234567.89'::numeric::money"),
     "relation": ("regclass", "'shop.\"Odd Name\"'::regclass"),
     "plain": ("regclass", "'shop.plain'::regclass"),
