@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frazil.cli.verify_verb import next_command
-from frazil.errors import SourceReplacedError, SourceUnavailableError
+from frazil.errors import FrazilError, SourceReplacedError, SourceUnavailableError
 from frazil.merge.verifying import Verification
 from frazil.model.table_name import TableName
 
@@ -24,7 +24,13 @@ def test_nothing_is_to_be_done_where_all_agree() -> None:
 def test_what_differs_comes_first_and_in_one_command() -> None:
     odd = replace(DIFFERS, next_step="frazil resync 'public.x y'")
     away = SourceUnavailableError("away", next_step="look at the server")
-    found = {"a": BEHIND, "b": DIFFERS, "c": away, "d": odd, "e": DIFFERS}
+    found: dict[str, Verification | FrazilError] = {
+        "a": BEHIND,
+        "b": DIFFERS,
+        "c": away,
+        "d": odd,
+        "e": DIFFERS,
+    }
     assert next_command(found) == "frazil resync public.a 'public.x y'"
 
 
