@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections import deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -316,8 +317,9 @@ def _stop(session: SparkSession) -> None:
         return
     context = session.sparkContext
     master, application = str(context.master), context.applicationId
-    with suppress(Py4JError, OSError):
-        # It may end while we speak to it.
+    with suppress(Py4JError, OSError), warnings.catch_warnings():
+        # It may end, or we were interrupted, while we speak to it; the JVM is ended in any case.
+        warnings.simplefilter("ignore", RuntimeWarning)
         session.stop()
     if master.startswith("local-cluster"):
         # Its workers keep their folders inside the installed package, whatever they are told.
