@@ -21,6 +21,7 @@ from frazil.errors import leaves
 from frazil.pipeline.recovery import RECOVERY
 from frazil.telemetry.metric_names import METRICS
 from frazil.telemetry.metric_names_foreign import FOREIGN_METRICS, ForeignNames
+from tools.fault_page import faults_page
 
 if TYPE_CHECKING:
     from frazil.telemetry.metric_kinds import Metric
@@ -173,6 +174,7 @@ PAGES = {
     "metrics.md": metrics_page,
     "commands.md": commands_page,
     "configuration.md": configuration_page,
+    "faults.md": faults_page,
 }
 
 

@@ -329,9 +329,7 @@ class TableReplacedError(LakeError):
     meaning = (
         "The table was dropped and created again: its UUID is not the one known to the pipeline."
     )
-    remedy = (
-        "Run `frazil resync TABLE` or `merge_table(..., rebuild=True)`, or restore the old table."
-    )
+    remedy = "Run `frazil resync TABLE`, or `merge_table(..., rebuild=True)`, or restore the table."
 
 
 class MarkerLostError(LakeError):
@@ -360,17 +358,8 @@ class RolledBackError(LakeError):
         "there. `frazil resync TABLE` and `merge_table(..., rebuild=True)` build it again."
     )
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        is_proven: bool = True,
-        table: str | None = None,
-        position: str | None = None,
-        next_step: str | None = None,
-    ) -> None:
-        super().__init__(message, table=table, position=position, next_step=next_step)
-        self.is_proven = is_proven
+    # False where so much was expired that nobody can tell.
+    is_proven = True
 
 
 class OutOfOrderError(LakeError):
@@ -387,9 +376,8 @@ class DuplicateKeyError(LakeError):
     code = "FRZ-LAK-12"
     meaning = "A key that must be unique is not: there is no right answer to which row is newest."
     remedy = (
-        "Rows of a mirror: run `frazil resync TABLE`, which builds it again. Changes with one "
-        "sequence: correct them in the changelog, or where they come from, and run `frazil resync "
-        "TABLE`. With the library it is `merge_table(..., rebuild=True)`."
+        "Run `frazil resync TABLE`, or `merge_table(..., rebuild=True)`: it builds the mirror "
+        "again. Changes with one sequence are corrected first, where they come from."
     )
 
 
@@ -398,10 +386,7 @@ class NullKeyError(LakeError):
 
     code = "FRZ-LAK-13"
     meaning = "Rows have a null in a key column and cannot be addressed."
-    remedy = (
-        "Choose another key in `tables[].key`, or correct the changes and run `frazil resync "
-        "TABLE`, with the library `merge_table(..., rebuild=True)`."
-    )
+    remedy = "Choose another key in `tables[].key`, or correct the changes and build it again."
 
 
 class MissingImageError(LakeError):

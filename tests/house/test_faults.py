@@ -28,7 +28,7 @@ def test_marks_of_tests_classes_and_modules_are_found(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "test_some.py").write_text(
         "import pytest\n"
-        'pytestmark = [pytest.mark.spark, pytest.mark.fault("A1")]\n'
+        'pytestmark = [pytest.mark.other, pytest.mark.fault("A1")]\n'
         '@pytest.mark.parametrize("x", [1])\n'
         '@pytest.mark.fault("B2", "B3")\n'
         "def test_one(x): ...\n"

@@ -145,7 +145,6 @@ def position_set(
 
     \b
     frazil position set public.users --role merge --dry-run
-    frazil position set public.users --role merge --to 5781947118336215154 --yes
     frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
     """  # noqa: D301
     from frazil.cli.position_setting import SetRequest

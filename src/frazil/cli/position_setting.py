@@ -12,6 +12,7 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.ledger.rows import position_text
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import nearest_marker
+from frazil.model.command import command
 from frazil.model.marker import Override, Role
 from frazil.seams import SystemRandomness
 
@@ -77,7 +78,7 @@ def _found(report: MarkerReport) -> Position:
         raise ConfigError(
             "--to: nothing tells which position the table's current state is of.",
             table=str(name),
-            next_step=f"name it with --to, or frazil resync {name}",
+            next_step=f"name it with --to, or {command('resync', name)}",
         )
     return report.recoverable.position
 

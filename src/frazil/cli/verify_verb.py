@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from shlex import quote as quote_word
 from typing import TYPE_CHECKING, Final
 
 from frazil.cli.exit_codes import ExitCode
@@ -16,6 +15,7 @@ from frazil.config import PostgresSource
 from frazil.config.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.verifying import NOTHING_MERGED, verify_mirror
+from frazil.model.command import command
 from frazil.model.marker import Role
 from frazil.pipeline.assemble import check_merges, plan_merges
 from frazil.pipeline.captured_mirrors import load_captured_tables
@@ -37,7 +37,7 @@ HEADER = (
     "TABLE", "VERDICT", "EXPECTED", "FOUND", "MISSING", "SURPLUS", "DIFFERENT", "UNJUDGED",
     "THROUGH", "PROBLEM",
 )  # fmt: skip
-_RESYNC: Final = "frazil resync "
+_RESYNC: Final = f"{command('resync')} "
 NO_MIRROR = "it has no mirror: it has no key, or nothing of it was captured yet"
 
 
@@ -122,9 +122,7 @@ def _step_of(found: Verification, captured: CapturedMirror | None) -> str:
     """What helps a mirror that was compared with its changelog."""
     if not found.differs:
         return MERGE if found.note == NOTHING_MERGED else ""
-    if captured is not None:
-        return f"frazil resync {quote_word(captured.source)}"
-    return f"drop {found.mirror}, then frazil merge --once makes it from its changelog"
+    return command("resync", found.mirror if captured is None else captured.source)
 
 
 def next_command(found: Mapping[str, Verification | FrazilError]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from frazil.errors import PositionLostError, SlotBusyError
 from frazil.ledger.standing import Left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from frazil.clients.iceberg.strict_commit import Receipt
     from frazil.ledger.rows import LedgerEntry
@@ -98,3 +100,21 @@ class Book:
                 self._standings[each.table] = each
         snapshot = receipt.marker.snapshot
         self._seen = None if snapshot is None else snapshot.id
+
+
+@contextmanager
+def judging_loss(book: Book, refresh: Callable[[], None]) -> Iterator[None]:
+    """Believe that changes are lost only if the ledger, read after the source, says so too.
+
+    The ledger moves before the source is acknowledged. One that was read first may be behind the
+    source, because another process worked in between.
+    """
+    known = book.acknowledged
+    try:
+        yield
+    except PositionLostError as error:
+        refresh()
+        if book.acknowledged == known:
+            raise
+        message = "another process moved the ledger while this one looked at the source."
+        raise SlotBusyError(message) from error

@@ -47,7 +47,8 @@ class _Look:
         """How it stands now, and what it is: the same table may show more than was recorded."""
         state, identity = self._state(), self.standing.identity
         if self.table is not None and isinstance(state, Live | Held):
-            identity = self.table.identity
+            # What has no identity took the name of another table, which may come back.
+            identity = self.table.identity or identity
         return replace(self.standing, state=state, identity=identity)
 
     def _state(self) -> State:

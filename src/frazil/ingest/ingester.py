@@ -7,14 +7,13 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from frazil import errors
-from frazil.clients.pinned_session import pinned_session
-from frazil.ingest.book import Book
+from frazil.ingest.book import Book, judging_loss
 from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
@@ -29,7 +28,7 @@ from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -63,7 +62,7 @@ class Ingester:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        self._session = pinned_session(session)
+        self._session = session
         self._lake = lake
         self._source = source
         self._settings = settings
@@ -126,7 +125,7 @@ class Ingester:
             self.start()
             self._notice()
             progress = self._progress()
-            with self._judging_loss():
+            with judging_loss(self._book, self._notice):
                 batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 if not progress.tables:
@@ -314,7 +313,7 @@ class Ingester:
             # The source may begin wherever it is.
             since = None
         try:
-            with self._judging_loss():
+            with judging_loss(self._book, self._notice):
                 position = self._source.prepare(names, since, self._reached(standings))
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
@@ -343,23 +342,6 @@ class Ingester:
                     if place is not None:
                         self._places[name] = place
         return [each.position for each in self._places.values()]
-
-    @contextmanager
-    def _judging_loss(self) -> Iterator[None]:
-        """Believe that changes are lost only if the ledger, read after the source, says so too.
-
-        The ledger moves before the source is acknowledged. One that was read first may be behind
-        the source, because another process worked in between.
-        """
-        known = self._book.acknowledged
-        try:
-            yield
-        except errors.PositionLostError as error:
-            self._notice()
-            if self._book.acknowledged == known:
-                raise
-            message = "another process moved the ledger while this one looked at the source."
-            raise errors.SlotBusyError(message) from error
 
     def _counts_nothing(self, standings: Sequence[TableStanding]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""

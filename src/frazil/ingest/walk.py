@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.clients.defects import defect_of_table
+from frazil.clients.pinned_session import pinned_session
 from frazil.clients.spark import job_description
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
@@ -100,7 +101,7 @@ def walk_batch(
     for part in batch.parts:
         _prepare(part, tables[part.table.name], walked)
     began = clock.monotonic()
-    outcomes = _read(session, batch, walked, clock=clock, watch=watch)
+    outcomes = _read(pinned_session(session), batch, walked, clock=clock, watch=watch)
     for outcome in outcomes:
         for table, error in outcome.troubles.items():
             walked.troubles.setdefault(table, error)

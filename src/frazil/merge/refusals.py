@@ -11,6 +11,7 @@ from frazil.errors import (
     MissingImageError,
     NullKeyError,
 )
+from frazil.model.command import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +23,16 @@ def naming_repairs(table: str) -> Iterator[None]:
     try:
         yield
     except MissingImageError as error:
-        error.next_step = error.next_step or f"frazil resync {table}"
+        error.next_step = error.next_step or command("resync", table)
         raise
     except DuplicateKeyError as error:
-        repair = f"correct the changes whose key and sequence repeat, then frazil resync {table}"
+        repair = (
+            f"correct the changes whose key and sequence repeat, then {command('resync', table)}"
+        )
         error.next_step = error.next_step or repair
         raise
     except NullKeyError as error:
-        repair = f"choose another key, or correct the changes, then frazil resync {table}"
+        repair = f"choose another key, or correct the changes, then {command('resync', table)}"
         error.next_step = error.next_step or repair
         raise
 

@@ -22,6 +22,7 @@ from frazil.mirror.key_reading import FILE, POSITION, SEQUENCE
 from frazil.mirror.run_fetching import fetch_bucket
 from frazil.mirror.run_merging import merge_entries
 from frazil.mirror.run_tiers import plan_bits
+from frazil.model.command import command
 from frazil.model.key_index import TOMBSTONE, KeyHash, Run, RunPart
 from frazil.model.table_name import quote
 from frazil.seams import SystemRandomness
@@ -171,7 +172,7 @@ def _refuse_duplicates(twice: int, reading: KeyReading) -> None:
         name = reading.table.quoted
         query = f"select {names} from {name} group by {names} having count(*) > 1"  # noqa: S608
         message = f"{twice} rows have a key that another live row has; they are listed by: {query}."
-        next_step = f"frazil resync {reading.table}"
+        next_step = command("resync", reading.table)
         raise DuplicateKeyError(message, table=str(reading.table), next_step=next_step)
 
 

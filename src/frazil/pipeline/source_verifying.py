@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from shlex import quote as quote_word
 from typing import TYPE_CHECKING
 
 from frazil.clients.task_errors import running_tasks
@@ -203,7 +202,7 @@ class _Proof:
             beside = None
         if beside is not None and beside.differs:
             note = f"compared with its changelog, because {reason}"
-            again = f"frazil resync {quote_word(self.progress.source)}"
+            again = command("resync", self.progress.source)
             note = "; ".join(filter(None, [note, beside.note]))
             return replace(beside, source=self.progress.source, note=note, next_step=again)
         found = self.comparing.load_differences(seen, totals)
@@ -264,8 +263,8 @@ class _Proof:
         note = "keys that kept changing are not judged" if moving.count else ""
         verdict = self._verdict(first, totals, lasting, note)
         if moving.count and not verdict.differs:
-            table = quote_word(str(self.merge.mirror))
-            verdict = replace(verdict, next_step=f"frazil verify --table {table}")
+            again = command("verify", "--table", self.merge.mirror)
+            verdict = replace(verdict, next_step=again)
         return replace(verdict, unjudged=moving.count)
 
     # --- words ---
@@ -295,7 +294,7 @@ class _Proof:
             different=found.different,
             samples=found.samples,
             note="; ".join(filter(None, [*self._notes(seen), note])),
-            next_step=f"frazil resync {quote_word(self.progress.source)}" if found.ranges else "",
+            next_step=command("resync", self.progress.source) if found.ranges else "",
         )
 
     def _reason(self, seen: Seen, passage: Passage) -> tuple[str, str]:

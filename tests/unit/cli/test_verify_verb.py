@@ -43,5 +43,5 @@ def test_what_could_not_be_judged_comes_before_what_is_behind() -> None:
 
 
 def test_without_a_source_the_mirror_is_made_from_its_changelog() -> None:
-    step = "drop public.a, then frazil merge --once makes it from its changelog"
+    step = "frazil resync public.a"
     assert next_command({"a": replace(DIFFERS, next_step=step)}) == step

@@ -90,7 +90,8 @@ class Table:
                 content=ComparedContent(fields=(NAME, NOTE), deleted=GONE if soft else None),
                 merged=self.merged,
             ),
-            0,
+            task=0,
+            tasks=1,
         )
         batch = _batch(changes, unchanged or {})
         writer.compare_superseded(batch)
@@ -119,7 +120,7 @@ class Table:
             self.dead.setdefault(ordinal, set()).update(vector.positions().tolist())
         self.files += [
             IndexedFile(
-                ordinal=written.first_ordinal + at,
+                ordinal=int(written.ordinals[at]),
                 location=each.location,
                 rows=each.rows,
                 size=each.size,
@@ -167,7 +168,7 @@ def counts(written: WrittenKeys) -> dict[str, int]:
 def test_rows_are_written_in_order_replaced_and_removed(tmp_path: Path) -> None:
     table = Table(tmp_path, per_key=False)
     first = table.merge((1, UP, 1, "a"), (2, UP, 2, "b"), (3, UP, 3, "c"))
-    assert (counts(first), first.first_ordinal) == ({"insert": 3}, 0)
+    assert (counts(first), list(first.ordinals)) == ({"insert": 3}, [0])
     # Names fall in the order of the file; the last key comes when no more of it can follow.
     assert first.entries.position.tolist() == [0, 1, 2]
     assert first.entries.hi.tolist() == [2, 1, 3]

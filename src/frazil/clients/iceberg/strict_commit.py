@@ -277,9 +277,9 @@ class Committer:
                 "does not go back to it: that nobody rolled the table back cannot be proven."
             )
         next_step = self._continuing(role, may_append=not is_proven)
-        return errors.RolledBackError(
-            message, table=self._name, next_step=next_step, is_proven=is_proven
-        )
+        error = errors.RolledBackError(message, table=self._name, next_step=next_step)
+        error.is_proven = is_proven
+        return error
 
     def _continuing(self, role: markers.Role, *, may_append: bool = False) -> str:
         """The command that goes on from the state that is there.

@@ -4,21 +4,55 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.clients.postgres.catalog_facts import load_publication, load_server
 from frazil.errors import PermissionError, SourceUnavailableError  # noqa: A004
+from frazil.sources.postgres.catalog_looking import load_views
+from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
 from frazil.sources.postgres.publishing import add_statement, create_statement, drop_statement
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from frazil.clients.postgres.session import Session
     from frazil.errors import FrazilError
     from frazil.model.postgres_names import QualifiedName
     from frazil.sources.postgres.publishing import PublicationPlan
+    from frazil.sources.postgres.settings import PostgresSettings
 
 _log = get_logger(__name__)
 
 _DOING = "changing the publication"
 # Somebody else owns the table by now, dropped it, or holds a lock on it.
 _REFUSED = (PermissionError, SourceUnavailableError)
+
+
+def publish_tables(
+    session: Session, settings: PostgresSettings, tables: Collection[str], *, only_adds: bool
+) -> dict[str, FrazilError]:
+    """Have the publication send these tables; before any snapshot that they are read in.
+
+    Tables that the server refused to add are given back; those that we may not add are not tried.
+    """
+    with session.one_view():
+        publication = load_publication(session, settings.publication)
+        server = load_server(session)
+        views = load_views(
+            session,
+            publication=settings.publication,
+            include=settings.include,
+            exclude=settings.exclude,
+        )
+    refuse_unfit(publication)
+    plan = plan_publication(
+        publication,
+        [view.table for name, view in views.items() if name in tables],
+        server,
+        name=settings.publication,
+        creates=settings.creates_publication,
+        only_adds=only_adds,
+    )
+    return change_publication(session, plan)
 
 
 def change_publication(session: Session, plan: PublicationPlan) -> dict[str, FrazilError]:

@@ -12,19 +12,14 @@ from frazil.clients.postgres.catalog_facts import (
     load_position,
     load_publication,
     load_readers,
-    load_server,
     load_slot,
 )
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import Access
 from frazil.clients.postgres.replication import connect_replication
 from frazil.model.lsn import format_lsn, parse_lsn
-from frazil.model.source_table import SourceTable
 from frazil.seams import SystemClock, SystemRandomness
 from frazil.sources.postgres.catalog_looking import (
-    load_all_views,
-    load_names,
-    load_views,
     load_views_of,
 )
 from frazil.sources.postgres.copy_round import CopyRound
@@ -36,9 +31,7 @@ from frazil.sources.postgres.history_proof import (
     decode_witness,
     encode_witness,
 )
-from frazil.sources.postgres.obstacles import find_missing, find_obstacle, is_sendable
-from frazil.sources.postgres.publication_changing import change_publication
-from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
+from frazil.sources.postgres.publication_changing import publish_tables
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
     check_continuation,
@@ -50,10 +43,9 @@ from frazil.sources.postgres.server_watch import (
 )
 from frazil.sources.postgres.stream_planning import StreamPlanner
 from frazil.sources.postgres.stream_spool import StreamSpool, Taken
-from frazil.sources.postgres.table_description import describe_table
+from frazil.sources.postgres.table_discovery import discover_tables
 from frazil.sources.postgres.table_identity import (
     identity_differences,
-    identity_of,
     relation_oid,
 )
 from frazil.sources.postgres.traces import refuse_busy
@@ -68,6 +60,7 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
     from frazil.model.marker import Marker, Position
     from frazil.model.postgres_facts import PublicationFacts, SlotFacts
+    from frazil.model.source_table import SourceTable
     from frazil.seams import Clock, Randomness
     from frazil.sources.postgres.catalog_view import CatalogView
     from frazil.sources.postgres.segment import Segment
@@ -154,20 +147,8 @@ class PostgresSource:
         One that cannot be described is among them all the same: reading it says why. So is one
         that cannot be captured at the moment, with the reason.
         """
-        settings = self._settings
         with self._session("looking at tables") as session, session.one_view():
-            views = load_all_views(
-                session,
-                publication=settings.publication,
-                include=settings.include,
-                exclude=settings.exclude,
-            )
-            missing = find_missing(settings, views, lambda: load_names(session))
-        absent = (
-            SourceTable(name=name, identity="", shape="", columns=(), obstacle=error)
-            for name, error in missing.items()
-        )
-        return (*(self._described(view) for view in views.values()), *absent)
+            return discover_tables(session, self._settings)
 
     def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What the server never announces, by what the ledger recorded."""
@@ -484,67 +465,16 @@ class PostgresSource:
         with self._session("slot") as session:
             return load_slot(session, self._settings.slot)
 
-    def _load_views(self, session: Session) -> Mapping[str, CatalogView]:
-        settings = self._settings
-        return load_views(
-            session,
-            publication=settings.publication,
-            include=settings.include,
-            exclude=settings.exclude,
-        )
-
     def _look(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
         publication = self._settings.publication
         with self._session("looking at tables") as session, session.one_view():
             return load_views_of(session, oids, publication=publication, types=types)
 
-    def _described(self, view: CatalogView) -> SourceTable:
-        settings = self._settings
-        obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
-        try:
-            wishes = settings.wishes(view.name)
-        except errors.FrazilError as error:
-            # Another table has its name in the lake.
-            wishes, obstacle = None, obstacle or error
-        # Without one, it is gone for whoever captured it under this name.
-        key = () if wishes is None else wishes.key
-        identity = identity_of(view, key) if is_sendable(view) else ""
-        known = SourceTable(
-            name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle
-        )
-        if wishes is None or not identity:
-            return known
-        try:
-            described = describe_table(view, wishes).table
-        except errors.FrazilError:
-            # Told when it is read; until then it is only a name.
-            return known
-        return replace(described, obstacle=obstacle)
-
     def _publish(
         self, tables: Collection[str], *, only_adds: bool = False
     ) -> Mapping[str, errors.FrazilError]:
-        """Have the publication send these tables; before any snapshot that they are read in.
-
-        Tables that the server refused to add are given back; those that we may not add are not
-        tried.
-        """
-        settings = self._settings
         with self._session("publication", Access.READ_WRITE) as session:
-            with session.one_view():
-                publication = load_publication(session, settings.publication)
-                server = load_server(session)
-                views = self._load_views(session)
-            refuse_unfit(publication)
-            plan = plan_publication(
-                publication,
-                [view.table for name, view in views.items() if name in tables],
-                server,
-                name=settings.publication,
-                creates=settings.creates_publication,
-                only_adds=only_adds,
-            )
-            return change_publication(session, plan)
+            return publish_tables(session, self._settings, tables, only_adds=only_adds)
 
 
 class NoReader:
