@@ -113,6 +113,11 @@ class MergeRange:
     def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> Merged:
         facts = load_range_facts(changes, table=self.table)
         preparation = self._preparation(facts)
+        if self.order is Order.APPEND and self.merged is not None and facts.lowest == self.merged:
+            changes = self._with_merged(changes, preparation, self.merged)
+            # Among those that were merged before, some may be linked too.
+            can_link = None not in {self.layout.unchanged, self.layout.previous_key}
+            preparation = replace(preparation, has_linked=can_link)
         prepared = replace(
             job,
             # Whatever is compared with what was merged before is compared here.
@@ -120,8 +125,6 @@ class MergeRange:
             linked_task=preparation.linked_task,
             mirror_is_empty=preparation.empties_mirror,
         )
-        if self.order is Order.APPEND and self.merged is not None and facts.lowest == self.merged:
-            changes = self._with_merged(changes, preparation, self.merged)
         rows = self._rows(changes, preparation)
         results = self._run(spread(rows, preparation), prepared)
         return _prepared(results, preparation, facts)
@@ -132,7 +135,7 @@ class MergeRange:
         """The changes with those that were merged before and have the highest sequence as well.
 
         They are only compared with. But a TRUNCATE of that sequence comes before them: they are
-        what it leaves of the mirror, and are merged once more.
+        what it leaves of the mirror, and where that is emptied they are merged once more.
         """
         before = self.merged_changes()
         if before is None:
@@ -141,8 +144,9 @@ class MergeRange:
         known = prepare_changes(
             before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
         ).where(sf.col(HI).isNotNull())
-        is_emptied = preparation.empties_mirror and preparation.truncated == merged
-        if not is_emptied:
+        at_truncate = preparation.truncated == merged
+        is_emptied = preparation.empties_mirror and at_truncate
+        if not at_truncate:
             again = changes.where(sf.col(SEQUENCE) == at).select(HI, LO).distinct()
             known = known.join(again, [HI, LO], "left_semi")
         news, olds = (sf.lit(each).alias(MERGED) for each in (False, not is_emptied))
