@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.fault("E2", "E4", "T2", "N13")
 def test_every_merge_of_every_history_leaves_what_a_replay_in_dictionaries_leaves(
     tmp_path: Path,
 ) -> None:

@@ -209,6 +209,7 @@ def test_following_the_advice_leads_to_a_database_without_problems(any_shop: Sho
     assert seen(found)["publication"] == f"{SLOT} is there and sends 5 tables"
 
 
+@pytest.mark.fault("G15")
 def test_to_replicate_and_to_read_is_enough_once_the_publication_is_there(shop: Shop) -> None:
     shop.database.run(
         "drop table shop.unlogged, shop.policed",
@@ -225,6 +226,7 @@ def test_to_replicate_and_to_read_is_enough_once_the_publication_is_there(shop: 
     assert seen(found)["replication"] == "a connection for it works"
 
 
+@pytest.mark.fault("G15")
 def test_an_owner_needs_the_right_to_create_a_publication_and_nothing_else(shop: Shop) -> None:
     shop.database.run(
         "drop schema shop, closed cascade",

@@ -64,6 +64,7 @@ def test_the_types_of_extensions_are_kept_as_printed(postgres: Postgres, type_: 
         assert_round_trip(session, type_, EXTENSIONS[type_])
 
 
+@pytest.mark.fault("T6")
 @pytest.mark.parametrize(("type_", "fitting", "misfits"), MATRIX, ids=[row[0] for row in MATRIX])
 def test_a_value_is_the_same_for_postgres_after_its_way_through_arrow(
     session: Connection, type_: str, fitting: list[str], misfits: list[str]

@@ -320,6 +320,7 @@ def test_a_snapshot_outlives_a_change_of_the_servers_settings(item: Database) ->
             item.run("alter system reset datestyle", "select pg_reload_conf()")
 
 
+@pytest.mark.fault("N22")
 def test_a_snapshot_does_not_wait_for_ever_for_an_open_transaction(item: Database) -> None:
     with psycopg.connect(item.dsn.value) as writer:
         writer.execute("insert into item values (5000, 'open')")

@@ -54,6 +54,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         made.run("drop owned by modest", "drop role modest")
 
 
+@pytest.mark.fault("T8")
 def test_a_role_cannot_change_how_values_are_printed(database: Database) -> None:
     query = """
         select name, setting

@@ -67,6 +67,7 @@ class Load:
                     connection.execute("select pg_sleep(0.005)")
 
 
+@pytest.mark.fault("N1")
 def test_a_snapshot_has_what_committed_before_its_point_and_not_what_begins_there(
     database: Database,
 ) -> None:

@@ -102,6 +102,7 @@ def end_of_log(database: Database) -> int:
     return parse_lsn(str(database.ask("select pg_current_wal_lsn()::text")))
 
 
+@pytest.mark.fault("E7")
 @pytest.mark.usefixtures("slot")
 def test_a_large_transaction_passes_with_bounded_memory(database: Database, tmp_path: Path) -> None:
     files = SpoolFiles(str(tmp_path))

@@ -67,6 +67,7 @@ def test_a_stream_over_tls_gives_all_that_is_sent(
     assert contents == [str(n).encode() * 1000 for n in range(1000, 1501)]
 
 
+@pytest.mark.fault("G14")
 @pytest.mark.parametrize(
     ("host", "root"),
     [(LOOPBACK, "foreign.crt"), ("localhost", "right.crt")],

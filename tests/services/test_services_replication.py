@@ -278,6 +278,7 @@ def test_a_publication_that_the_slot_has_never_seen_is_a_lost_position_or_silenc
             assert database.read_to_now(stream) == []
 
 
+@pytest.mark.fault("N22")
 def test_a_new_slot_does_not_wait_for_ever_for_an_open_transaction(database: Database) -> None:
     with psycopg.connect(database.dsn.value) as writer:
         writer.execute("insert into item values (50, 'open')")

@@ -182,6 +182,7 @@ def written(folder: Path, name: str) -> Path:
     return document
 
 
+@pytest.mark.fault("G11")
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_config_show_sings_no_canary(tmp_path: Path, name: str, output: str) -> None:
@@ -212,6 +213,7 @@ def test_mistakes_beside_and_inside_secrets_sing_no_canary(tmp_path: Path, name:
         assert CANARY not in finished.stdout + finished.stderr
 
 
+@pytest.mark.fault("G11")
 def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
     document, events = written(tmp_path, "postgres"), tmp_path / "events"
     events.mkdir()

@@ -163,6 +163,7 @@ def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(house: House)
     assert (head.summary["note"], head.summary["frazil.batch"]) == ("x", "b3")
 
 
+@pytest.mark.fault("N4")
 def test_a_changelog_that_was_set_back_stops(house: House) -> None:
     changelog = house.changelog()
     first = append(changelog, None, 1)
@@ -201,6 +202,7 @@ def evolved(schema: Schema, name: str) -> Schema:
     return replace(schema, fields=(new, *schema.fields))
 
 
+@pytest.mark.fault("T11")
 def test_of_two_that_evolve_a_changelog_at_once_one_looks_again(house: House) -> None:
     changelog = house.changelog()
     append(changelog, None, 1)

@@ -133,6 +133,7 @@ def commits_forwarded(proxy: HttpProxy) -> int:
     )
 
 
+@pytest.mark.fault("C2", "K4")
 @pytest.mark.parametrize(
     "fault",
     [AnswerInstead(500), AnswerInstead(502), AnswerInstead(503), AnswerInstead(504),
@@ -149,6 +150,7 @@ def test_a_commit_that_landed_is_found_whatever_the_reply_said(
     assert numbers.ids() == [0, 1, 2]
 
 
+@pytest.mark.fault("C2")
 @pytest.mark.parametrize(
     "faults",
     # Twice 503: the client itself repeats that one once.
@@ -169,6 +171,7 @@ def test_a_commit_that_did_not_land_is_told_apart_and_repeated(
     assert numbers.ids() == [0, 1]
 
 
+@pytest.mark.fault("C6")
 def test_a_busy_catalog_is_asked_again_when_it_said(numbers: Numbers, proxy: HttpProxy) -> None:
     proxy.script(is_commit, Answer(429, headers={"Retry-After": "1"}))
     started = time.monotonic()
@@ -177,6 +180,7 @@ def test_a_busy_catalog_is_asked_again_when_it_said(numbers: Numbers, proxy: Htt
     assert numbers.ids() == [0, 1]
 
 
+@pytest.mark.fault("C6")
 @pytest.mark.parametrize("status", [401, 403])
 def test_refused_credentials_stop_at_once(numbers: Numbers, proxy: HttpProxy, status: int) -> None:
     body = json.dumps({"error": {"message": "no", "type": "NotAuthorized", "code": status}})
@@ -186,6 +190,7 @@ def test_refused_credentials_stop_at_once(numbers: Numbers, proxy: HttpProxy, st
     assert numbers.ids() == [0]
 
 
+@pytest.mark.fault("C3")
 def test_a_commit_that_lands_late_after_its_repeat_is_refused(
     numbers: Numbers, proxy: HttpProxy
 ) -> None:
@@ -198,6 +203,7 @@ def test_a_commit_that_lands_late_after_its_repeat_is_refused(
     assert numbers.ids() == [0, 1]
 
 
+@pytest.mark.fault("C3")
 def test_a_commit_that_lands_late_before_its_repeat_makes_the_repeat_a_no_op(
     numbers: Numbers, proxy: HttpProxy
 ) -> None:
@@ -210,6 +216,7 @@ def test_a_commit_that_lands_late_before_its_repeat_makes_the_repeat_a_no_op(
     assert numbers.ids() == [0, 1]
 
 
+@pytest.mark.fault("C2")
 def test_without_an_answer_to_the_question_either_the_outcome_is_unknown(
     numbers: Numbers, proxy: HttpProxy
 ) -> None:
@@ -232,6 +239,7 @@ def test_without_an_answer_to_the_question_either_the_outcome_is_unknown(
     assert numbers.ids() == [0, 1]
 
 
+@pytest.mark.fault("N5")
 def test_a_database_that_loses_the_reply_to_a_landed_commit_does_not_double_it(
     spark: SparkSession, postgres: Postgres, tmp_path: Path
 ) -> None:
@@ -293,6 +301,7 @@ def healthy(request: pytest.FixtureRequest, lake_of: Callable[[Kind], LakeCase])
     return numbers
 
 
+@pytest.mark.fault("C1", "C7")
 def test_a_head_that_moves_after_staging_refuses_the_commit(
     healthy: Numbers, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -317,6 +326,7 @@ def test_a_head_that_moved_before_staging_is_built_upon(
     assert healthy.ids() == [0, 1, 100]
 
 
+@pytest.mark.fault("C1")
 def test_what_was_planned_on_another_head_is_planned_again(
     healthy: Numbers, spark: SparkSession
 ) -> None:
@@ -339,6 +349,7 @@ def test_a_rival_that_did_the_work_fences_the_slower_one(healthy: Numbers, tmp_p
     assert healthy.ids() == [0, 1]
 
 
+@pytest.mark.fault("N17")
 def test_a_foreign_partition_field_between_staging_and_commit_leaves_the_table_readable(
     healthy: Numbers, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -350,6 +361,7 @@ def test_a_foreign_partition_field_between_staging_and_commit_leaves_the_table_r
     assert healthy.ids() == [0, 1]
 
 
+@pytest.mark.fault("C5", "N4")
 def test_a_rolled_back_table_stops_by_name(healthy: Numbers, spark: SparkSession) -> None:
     healthy.append(1)
     first = healthy.table.load_ancestry()[-1]
@@ -360,6 +372,7 @@ def test_a_rolled_back_table_stops_by_name(healthy: Numbers, spark: SparkSession
     assert healthy.ids() == [0]
 
 
+@pytest.mark.fault("C5", "N4")
 def test_a_replaced_table_stops_by_name_although_its_properties_survive(
     healthy: Numbers, spark: SparkSession
 ) -> None:
@@ -371,6 +384,7 @@ def test_a_replaced_table_stops_by_name_although_its_properties_survive(
         healthy.append(1)
 
 
+@pytest.mark.fault("C5")
 def test_a_removed_marker_stops_by_name(healthy: Numbers, spark: SparkSession) -> None:
     spark.sql(f"alter table {healthy.sql_name()} unset tblproperties ('frazil.ingest')")
     with pytest.raises(errors.MarkerLostError, match="1 rows and no marker"):
@@ -383,6 +397,7 @@ def test_a_damaged_marker_stops_by_name(healthy: Numbers, spark: SparkSession) -
         healthy.append(1)
 
 
+@pytest.mark.fault("C4")
 def test_a_table_made_anew_under_the_same_name_stops_by_name(
     healthy: Numbers, spark: SparkSession
 ) -> None:
@@ -394,6 +409,7 @@ def test_a_table_made_anew_under_the_same_name_stops_by_name(
         healthy.append(1)
 
 
+@pytest.mark.fault("C8")
 def test_metadata_that_somebody_deleted_is_named(
     lake_of: Callable[[Kind], LakeCase], spark: SparkSession
 ) -> None:
@@ -410,6 +426,7 @@ def test_metadata_that_somebody_deleted_is_named(
     assert numbers.append(1).outcome is Outcome.COMMITTED
 
 
+@pytest.mark.fault("C5")
 def test_a_marker_outlives_the_expiry_of_its_snapshot(
     healthy: Numbers, spark: SparkSession
 ) -> None:
@@ -424,6 +441,7 @@ def test_a_marker_outlives_the_expiry_of_its_snapshot(
     assert healthy.append(1).outcome is Outcome.COMMITTED
 
 
+@pytest.mark.fault("C2")
 def test_a_failed_attempt_leaves_its_files_alone(
     healthy: Numbers, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def contents(table: LakeTable) -> tuple[list[int], str]:
     return sorted(row.id for row in table.read().collect()), str(marker.position)
 
 
+@pytest.mark.fault("K3", "K4", "K5")
 @pytest.mark.parametrize(
     "point", ["file.opened", "file.closed", "commit.planned", "commit.staged", "commit.landed"]
 )
@@ -99,6 +100,7 @@ def test_a_process_killed_at_any_step_of_a_commit_is_taken_up_by_the_next(
     assert contents(table) == (list(range(6)), "5")
 
 
+@pytest.mark.fault("C1", "C3")
 def test_two_processes_race_and_one_is_paused_in_the_middle(
     spark: SparkSession, tmp_path: Path, file_catalog: RestCatalog
 ) -> None:

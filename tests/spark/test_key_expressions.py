@@ -195,6 +195,7 @@ COMPOSITE: tuple[Key, ...] = (
 )
 
 
+@pytest.mark.fault("T4")
 @pytest.mark.parametrize(("zone", "ansi"), SESSIONS[1:3])
 def test_spark_hashes_any_key_as_specified(spark: SparkSession, zone: str, ansi: str) -> None:
     chance = random.Random(SEED)  # noqa: S311 - repeatable on purpose
@@ -257,6 +258,7 @@ def test_a_uuid_has_one_hash_as_text_and_as_bytes(spark: SparkSession) -> None:
         assert [(row[2], row[3]) for row in rows] == [(row[0], row[1]) for row in rows]
 
 
+@pytest.mark.fault("N11", "T5")
 def test_uuids_crafted_to_share_a_64_bit_hash_do_not_share_the_key_hash(
     spark: SparkSession,
 ) -> None:

@@ -105,6 +105,7 @@ def test_deletes_that_carry_only_the_key_remove_the_row(feed: Callable[..., Feed
     assert table.rows() == [(2, "b", 2)]
 
 
+@pytest.mark.fault("E2", "N14")
 def test_late_and_repeated_changes_do_not_overwrite_newer_ones(feed: Callable[..., Feed]) -> None:
     table = feed("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
     table.write("(1, 'at 10', 'I', 10)", "(2, 'at 11', 'I', 11)")
@@ -121,6 +122,7 @@ def test_late_and_repeated_changes_do_not_overwrite_newer_ones(feed: Callable[..
     assert table.rows("id, v") == [(1, "at 10"), (2, "back")]
 
 
+@pytest.mark.fault("N14")
 def test_a_late_truncate_removes_only_what_is_older(feed: Callable[..., Feed]) -> None:
     table = feed("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
     table.write("(1, 'old', 'I', 10)", "(2, 'new', 'I', 30)")
@@ -134,6 +136,7 @@ def test_a_late_truncate_removes_only_what_is_older(feed: Callable[..., Feed]) -
     assert report.counts[Action.LATE] == 1
 
 
+@pytest.mark.fault("E2")
 def test_a_change_older_than_what_was_merged_breaks_the_promise_of_append(
     feed: Callable[..., Feed],
 ) -> None:
@@ -159,6 +162,7 @@ def test_different_changes_of_one_key_at_one_sequence_are_no_coin_toss(
         table.merge()
 
 
+@pytest.mark.fault("T1", "N12")
 def test_a_null_in_a_key_is_refused_with_a_count(feed: Callable[..., Feed]) -> None:
     table = feed("id bigint, part string, v string, op string, seq bigint", key=("id", "part"))
     table.write("(1, null, 'a', 'I', 1)", "(null, 'x', 'a', 'I', 2)", "(1, 'x', 'b', 'I', 3)")
@@ -251,6 +255,7 @@ def test_a_truncate_reaches_the_keys_of_every_task(feed: Callable[..., Feed]) ->
     assert table.rows() == sorted([(key, "c") for key in range(5, 15)], key=repr)
 
 
+@pytest.mark.fault("N23")
 def test_a_backlog_is_cut_into_whole_snapshots(feed: Callable[..., Feed]) -> None:
     table = feed("id bigint, v string, op string, seq bigint", max_rows=2)
     table.write("(1, 'a', 'I', 1)")
@@ -302,6 +307,7 @@ KEYS = {
 }
 
 
+@pytest.mark.fault("T4")
 @pytest.mark.parametrize("kind", KEYS)
 def test_every_type_that_can_be_a_key_is_one(feed: Callable[..., Feed], kind: str) -> None:
     type_, one, other = KEYS[kind]

@@ -96,6 +96,7 @@ def killed(
             process.kill()
 
 
+@pytest.mark.fault("K7", "K8")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_merge_that_is_killed_at_any_step_is_taken_up_by_the_next(
     killed: dict[str, Worked], step: str
@@ -113,6 +114,7 @@ def test_a_merge_that_is_killed_at_any_step_is_taken_up_by_the_next(
     table.check()
 
 
+@pytest.mark.fault("K9")
 def test_a_task_that_dies_fails_the_merge_and_the_next_one_does_all_of_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def merge_while_held(
     return report, json.loads(output)
 
 
+@pytest.mark.fault("C1")
 def test_of_two_processes_that_merge_one_table_at_once_only_one_commits(
     spark: SparkSession, tmp_path: Path
 ) -> None:

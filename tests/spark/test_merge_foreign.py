@@ -90,6 +90,7 @@ def repair_of(report: MergeReport) -> Repair:
     return repair
 
 
+@pytest.mark.fault("X3")
 def test_compactions_of_some_and_of_all_files_cost_the_keys_of_the_new_files(
     shared: Mirrored,
 ) -> None:
@@ -107,6 +108,7 @@ def test_compactions_of_some_and_of_all_files_cost_the_keys_of_the_new_files(
     shared.check()
 
 
+@pytest.mark.fault("X3")
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_another_engines_delete_update_and_merge_are_taken_as_they_are(
     shared: Mirrored, mode: str
@@ -133,6 +135,7 @@ def test_another_engines_delete_update_and_merge_are_taken_as_they_are(
     shared.check()
 
 
+@pytest.mark.fault("N15")
 def test_a_foreign_duplicate_of_a_key_goes_with_the_next_change_of_that_key(
     shared: Mirrored,
 ) -> None:
@@ -181,6 +184,7 @@ def equality_deletes(table: Mirrored, *keys: int) -> None:
     delta.commit()
 
 
+@pytest.mark.fault("N15")
 def test_equality_deletes_stop_the_table_until_it_is_compacted(shared: Mirrored) -> None:
     shared.change_and_merge({40: "before", 41: "before", 42: "before"})
     equality_deletes(shared, 40, 41)
@@ -229,6 +233,7 @@ def override(table: Mirrored, goal: Marker) -> None:
     opened.commit(StrictCommit(move=Override(Role.MERGE, seen, goal)))
 
 
+@pytest.mark.fault("N4")
 def test_a_mirror_that_was_rolled_back_is_merged_again_from_where_it_stands(
     table: Mirrored,
 ) -> None:
@@ -308,6 +313,7 @@ class Held:
             return merging.result()
 
 
+@pytest.mark.fault("X2")
 @pytest.mark.parametrize("changes", [{1: "changed", 8: None}, {11: "new"}], ids=["any", "inserts"])
 def test_a_compaction_between_plan_and_commit_has_the_merge_planned_again(
     shared: Mirrored, tmp_path: Path, changes: dict[int, str | None]
@@ -322,6 +328,7 @@ def test_a_compaction_between_plan_and_commit_has_the_merge_planned_again(
     shared.check()
 
 
+@pytest.mark.fault("X9")
 @pytest.mark.parametrize("version", [2, 3])
 def test_rows_leave_the_partition_they_were_in_whatever_the_partitioning_became(
     spark: SparkSession, lake: Lake, tmp_path: Path, version: int
@@ -344,6 +351,7 @@ def test_rows_leave_the_partition_they_were_in_whatever_the_partitioning_became(
     table.check()
 
 
+@pytest.mark.fault("N17")
 def test_a_spec_that_changes_while_a_commit_is_under_way_harms_nobody(
     spark: SparkSession, file_catalog: RestCatalog, tmp_path: Path
 ) -> None:

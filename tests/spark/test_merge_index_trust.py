@@ -226,7 +226,7 @@ HEADS = {
 }
 
 
-@pytest.mark.fault("N51")
+@pytest.mark.fault("N51", "X1")
 @pytest.mark.parametrize("spoilt", HEADS)
 def test_a_head_that_cannot_be_trusted_is_repaired_and_the_report_says_why(
     shared: Mirrored, spoilt: str
@@ -272,6 +272,7 @@ RUNS = {
 }
 
 
+@pytest.mark.fault("X1")
 @pytest.mark.parametrize("spoilt", RUNS)
 def test_a_run_that_cannot_be_used_has_the_index_rebuilt_within_the_same_merge(
     shared: Mirrored, folder: Path, spoilt: str
@@ -287,6 +288,7 @@ def test_a_run_that_cannot_be_used_has_the_index_rebuilt_within_the_same_merge(
     shared.check()
 
 
+@pytest.mark.fault("X1")
 def test_damaged_or_foreign_files_in_the_cache_are_fetched_again(
     shared: Mirrored, folder: Path
 ) -> None:
@@ -368,6 +370,7 @@ def point(table: Mirrored, pointers: dict[str, DeletePointer]) -> None:
         told[0] = replace(told[0], files=tuple(map(pointed, told[0].files)))
 
 
+@pytest.mark.fault("X8", "N16")
 def test_deletes_that_the_table_does_not_have_are_refused_by_the_commit_and_repaired(
     of_version: Mirrored,
 ) -> None:
@@ -381,6 +384,7 @@ def test_deletes_that_the_table_does_not_have_are_refused_by_the_commit_and_repa
     table.check()
 
 
+@pytest.mark.fault("N16")
 def test_deletes_of_another_number_of_rows_are_seen_before_anything_is_merged(
     of_version: Mirrored,
 ) -> None:
@@ -393,6 +397,7 @@ def test_deletes_of_another_number_of_rows_are_seen_before_anything_is_merged(
     table.check()
 
 
+@pytest.mark.fault("N16")
 def test_the_deletes_of_another_file_are_not_taken_for_those_of_this_one(
     of_version: Mirrored,
 ) -> None:
@@ -405,6 +410,7 @@ def test_the_deletes_of_another_file_are_not_taken_for_those_of_this_one(
     table.check()
 
 
+@pytest.mark.fault("N16")
 def test_numbers_of_files_that_vanished_are_never_given_again(of_version: Mirrored) -> None:
     table = of_version
     before = {file.location: file.ordinal for file in table.manifest().files}

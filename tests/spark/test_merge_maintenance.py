@@ -55,6 +55,7 @@ def files_of_the_index(table: Mirrored) -> set[Path]:
     return {local_path(part.location) for run in runs for part in run.parts}
 
 
+@pytest.mark.fault("X5")
 def test_a_sweep_for_orphans_takes_nothing_that_the_index_needs(table: Mirrored) -> None:
     table.change_and_merge(dict.fromkeys(range(10), "first"))
     table.change_and_merge({1: "second", 2: None})
@@ -86,6 +87,7 @@ def test_expiry_of_the_mirrors_snapshots_leaves_the_newest_index(table: Mirrored
     table.check()
 
 
+@pytest.mark.fault("N15", "X11")
 def test_rows_that_were_deleted_before_an_upgrade_stay_deleted_after_it(
     spark: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def deletes(table: Mirrored) -> list[DeletePointer]:
     return [each for file in table.manifest().files for each in file.deletes]
 
 
+@pytest.mark.fault("N24", "C9")
 @pytest.mark.parametrize(
     "merges", [30, pytest.param(400, marks=[pytest.mark.deep, pytest.mark.timeout(1200)])]
 )
@@ -151,6 +154,7 @@ def test_many_merges_with_expiry_compaction_and_retention_stay_small(
     assert len(table.manifest().files) <= 12
 
 
+@pytest.mark.fault("N18")
 def test_a_first_merge_takes_what_is_left_of_a_changelog_whose_snapshots_are_expired(
     table: Mirrored,
 ) -> None:
@@ -201,6 +205,7 @@ def test_an_overwrite_of_the_changelog_stops_the_merge_by_its_snapshot_until_it_
     table.check()
 
 
+@pytest.mark.fault("X4")
 def test_changes_that_were_pruned_or_expired_before_they_were_merged_are_not_skipped(
     table: Mirrored,
 ) -> None:
@@ -217,6 +222,7 @@ def test_changes_that_were_pruned_or_expired_before_they_were_merged_are_not_ski
     assert table.rows() == {1: ("first", "p1"), 2: ("first", "p2")}
 
 
+@pytest.mark.fault("N14")
 def test_a_late_change_stays_late_when_the_index_is_rebuilt_after_expiry(
     spark: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
 CASES = [*((kind, 3) for kind in Kind), (Kind.REST_S3, 2), (Kind.SEAWEED, 2)]
 
 
+@pytest.mark.fault("X11")
 @pytest.mark.parametrize("place", CASES, ids=lambda place: f"{place[0].value} v{place[1]}")
 def test_merges_with_runs_and_deletes_are_right_for_every_reader(
     lake_of: Callable[[Kind], LakeCase],

@@ -130,6 +130,7 @@ def test_a_service_merges_on_its_interval_and_shows_itself(shop: MergeShop) -> N
     assert shop.rows("users") == {1: "one", 2: "two"}
 
 
+@pytest.mark.fault("K10")
 def test_a_jvm_that_dies_ends_the_service_instead_of_being_waited_for(shop: MergeShop) -> None:
     shop.change("users", (1, "one", "INSERT"))
     with shop.start("merge", "--table", "public.users") as process:
@@ -147,6 +148,7 @@ def test_a_jvm_that_dies_ends_the_service_instead_of_being_waited_for(shop: Merg
     )
 
 
+@pytest.mark.fault("O1")
 def test_told_to_stop_in_the_middle_of_a_commit_it_is_finished_and_no_other_begun(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -176,6 +178,7 @@ def test_told_to_stop_in_the_middle_of_a_commit_it_is_finished_and_no_other_begu
     assert sorted(shop.rows("users")) == list(range(8))
 
 
+@pytest.mark.fault("O1")
 def test_the_second_signal_ends_process_and_jvm_at_once_and_nothing_is_half_done(
     shop: MergeShop, tmp_path: Path
 ) -> None:
@@ -200,6 +203,7 @@ def test_the_second_signal_ends_process_and_jvm_at_once_and_nothing_is_half_done
     assert shop.rows("users") == {1: "one"}
 
 
+@pytest.mark.fault("O1")
 def test_a_merge_that_outlasts_the_grace_is_abandoned(shop: MergeShop, tmp_path: Path) -> None:
     shop.change("users", (1, "one", "INSERT"))
     text = shop.document.read_text()
@@ -221,6 +225,7 @@ def test_a_merge_that_outlasts_the_grace_is_abandoned(shop: MergeShop, tmp_path:
     assert shop.rows("users") == {1: "one"}
 
 
+@pytest.mark.fault("C1")
 def test_two_instances_that_overlap_never_both_commit(spark: SparkSession, tmp_path: Path) -> None:
     shop = MergeShop.open(spark, tmp_path, max_rows=2)
     shop.change("users", (0, "zero", "INSERT"))

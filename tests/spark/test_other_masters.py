@@ -152,6 +152,7 @@ def test_a_session_under_spark_submit_uses_its_jvm(tmp_path: Path) -> None:
     assert report["master"] == "local[2]"
 
 
+@pytest.mark.fault("O4")
 def test_an_ordinary_session_is_silent_and_leaves_nothing_behind(tmp_path: Path) -> None:
     config = document(tmp_path, "local[2]")
     finished = run(sys.executable, "-c", PROGRAM, config)

@@ -216,6 +216,7 @@ def test_every_change_is_one_row_with_its_transaction(done: Round) -> None:
     assert again[0].lsn == again[1].lsn
 
 
+@pytest.mark.fault("T2")
 def test_a_changed_key_goes_and_comes_with_its_previous_one(done: Round) -> None:
     gone, come = done.changes("items", id=(3, 103))
     assert gone.short == ("DELETE", 3, None, None)
@@ -225,6 +226,7 @@ def test_a_changed_key_goes_and_comes_with_its_previous_one(done: Round) -> None
     assert gone.lsn == come.lsn
 
 
+@pytest.mark.fault("T2")
 def test_two_keys_are_exchanged_through_a_third_value_in_one_transaction(done: Round) -> None:
     changes = done.changes("items", id=(4, 5, 204))
     assert [(each.short[0], each.row["id"], each.previous) for each in changes] == [
@@ -239,6 +241,7 @@ def test_two_keys_are_exchanged_through_a_third_value_in_one_transaction(done: R
     assert {each.unchanged for each in changes if each.operation == "INSERT"} == {("body",)}
 
 
+@pytest.mark.fault("N6")
 def test_a_key_that_comes_back_carries_what_was_never_sent(done: Round) -> None:
     in_one = done.changes("items", id=(6, 306))
     assert [each.operation for each in in_one] == ["DELETE", "INSERT"] * 2
@@ -263,6 +266,7 @@ def test_what_an_update_leaves_alone_is_kept(done: Round) -> None:
     ]
 
 
+@pytest.mark.fault("E8")
 def test_only_what_committed_is_captured_in_the_order_of_commits(done: Round) -> None:
     kept = done.short("items", id=(11, *range(120, 130), *range(900, 910)))
     assert [each[:3] for each in kept] == [
@@ -313,6 +317,7 @@ def test_each_truncated_table_has_one_row_at_its_place_in_the_order(done: Round)
     ]
 
 
+@pytest.mark.fault("X9")
 def test_a_row_that_changes_its_partition_goes_and_comes(done: Round) -> None:
     assert done.short("sales") == [
         ("DELETE", "eu", 998, None, None),
@@ -326,6 +331,7 @@ def test_a_row_that_changes_its_partition_goes_and_comes(done: Round) -> None:
     assert not any(done.db.has_changelog(each) for each in ("sales_eu", "sales_low"))
 
 
+@pytest.mark.fault("X9")
 def test_a_mirror_has_a_row_in_the_partition_of_its_newest_value(done: Round) -> None:
     mirror = done.db.names("visits").mirror
     name = f"{done.db.config.catalog.name}.public.{mirror.table}"

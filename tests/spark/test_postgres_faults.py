@@ -56,6 +56,7 @@ def drop_slot(shop: Shop, *, and_create_it: bool = False) -> None:
 # --- a process that ends at each step (K3–K6, K11, E1) ---
 
 
+@pytest.mark.fault("K1", "K3", "K5", "K6", "E1")
 def test_a_batch_that_is_cut_at_every_step_in_turn_is_captured_once(shop: Shop) -> None:
     shop.change()
     confirmed = shop.world.confirmed()
@@ -84,6 +85,7 @@ def snapshot_of(shop: Shop, table: str) -> int | None:
     return None if head is None else head.id
 
 
+@pytest.mark.fault("K11")
 def test_a_copy_that_is_cut_at_every_step_begins_again_and_doubles_nothing(shop: Shop) -> None:
     world = shop.world
     world.run("create table late (id int primary key, version int)")
@@ -102,6 +104,7 @@ def test_a_copy_that_is_cut_at_every_step_begins_again_and_doubles_nothing(shop:
     world.reconfigure(source={"exclude": ["public.late"]})
 
 
+@pytest.mark.fault("K4")
 def test_a_commit_whose_reply_is_lost_is_found_and_not_repeated(
     spark: SparkSession, postgres: Postgres, file_catalog: RestCatalog, tmp_path: Path
 ) -> None:
@@ -118,6 +121,7 @@ def test_a_commit_whose_reply_is_lost_is_found_and_not_repeated(
 # --- the hand-over from a copy to the stream ---
 
 
+@pytest.mark.fault("N1")
 def test_a_snapshot_that_is_older_than_the_position_is_not_read_from(shop: Shop) -> None:
     world = shop.world
     world.resync(RIGHT)
@@ -147,6 +151,7 @@ def step_until_booked(ingester: Ingester) -> None:
 # --- slots (O6, N2) ---
 
 
+@pytest.mark.fault("O6", "N2")
 def test_a_lost_slot_stops_everything_until_all_is_read_again(shop: Shop) -> None:
     world = shop.world
     for and_create_it in (False, True):
@@ -159,6 +164,7 @@ def test_a_lost_slot_stops_everything_until_all_is_read_again(shop: Shop) -> Non
     shop.check()
 
 
+@pytest.mark.fault("O6")
 def test_a_lost_slot_repairs_itself_where_that_is_wished(shop: Shop) -> None:
     shop.world.reconfigure(source={"on_slot_lost": "resync"})
     drop_slot(shop, and_create_it=True)
@@ -169,6 +175,7 @@ def test_a_lost_slot_repairs_itself_where_that_is_wished(shop: Shop) -> None:
     shop.check()
 
 
+@pytest.mark.fault("O6")
 def test_a_slot_that_another_process_reads_is_waited_for(shop: Shop) -> None:
     world = shop.world
     shop.change()
@@ -183,6 +190,7 @@ def test_a_slot_that_another_process_reads_is_waited_for(shop: Shop) -> None:
     shop.check()
 
 
+@pytest.mark.fault("O6")
 def test_a_slot_that_is_dropped_while_it_is_read_ends_the_loop(shop: Shop) -> None:
     world = shop.world
     with shop.running() as run:
@@ -217,6 +225,7 @@ class HurriedClock(SystemClock):
         super().sleep(seconds / self.TIMES)
 
 
+@pytest.mark.fault("N2")
 def test_an_idle_hour_pins_no_log_and_raises_no_alarm(shop: Shop) -> None:
     world = shop.world
     shop.check()
@@ -287,6 +296,7 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     shop.check()
 
 
+@pytest.mark.fault("N3")
 def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: Shop) -> None:
     world = shop.world
     # Far above what a server writes by itself meanwhile: its log is everybody's.
@@ -328,6 +338,7 @@ def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: 
 # --- the publication (N9) ---
 
 
+@pytest.mark.fault("N9")
 @pytest.mark.parametrize("version", ["postgres", "postgres_16"])
 def test_a_publication_that_is_dropped_is_found_before_the_slot_moves(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, version: str

@@ -66,12 +66,14 @@ def hand_over(
         world.assert_mirrored(*(name for name, table in living.tables.items() if table.key))
 
 
+@pytest.mark.fault("K11", "K12")
 def test_every_change_is_captured_once_whenever_the_process_dies(
     spark: SparkSession, postgres: Postgres, tmp_path: Path
 ) -> None:
     hand_over(spark, postgres, tmp_path, seed=a_seed(), kills=KILLS)
 
 
+@pytest.mark.fault("K12")
 @pytest.mark.deep
 @pytest.mark.timeout(0)
 def test_every_change_is_captured_once_however_often_the_process_dies(

@@ -167,6 +167,7 @@ def db(
         yield db
 
 
+@pytest.mark.fault("T12", "G8", "T4")
 @pytest.mark.parametrize("table", _MIRRORED)
 def test_the_mirror_is_the_source_whatever_it_is_called_and_keyed_by(
     db: CapturedDatabase, table: str
@@ -174,6 +175,7 @@ def test_the_mirror_is_the_source_whatever_it_is_called_and_keyed_by(
     db.assert_mirrored(table)
 
 
+@pytest.mark.fault("T1", "N8")
 def test_a_table_without_a_usable_key_has_a_changelog_and_no_mirror(db: CapturedDatabase) -> None:
     states = db.states()
     for table in _APPENDED:
@@ -193,6 +195,7 @@ def test_a_table_without_a_usable_key_has_a_changelog_and_no_mirror(db: Captured
     assert sorted(shown["deferred"][2:]) == [("UPDATE", 1, "y"), ("UPDATE", 2, "x")]
 
 
+@pytest.mark.fault("N10")
 def test_only_rows_that_the_filter_lets_through_are_mirrored(db: CapturedDatabase) -> None:
     db.assert_rows("filtered", db.query("select * from filtered where active"))
     assert [each.short for each in db.changes("filtered")] == [
@@ -220,6 +223,7 @@ def test_an_empty_table_has_a_changelog_and_a_mirror(db: CapturedDatabase) -> No
     assert list(db.field_ids(db.names("empty").mirror)) == ["id", "b"]
 
 
+@pytest.mark.fault("N10")
 def test_rows_of_a_table_that_inherits_are_its_own(db: CapturedDatabase) -> None:
     assert {row["id"] for row in db.mirror_rows("parent")} == {9}
     assert {row["extra"] for row in db.mirror_rows("child")} == {5, 6, 7}
@@ -243,6 +247,7 @@ def test_names_that_would_be_one_are_refused_and_the_others_go_on(db: CapturedDa
     assert db.failures == []
 
 
+@pytest.mark.fault("N10")
 def test_rows_that_a_policy_would_hide_are_an_error_and_the_other_tables_go_on(
     spark: SparkSession, postgres: Postgres, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def shop(
 
 
 # The larger one is what the promise says; the smaller one shows the same in seconds.
+@pytest.mark.fault("E7", "O3")
 @pytest.mark.parametrize(
     "rows", [200_000, pytest.param(5_000_000, marks=[pytest.mark.deep, pytest.mark.timeout(1200)])]
 )
@@ -115,6 +116,7 @@ def counted(shop: Shop, table: str) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+@pytest.mark.fault("O2")
 def test_a_disk_without_room_confirms_nothing_and_is_gone_on_with_later(shop: Shop) -> None:
     world = shop.world
     world.run("create table wide (id int primary key, body text)")
@@ -144,6 +146,7 @@ def no_file_beyond(size: int) -> Iterator[None]:
 # --- connections and servers (O5, N21, N22) ---
 
 
+@pytest.mark.fault("O5")
 def test_a_cut_network_a_crowd_and_ended_sessions_are_outlived(
     spark: SparkSession, postgres: Postgres, tmp_path: Path
 ) -> None:
@@ -188,6 +191,7 @@ def own_server() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.mark.fault("O5")
 def test_a_server_that_starts_again_is_gone_on_with(
     spark: SparkSession, own_server: Postgres, tmp_path: Path
 ) -> None:
@@ -208,6 +212,7 @@ def test_a_server_that_starts_again_is_gone_on_with(
         shop.check()
 
 
+@pytest.mark.fault("O6")
 def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
     spark: SparkSession, own_server: Postgres, tmp_path: Path
 ) -> None:
@@ -282,6 +287,7 @@ def give_up_slots(shop: Shop) -> None:
     shop.world.run("checkpoint")
 
 
+@pytest.mark.fault("N21")
 def test_another_server_and_another_history_are_refused(
     spark: SparkSession, postgres: Postgres, own_server: Postgres, tmp_path: Path
 ) -> None:

@@ -225,6 +225,7 @@ def evolved_16(
         yield _run_all(db, tables)
 
 
+@pytest.mark.fault("T9")
 @pytest.mark.parametrize("table", _FOLLOWED)
 def test_a_mirror_follows(evolved: Evolved, table: str) -> None:
     assert evolved.states[table] == Live()
@@ -238,6 +239,7 @@ def test_the_same_on_an_old_server(evolved_16: Evolved, table: str) -> None:
     evolved_16.db.assert_mirrored(table)
 
 
+@pytest.mark.fault("T10", "T3")
 @pytest.mark.parametrize("table", [each for each in _HELD if each not in _WITH_ANOTHER_KEY])
 def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
     evolved: Evolved, table: str
@@ -251,6 +253,7 @@ def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
     evolved.db.assert_mirrored(table)
 
 
+@pytest.mark.fault("T3")
 def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evolved) -> None:
     db = evolved.db
     state = evolved.states["rekeyed"]
@@ -282,6 +285,7 @@ def test_held_tables_say_why(evolved: Evolved) -> None:
     assert "it cannot be told which" in reasons["disputed"]
 
 
+@pytest.mark.fault("T9")
 def test_a_default_is_not_written_into_rows_that_were_never_sent(evolved: Evolved) -> None:
     sent = [(each.operation, each.row["id"]) for each in evolved.db.changes("added")]
     assert sent[2:] == [("INSERT", 3), ("UPDATE", 2), ("INSERT", 4)]

@@ -176,6 +176,7 @@ def test_a_table_that_comes_while_the_pipeline_runs_is_read(lived: Lived) -> Non
     assert [each.short for each in lived.db.changes("latecomer")] == [("READ", 1, "x")]
 
 
+@pytest.mark.fault("N9")
 @pytest.mark.parametrize("table", _REPLACED)
 def test_a_table_that_is_not_what_it_was_waits_for_a_resync(lived: Lived, table: str) -> None:
     stands = lived.seen["changed"][table]
@@ -213,6 +214,7 @@ def test_reading_a_table_again_is_one_snapshot_and_readers_see_no_gap(lived: Liv
     assert _snapshots(db, "read_again") == seen["mirror snapshots"] + 1
 
 
+@pytest.mark.fault("N3")
 def test_a_table_that_leaves_the_configuration_keeps_its_tables(lived: Lived) -> None:
     seen = lived.seen
     assert "left_out" not in seen["changed"]
@@ -223,6 +225,7 @@ def test_a_table_that_leaves_the_configuration_keeps_its_tables(lived: Lived) ->
     assert operations == ["READ", "READ", "TRUNCATE", "READ", "READ"]
 
 
+@pytest.mark.fault("N7")
 def test_what_was_not_sent_is_kept_though_its_column_was_renamed_before_the_merge(
     lived: Lived,
 ) -> None:

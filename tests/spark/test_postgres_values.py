@@ -327,6 +327,7 @@ def test_text_is_what_postgres_prints(
         assert mirrored[name] == copied_text(session, query).to_pylist(), values.columns[name]
 
 
+@pytest.mark.fault("T6")
 @pytest.mark.parametrize("table", ["changelog", "mirror"])
 @pytest.mark.parametrize("reader", ["by_pyiceberg", "by_spark"])
 def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
@@ -369,6 +370,7 @@ def test_a_label_that_was_added_to_an_enum_later_is_streamed(values: Values) -> 
     assert values.world.mirror_rows("moods") == [{"id": 1, "m": 'new, and "odd"'}]
 
 
+@pytest.mark.fault("T7")
 @pytest.mark.parametrize("way", [COPIED, INSERTED])
 def test_what_does_not_fit_is_null_or_text_as_its_column_says(
     values: Values, session: psycopg.Connection[tuple[Any, ...]], way: int
@@ -401,6 +403,7 @@ def test_declared_types_are_those_of_the_tables(values: Values) -> None:
         }
 
 
+@pytest.mark.fault("T7")
 @pytest.mark.parametrize("table", REFUSED_IN_COPY)
 def test_a_copy_refuses_what_does_not_fit(values: Values, table: str) -> None:
     _, value = REFUSED_IN_COPY[table]
@@ -410,6 +413,7 @@ def test_a_copy_refuses_what_does_not_fit(values: Values, table: str) -> None:
     assert not values.world.changelog_rows(table)
 
 
+@pytest.mark.fault("T7")
 @pytest.mark.parametrize("table", REFUSED_IN_STREAM)
 def test_a_stream_refuses_what_does_not_fit(values: Values, table: str) -> None:
     _, value = REFUSED_IN_STREAM[table]

@@ -224,6 +224,7 @@ def test_a_reload_takes_the_interval_and_refuses_the_rest_by_name(story: Story) 
     story.pipeline.require_alive()
 
 
+@pytest.mark.fault("K10")
 def test_a_jvm_that_dies_ends_the_process_within_seconds(story: Story) -> None:
     story.pipeline.jvm().kill()
     assert story.pipeline.wait() == 1

@@ -25,12 +25,14 @@ MEMORY_ROOM = 150 * 2**20
 DESCRIPTOR_ROOM, THREAD_ROOM = 40, 20
 
 
+@pytest.mark.fault("K12")
 def test_a_minute_of_kills_pauses_and_restarts_ends_with_mirrors_like_their_source(
     tmp_path: Path,
 ) -> None:
     soak(tmp_path, seconds=60.0, every=10.0, least_availability=0.5)
 
 
+@pytest.mark.fault("K12", "O8")
 @pytest.mark.deep
 @pytest.mark.timeout(0)
 def test_twenty_minutes_of_the_same(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_a_message_is_read_as_the_server_writes_it(message: Message) -> None:
     assert pickle.loads(pickle.dumps(message)) == message
 
 
+@pytest.mark.fault("P12")
 @given(MESSAGES)
 @settings(max_examples=60)
 def test_a_message_cut_at_any_byte_or_with_one_too_many_is_refused(message: Message) -> None:
@@ -121,6 +122,7 @@ def test_a_message_cut_at_any_byte_or_with_one_too_many_is_refused(message: Mess
         decode_message(data + b"\0", in_stream=in_stream)
 
 
+@pytest.mark.fault("P12")
 @given(MESSAGES, st.integers(0, 2**32))
 @settings(max_examples=150)
 def test_a_bent_message_is_refused_or_is_exactly_another_one(message: Message, seed: int) -> None:

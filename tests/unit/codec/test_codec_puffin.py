@@ -253,6 +253,7 @@ def test_a_footer_that_does_not_fit_in_the_file_is_refused(size: int) -> None:
         whole(file_with(b'{"blobs":[]}', size=size))
 
 
+@pytest.mark.fault("P4")
 def test_a_footer_too_large_to_be_meant_is_refused_before_it_is_read() -> None:
     trailer = struct.pack("<i", LARGEST_FOOTER + 1) + bytes(4) + b"PFA1"
     with pytest.raises(MalformedFileError, match=f"at most {LARGEST_FOOTER} bytes"):
@@ -284,6 +285,7 @@ def test_a_footer_that_opens_to_too_much_is_refused() -> None:
         whole(file_with(bomb, flags=b"\1\0\0\0"))
 
 
+@pytest.mark.fault("P5")
 @pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
 def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: Compression) -> None:
     bomb = bytes(compress(bytes(64 << 20), codec))

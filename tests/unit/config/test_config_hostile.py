@@ -57,6 +57,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("G4", "G5")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_document_is_refused_quickly_and_without_much_memory(
     name: str, tmp_path: Path

@@ -51,6 +51,7 @@ def test_a_variable_that_looks_like_a_number_can_be_a_text(tmp_path: Path) -> No
     assert type(config.spark.master) is str
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
@@ -101,6 +102,7 @@ def test_a_file_of_another_kind_or_size_is_not_read(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.fault("G3")
 def test_words_that_other_yaml_takes_for_truths_stay_words(tmp_path: Path) -> None:
     conf = load(tmp_path, "spark: {conf: {a: off, b: on, c: yes, d: no, e: True, f: 010}}\n")
     assert conf.config.spark.conf == {

@@ -38,6 +38,7 @@ def test_the_table_of_mistakes_is_long_and_has_no_name_twice() -> None:
     assert len(read_cases()) == text.count("\n=== ") >= 80
 
 
+@pytest.mark.fault("G1", "G2")
 @pytest.mark.parametrize("name", read_cases())
 def test_a_mistake_is_reported_with_line_path_and_what_is_allowed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -49,6 +50,7 @@ def test_a_mistake_is_reported_with_line_path_and_what_is_allowed(
     assert "hunter2" not in " ".join(found)
 
 
+@pytest.mark.fault("G1")
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

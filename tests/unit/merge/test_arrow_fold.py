@@ -94,6 +94,7 @@ def test_a_folder_can_be_used_for_another_stream_once_it_is_finished() -> None:
         assert result.rows["id"].to_pylist() == [key]
 
 
+@pytest.mark.fault("E3")
 def test_one_key_a_hundred_thousand_times_is_one_row_and_takes_the_memory_of_a_batch() -> None:
     text = pa.array(["x" * 1000] * 1000)
     before = pa.total_allocated_bytes()
@@ -121,6 +122,7 @@ def one_key(sequences: range, text: pa.Array) -> pa.RecordBatch:
     )  # fmt: skip
 
 
+@pytest.mark.fault("E4")
 def test_insert_delete_insert_of_one_key_leaves_the_last_row() -> None:
     last = upsert(1, 3)
     found = outcomes(upsert(1, 1), delete(1, 2), last)

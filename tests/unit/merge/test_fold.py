@@ -69,12 +69,14 @@ def test_insert_delete_insert_of_one_key_leaves_the_last_row() -> None:
     assert mirror == {1: Row(last.values)}
 
 
+@pytest.mark.fault("N13")
 def test_insert_and_delete_of_a_key_that_the_mirror_has_removes_it() -> None:
     changes = [upsert(1, 1), delete(1, 2)]
     assert outcomes(*changes) == {1: GONE}
     assert after({1: Row({KEY: 1, 2: "old"})}, changes) == {}
 
 
+@pytest.mark.fault("E5")
 def test_a_delete_of_an_unknown_key_changes_nothing() -> None:
     assert after({}, [delete(1, 1)]) == {}
 

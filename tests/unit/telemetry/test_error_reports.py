@@ -83,6 +83,7 @@ def test_a_report_says_what_broke_where_and_in_which_release(sink: Sink) -> None
     assert "ValueError" in text
 
 
+@pytest.mark.fault("G11")
 def test_a_planted_secret_arrives_in_no_form(sink: Sink) -> None:
     reporting = start(sink)
     log = get_logger("frazil.merge")

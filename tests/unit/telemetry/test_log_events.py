@@ -124,6 +124,7 @@ def test_a_name_writes_no_line_of_its_own_and_turns_none_around(configure: Confi
     assert not re.search("[\u202e\x9b]", stream.getvalue())
 
 
+@pytest.mark.fault("G12")
 def test_row_values_are_dropped_unless_asked_for(
     configure: Configure,
 ) -> None:

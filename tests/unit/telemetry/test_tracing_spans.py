@@ -85,6 +85,7 @@ def test_what_has_ended_is_recorded_as_a_part_of_its_block(sink: Sink) -> None:
     assert CANARY_PART.encode() not in b"".join(sink.bodies)
 
 
+@pytest.mark.fault("G11")
 def test_a_planted_secret_leaves_in_no_span(sink: Sink) -> None:
     tracing = start(sink)
     for error in every_error():

@@ -188,6 +188,7 @@ def test_secrets_are_shown_nowhere() -> None:
         assert "postgres://app:***@db failed with ***" in answer.text
 
 
+@pytest.mark.fault("G13")
 def test_with_a_token_pages_ask_for_it_and_probes_do_not() -> None:
     app = application(token=TOKEN, is_local=False)
     for path in ("/", "/status"):
@@ -258,6 +259,7 @@ def test_behind_a_proxy_with_tls_the_cookie_stays_there(header: str, *, is_secur
     assert ("; Secure" in answer.headers["set-cookie"]) is is_secure
 
 
+@pytest.mark.fault("G13")
 def test_on_loopback_another_name_is_refused() -> None:
     for path in ("/", "/status"):
         answer = ask(application(), path, host="attacker.example:9093")
