@@ -101,7 +101,7 @@ def walk_batch(
     for part in batch.parts:
         _prepare(part, tables[part.table.name], walked)
     began = clock.monotonic()
-    outcomes = _read(pinned_session(session), batch, walked, clock=clock, watch=watch)
+    outcomes = _read(session, batch, walked, clock=clock, watch=watch)
     for outcome in outcomes:
         for table, error in outcome.troubles.items():
             walked.troubles.setdefault(table, error)
@@ -172,7 +172,7 @@ def _read(
             stack.enter_context(progress.told())
         stack.enter_context(running_tasks(_named(names), "reading changes"))
         stack.enter_context(job_description(session, f"ingest {_named(names)}"))
-        numbers = session.range(0, len(tasks), 1, len(tasks))
+        numbers = pinned_session(session).range(0, len(tasks), 1, len(tasks))
         return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
 
 

@@ -86,13 +86,16 @@ class Source:
             SourceTable(name=each, identity="i", shape="", columns=()) for each in self.tables
         )
 
-    def tell_apart(self, _before: str, _now: str) -> tuple[str, ...]:
+    def tell_apart(self, _before: str, _now: str, *, was_gone: bool) -> tuple[str, ...]:
+        assert not was_gone
         return ()
 
     def wants(self, _table: str) -> bool:
         return True
 
-    def prepare(self, _tables: Collection[str], since: Marker | None) -> object:
+    def prepare(
+        self, _tables: Collection[str], since: Marker | None, _reached: Collection[object]
+    ) -> object:
         self.prepares()
         return BEGAN if since is None else since.position
 
@@ -122,6 +125,7 @@ def ingester_of(source: Source, ledger: Ledger) -> Ingester:
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
     ingester._progress = lambda: SimpleNamespace(tables={})  # type: ignore[method-assign,assignment,return-value]
+    ingester._reached = lambda _standings: []  # type: ignore[method-assign]
     return ingester
 
 
