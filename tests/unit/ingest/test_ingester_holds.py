@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from frazil.errors import PositionLostError, SlotBusyError
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import IngestSettings
 from frazil.ledger.standing import Copying, Held, Live, TableStanding
-from frazil.model.marker import Marker
+from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
 from frazil.sources.protocol import Batch, Limit
 
@@ -64,10 +65,8 @@ class Ledger:
     def _committed(self, standings: Sequence[TableStanding]) -> Any:
         self.commits += 1
         self.known |= {each.table: each for each in standings}
-        marker = SimpleNamespace(
-            position=self.marker.position, snapshot=SimpleNamespace(id=self.commits)
-        )
-        return SimpleNamespace(marker=marker)
+        written = SnapshotRef(id=self.commits, sequence=self.commits)
+        return SimpleNamespace(marker=replace(self.marker, snapshot=written))
 
 
 class Source:
@@ -125,7 +124,7 @@ def ingester_of(source: Source, ledger: Ledger) -> Ingester:
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
     ingester._progress = lambda: SimpleNamespace(tables={})  # type: ignore[method-assign,assignment,return-value]
-    ingester._reached = lambda _standings: []  # type: ignore[method-assign]
+    ingester._reached = lambda standings: [] if standings else []  # type: ignore[method-assign]
     return ingester
 
 
