@@ -217,10 +217,12 @@ class _Assembly:
             rows = rows.where(sf.lit(False))  # noqa: FBT003
         return rows.select(
             *(
-                # A column that comes with this merge is null in every row.
-                (sf.col(quote(names[each.id])) if each.id in names else sf.lit(None))
-                .cast(spark_type(each.type)[0])
-                .alias(each.name)
+                (
+                    sf.col(quote(names[each.id]))
+                    if each.id in names
+                    # The sequence comes with this merge, and is null in every row.
+                    else sf.lit(None).cast(spark_type(each.type)[0])
+                ).alias(each.name)
                 for each in wanted
             )
         )
