@@ -174,6 +174,22 @@ def test_a_declared_key_that_is_a_constraint_outlives_a_new_index(publish: Datab
     assert differences(publish, NAMED, statement, key=("code",)) == ()
 
 
+def test_a_constraint_made_of_the_index_that_was_there_is_the_same_key(publish: Database) -> None:
+    publish.run(f"create unique index by_code on {TABLE} (code)")
+    statement = f"alter table {TABLE} add constraint one_code unique using index by_code"
+    assert differences(publish, NAMED, statement, key=("code",)) == ()
+
+
+@pytest.mark.fault("N37")
+def test_a_primary_key_made_of_a_second_index_is_the_same_key(publish: Database) -> None:
+    publish.run(f"create unique index by_id on {TABLE} (id)")
+    statement = (
+        f"alter table {TABLE} drop constraint orders_pkey,"
+        " add constraint other_pkey primary key using index by_id"
+    )
+    assert differences(publish, NAMED, statement) == ()
+
+
 @pytest.mark.fault("N38")
 @pytest.mark.parametrize(
     ("statement", "key", "is_unique"),

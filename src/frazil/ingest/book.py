@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import PositionLostError, SlotBusyError
 from frazil.ledger.standing import Left
+from frazil.model.marker import SnapshotRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,8 @@ class Book:
     def __init__(self, ledger: Ledger, pipeline: str) -> None:
         self._ledger = ledger
         self._pipeline = pipeline
-        self._seen: int | None = None
+        # The newest commit that was read or written here; none while it may not be the newest.
+        self._seen: SnapshotRef | None = None
         self._is_read = False
         self._acknowledged: Marker | None = None
         self._standings: dict[str, TableStanding] = {}
@@ -48,8 +50,8 @@ class Book:
         """Read what somebody else wrote; whether anybody did."""
         with self.lock:
             head = self._ledger.table.load_state().head
-            newest = None if head is None else head.id
-            if self._is_read and newest == self._seen:
+            newest = None if head is None else SnapshotRef(head.id, head.sequence)
+            if self._is_read and newest is not None and newest == self._seen:
                 return False
             self._acknowledged = self._ledger.acknowledged()
             self._standings = {each.table: each for each in self._ledger.standings()}
@@ -98,8 +100,10 @@ class Book:
                 self._standings.pop(each.table, None)
             else:
                 self._standings[each.table] = each
-        snapshot = receipt.marker.snapshot
-        self._seen = None if snapshot is None else snapshot.id
+        before, ours = self._seen, receipt.marker.snapshot
+        follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
+        # Where somebody else wrote in between, all of it is read again.
+        self._seen = ours if follows else None
 
 
 @contextmanager

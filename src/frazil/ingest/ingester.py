@@ -7,8 +7,9 @@ of them; the next one asks the ledger and the tables, never its memory.
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlasted
-from frazil.ingest.walk import OF_ONE_TABLE, Walked, ledger_entries, of_one_table, walk_batch
+from frazil.ingest.walk import Walked, ledger_entries, of_one_table, place_if_known, walk_batch
 from frazil.ledger.rows import position_text
 from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker
@@ -337,10 +338,10 @@ class Ingester:
         """Where tables are whose rows stay; what keeps one from telling is told when it is read."""
         for name, each in standings.items():
             if isinstance(each.state, Live | Held) and name not in self._places:
-                with suppress(*OF_ONE_TABLE):
-                    place = self._table(name).load_place()
-                    if place is not None:
-                        self._places[name] = place
+                is_live = isinstance(each.state, Live)
+                place = place_if_known(partial(self._table, name), is_live=is_live)
+                if place is not None:
+                    self._places[name] = place
         return [each.position for each in self._places.values()]
 
     def _counts_nothing(self, standings: Sequence[TableStanding]) -> bool:
@@ -350,8 +351,8 @@ class Ingester:
 
     def _begin_at(self, position: Position) -> None:
         goal, known = self._marker(position, batch=self._new_name()), self._book.acknowledged
-        at = goal.source, goal.position, goal.witness
-        if known is None or (known.source, known.position, known.witness) != at:
+        at = goal.source, goal.epoch, goal.position, goal.witness
+        if known is None or (known.source, known.epoch, known.position, known.witness) != at:
             self._book.begin_anew(goal)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
@@ -375,11 +376,13 @@ class Ingester:
         since is not among them, and needs what it left out.
         """
         with self._book.lock:
+            # Somebody may have asked for a resync since the batch was planned.
+            self._notice()
             self._take_places(walked)
             # Before every acknowledgement: what the source does not announce is found here.
             looked = {each.table: each for each in self._look()}
             standings = {**looked, **self._troubled(walked), **self._reread(walked)}
-            standings |= self._past_bound(standings)
+            standings |= self._past_bound(standings, batch.end)
             holds = self._being_read or any(
                 isinstance(each.state, Held)
                 or (isinstance(each.state, Live) and each.table not in planned_for)
@@ -431,24 +434,31 @@ class Ingester:
         return {
             name: self._standing(name, Held(at, error.told))
             for name, error in walked.troubles.items()
-            if name in self._book.standings
+            if name in self._live()
         }
 
     def _reread(self, walked: Walked) -> dict[str, TableStanding]:
         for name in walked.reread:
             _log.info("table is read again, because a type was widened", table=name)
-        return {name: self._standing(name, Copying()) for name in walked.reread}
+        return {
+            name: self._standing(name, Copying()) for name in walked.reread & self._live().keys()
+        }
 
-    def _past_bound(self, changed: Mapping[str, TableStanding]) -> dict[str, TableStanding]:
-        """Held tables for which the source has kept enough: it goes on without them."""
+    def _past_bound(
+        self, changed: Mapping[str, TableStanding], end: Position | None
+    ) -> dict[str, TableStanding]:
+        """Held tables for which the source has kept enough: it goes on without them.
+
+        What was not read yet is kept for everybody, and while tables are copied for those.
+        """
         held = {
             each.table: each.state
             for each in {**self._book.standings, **changed}.values()
             if isinstance(each.state, Held)
         }
-        if not held or self.acknowledged is None:
+        if not held or self.acknowledged is None or self._being_read or end is None:
             return {}
-        kept = self._source.kept_since(self.acknowledged)
+        kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         if kept <= self._settings.held_bytes:
             return {}
         at = self._position_text()

@@ -26,6 +26,7 @@ from frazil.model.command import command
 from frazil.model.marker import Role
 from frazil.model.policy import OnWiden
 from frazil.seams import Failpoint, failpoint
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.data_file import WrittenFile
     from frazil.errors import FrazilError
-    from frazil.ingest.captured import CapturedTable, Prepared
+    from frazil.ingest.captured import CapturedTable, Place, Prepared
     from frazil.ingest.task import TaskOutcome
     from frazil.seams import Clock
     from frazil.sources.protocol import Batch, Split, TablePart
+
+_log = get_logger(__name__)
 
 # Raised while something is done for one table, these are its own trouble and do not pass by
 # themselves; anything else concerns all tables.
@@ -246,6 +249,19 @@ def _commit(
 
 def _named(tables: Sequence[str]) -> str:
     return tables[0] if len(tables) == 1 else f"{len(tables)} tables"
+
+
+def place_if_known(table: Callable[[], CapturedTable], *, is_live: bool) -> Place | None:
+    """How far a table is; None where only whoever reads it can say what is wrong with it."""
+    try:
+        return table().load_place()
+    except errors.FrazilError as error:
+        # A table that is held has its own error already; what may pass is tried again.
+        if is_live and not isinstance(error, OF_ONE_TABLE):
+            raise
+    except Exception as error:  # noqa: BLE001 - judged as a defect of its table when it is read
+        _log.debug("position unknown", error=type(error).__name__)
+    return None
 
 
 def ledger_entries(walked: Walked, now: datetime) -> tuple[LedgerEntry, ...]:

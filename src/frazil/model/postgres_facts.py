@@ -251,12 +251,14 @@ class UniqueKey:
     """Columns of which no two rows ever have the same values, and none is null.
 
     ``oid`` is the constraint's, which outlives the rebuilding of its index, or that of an index
-    without one. ``made_by`` is the transaction (32 bits) that wrote it.
+    without one. ``index_oid`` outlives a constraint that is made of an index which is there.
+    ``made_by`` is the transaction (32 bits) that wrote it.
     """
 
     oid: int
     columns: tuple[str, ...]
     made_by: int
+    index_oid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,8 @@ class IngestLoop:
     def _stream(self) -> None:
         while not self._is_halted():
             began = self._clock.monotonic()
-            if self._attempt(self._step) is None:
+            if self._attempt(self._step) is None or self._ends_with is not None:
+                # The other lane may have failed for good: that is not to be taken back.
                 return
             due = began + self._interval * self._randomness.uniform(1 - JITTER, 1)
             self._on_step(due - self._clock.monotonic())

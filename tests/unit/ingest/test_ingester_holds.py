@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
+from frazil.ingest.book import Book
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import IngestSettings
-from frazil.ledger.standing import Copying, Held, Live, TableStanding
+from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
 from frazil.sources.protocol import Batch, Limit
@@ -35,7 +36,7 @@ class Ledger:
 
     @property
     def table(self) -> Any:
-        head = SimpleNamespace(id=self.commits)
+        head = SnapshotRef(id=self.commits, sequence=self.commits)
         return SimpleNamespace(load_state=lambda: SimpleNamespace(head=head))
 
     def acknowledged(self) -> Marker:
@@ -79,6 +80,9 @@ class Source:
         self.acknowledged: list[object] = []
         self.while_reading: Callable[[], object] = lambda: None
         self.prepares: Callable[[], object] = lambda: None
+        self.while_planning: Callable[[], object] = lambda: None
+        # How much log there is after a position.
+        self.log: dict[object, int] = {}
 
     def discover(self) -> tuple[SourceTable, ...]:
         return tuple(
@@ -99,6 +103,7 @@ class Source:
         return BEGAN if since is None else since.position
 
     def plan(self, _progress: Progress, _limit: Limit) -> Batch:
+        self.while_planning()
         none: Any = None
         return Batch(reader=none, splits=(), parts=(), end=LATER)
 
@@ -106,8 +111,8 @@ class Source:
         if tables:
             self.while_reading()
 
-    def kept_since(self, _position: object) -> int:
-        return 0
+    def kept_since(self, position: object) -> int:
+        return self.log.get(position, 0)
 
     def acknowledge(self, position: object) -> None:
         self.acknowledged.append(position)
@@ -116,10 +121,10 @@ class Source:
         """Nothing is held."""
 
 
-def ingester_of(source: Source, ledger: Ledger) -> Ingester:
+def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) -> Ingester:
     none: Any = None
     some: Any = source
-    settings = IngestSettings(pipeline="p", limit=Limit(1, 1), held_bytes=1 << 40)
+    settings = IngestSettings(pipeline="p", limit=Limit(1, 1), held_bytes=held_bytes)
     kept: Any = ledger
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
@@ -187,3 +192,51 @@ def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved:
     source.prepares = prepare
     with pytest.raises(SlotBusyError if moved else PositionLostError):
         ingester.start()
+
+
+@pytest.mark.fault("N3")
+def test_a_resync_that_somebody_asks_for_while_a_batch_is_written_is_taken_up() -> None:
+    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    ingester = ingester_of(source, ledger)
+
+    def ask() -> None:
+        ledger.known[NAME] = standing(NAME, Copying())
+        ledger.commits += 1
+
+    source.while_planning = ask
+    ingester.step()
+
+    assert ingester.tables_to_read == {NAME}
+    assert ledger.known[NAME].state == Copying()
+
+
+def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
+    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    book = Book(ledger, "p")  # type: ignore[arg-type]
+    book.refresh()
+    ledger.known[NAME] = standing(NAME, Copying())
+    ledger.commits += 1
+    book.note([standing(OTHER, Live())], batch="b")
+
+    assert source.tables == (NAME,)
+    assert book.refresh()
+    assert book.standings[NAME].state == Copying()
+    assert not book.refresh()
+
+
+@pytest.mark.fault("N45")
+@pytest.mark.parametrize(("unread", "is_forgotten"), [(900, False), (0, True)])
+def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
+    unread: int, *, is_forgotten: bool
+) -> None:
+    paused = Held("0/1", "FRZ-SCH-01 it cannot be followed.")
+    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Live()), standing(OTHER, Live()))
+    source.log = {BEGAN: 1000, LATER: unread}
+    ingester = ingester_of(source, ledger, held_bytes=500)
+    # A new process would try it again.
+    ingester.start()
+    ledger.known[NAME] = standing(NAME, paused)
+    ledger.commits += 1
+    ingester.step()
+
+    assert isinstance(ledger.known[NAME].state, ResyncNeeded if is_forgotten else Held)

@@ -192,6 +192,7 @@ class _NumberRow(NamedTuple):
 class _UniqueRow(NamedTuple):
     table_oid: int
     oid: int
+    index_oid: int
     numbers: list[int]
     made_by: int
 
@@ -398,7 +399,12 @@ def _table(
         has_row_security=row.has_row_security,
         privileges=TablePrivileges(uses_schema=row.uses_schema, selects=row.selects, owns=row.owns),
         unique_keys=tuple(
-            UniqueKey(oid=each.oid, columns=_columns(each.numbers, names), made_by=each.made_by)
+            UniqueKey(
+                oid=each.oid,
+                index_oid=each.index_oid,
+                columns=_columns(each.numbers, names),
+                made_by=each.made_by,
+            )
             for each in unique
         ),
         moved_by=row.moved_by,

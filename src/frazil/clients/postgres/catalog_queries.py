@@ -341,6 +341,7 @@ UNIQUE_KEYS = """
     select
         index.indrelid,
         coalesce(made.oid, index.indexrelid),
+        index.indexrelid,
         (index.indkey::int2[])[0:index.indnkeyatts - 1],
         coalesce(made.xmin, index.xmin)::text::int8
     from pg_index as index
@@ -360,7 +361,18 @@ UNIQUE_KEYS = """
             from pg_attribute as nullable
             where nullable.attrelid = index.indrelid
                 and nullable.attnum = any((index.indkey::int2[])[0:index.indnkeyatts - 1])
-                and not nullable.attnotnull
+                and (
+                    not nullable.attnotnull
+                    -- Of server 18 on, a column may be called so before its rows were looked at.
+                    or exists (
+                        select
+                        from pg_constraint as promised
+                        where promised.conrelid = nullable.attrelid
+                            and promised.contype = 'n'
+                            and not promised.convalidated
+                            and nullable.attnum = any(promised.conkey)
+                    )
+                )
         )
     order by 1, 2
 """

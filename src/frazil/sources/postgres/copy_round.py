@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+from frazil.clients.defects import defect_of_table
 from frazil.clients.postgres.catalog_facts import load_leaves
 from frazil.clients.postgres.connecting import connect
 from frazil.errors import FrazilError, SourceUnavailableError
@@ -178,6 +179,8 @@ class CopyRound:
             description = describe_table(view, self._settings.wishes(name))
         except FrazilError as error:
             self._troubles[name] = error
+        except Exception as error:  # noqa: BLE001 - a defect stops its own table only
+            self._troubles[name] = defect_of_table(error, name, "describing it")
         else:
             self._tables[name] = _Table(description, view, leaves)
 

@@ -164,7 +164,9 @@ class PostgresSource:
     ) -> Position:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
-        self._witness = None if since is None else decode_witness(since.witness)
+        if self._stream is None:
+            # A stream that is read knows more than the ledger, and nobody else may read the slot.
+            self._witness = None if since is None else decode_witness(since.witness)
         read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
@@ -372,7 +374,7 @@ class PostgresSource:
 
     def _prove_history(self, slot: SlotFacts | None) -> None:
         """Refuse a log that is not the one that was read, before anything is taken from it."""
-        witness = self._witness
+        witness = None if self._stream is not None else self._witness
         confirmed = 0 if slot is None else slot.confirmed_flush or 0
         if witness is None or confirmed >= witness.end:
             return

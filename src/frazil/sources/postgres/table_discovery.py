@@ -49,7 +49,7 @@ def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
         return known
     try:
         described = describe_table(view, wishes).table
-    except FrazilError:
+    except Exception:  # noqa: BLE001 - a defect too is told for its own table
         # The reason is raised when it is read; until then it is only a name.
         return known
     return replace(described, obstacle=obstacle)

@@ -139,7 +139,7 @@ def _key(view: CatalogView, key: tuple[str, ...]) -> dict[str, object]:
     writers = {changed.get(each.number) for each in found}
     keys = table.keys_within(columns)
     return {
-        "key_oids": sorted(each.oid for each in keys),
+        "key_oids": sorted({oid for each in keys for oid in (each.oid, each.index_oid) if oid}),
         "key_types": [[each.number, each.type_oid, each.type_modifier] for each in found],
         "key_made_with_columns": any(each.made_by in writers for each in keys),
     }
