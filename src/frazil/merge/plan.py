@@ -157,6 +157,9 @@ def plan_merge(
         last_column_id=mirror.last_column_id,
         format_version=mirror.format_version,
         pinned=_pinned(mirror),
+        is_other_changelog=(
+            chosen.restarts and marker is not None and marker.source != changelog.uuid
+        ),
     )
     becomes = _order_change(mirror, marker, schema, settings)
     if becomes is not None:

@@ -89,10 +89,12 @@ def plan_schema(
     last_column_id: int = 0,
     format_version: int | None = None,
     pinned: frozenset[int] = frozenset(),
+    is_other_changelog: bool = False,
 ) -> SchemaPlan:
     """What the mirror's schema becomes; without a mirror, what it shall be.
 
-    ``columns`` is the text of ``frazil.columns``; without it columns are matched by name, once.
+    ``columns`` is the text of ``frazil.columns``; without it columns are matched by name, once, as
+    they are with ``is_other_changelog``: the ids of the one merged before mean nothing in it.
     ``pinned`` are the mirror's columns that partitioning or sorting needs. Raises ConfigError for
     settings that do not fit the changelog, UnsupportedSchemaChangeError with every difference that
     the mirror cannot follow.
@@ -102,6 +104,9 @@ def plan_schema(
     if mirror is None:
         return _plan_new(sources, roles, settings)
     known = _known(sources, mirror, columns, settings)
+    if is_other_changelog and columns is not None:
+        everything = _sources(changelog, roles, settings, has_sequence=True)
+        known = _matched_again(known, everything, mirror)
     has_sequence = keeps_sequence(known, roles, mirror)
     sources = _sources(changelog, roles, settings, has_sequence=has_sequence)
     version = settings.format_version if format_version is None else format_version
@@ -233,6 +238,18 @@ def _known(
     if columns is not None:
         return decode_column_map(columns, table=str(settings.mirror))
     return ColumnMap(fields=tuple(_matches(sources, mirror.fields)))
+
+
+def _matched_again(known: ColumnMap, sources: Sequence[Field], mirror: Schema) -> ColumnMap:
+    """The map for another changelog: by name; key, flag and what is ours are the mirror's ids."""
+    free = [each for each in mirror.fields if each.id != known.deleted]
+    matches = tuple(_matches(sources, free))
+    matched = {each.mirror for each in matches}
+    # An id that no changelog has: the column is ours, and nothing feeds it any more.
+    left = (
+        replace(each, changelog=-each.mirror) for each in known.fields if each.mirror not in matched
+    )
+    return replace(known, fields=(*matches, *left))
 
 
 def _matches(sources: Sequence[Field], targets: Sequence[Field]) -> Iterator[MappedField]:

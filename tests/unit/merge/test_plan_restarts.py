@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
+from frazil.changelog.layout import changelog_schema
+from frazil.merge.column_map import decode_column_map
 from frazil.merge.plan import plan_merge
 from frazil.model.marker import SeenMarker
-from frazil.model.policy import Deletes
+from frazil.model.policy import Deletes, OnDrop, Order
+from frazil.model.schema import Field, Primitive
 from tests.unit.merge.plan_facts import (
     DELETE,
     OVERWRITE,
@@ -126,3 +129,64 @@ def test_a_table_that_no_merge_wrote_to_is_not_replaced(*, rebuild: bool) -> Non
     theirs = replace(mirror(None), columns=None)
     with pytest.raises(errors.MarkerLostError, match="5 rows and no marker"):
         plan_merge(changelog(copied(1, 1)), theirs, SETTINGS, rebuild=rebuild)
+
+
+def left_by(plan: MergePlan | None, marker: Marker) -> MirrorFacts:
+    """The mirror after a merge that made it."""
+    assert plan is not None
+    return replace(
+        mirror(marker),
+        schema=plan.schema.mirror,
+        columns=plan.schema.columns,
+        spec=plan.spec,
+        last_column_id=max(each.field.id for each in plan.schema.mirror.columns()),
+    )
+
+
+ID, CITY, NAME = ("id", Primitive.LONG), ("city", Primitive.STRING), ("name", Primitive.STRING)
+
+
+def made_of(*columns: tuple[str, Primitive]) -> ChangelogFacts:
+    """A changelog with these columns, numbered in this order, and a copy of the whole table."""
+    fields = [Field(at, name, type_) for at, (name, type_) in enumerate(columns, start=1)]
+    return changelog(copied(1, 1), schema=changelog_schema(tuple(fields), ["id"]))
+
+
+@pytest.mark.fault("N57")
+@pytest.mark.parametrize("rebuild", [True, False])
+@pytest.mark.parametrize("order", list(Order))
+def test_columns_of_a_changelog_made_anew_are_found_by_name(order: Order, *, rebuild: bool) -> None:
+    settings = replace(SETTINGS, partition_by=("city",), order=order)
+    first = plan_merge(made_of(ID, CITY, NAME), None, settings)
+    there = left_by(first, at_epoch("9", 0, source="changelog-0"))
+    plan = plan_merge(made_of(NAME, ID, CITY), there, settings, rebuild=rebuild)
+    assert plan is not None
+    assert first is not None
+    ids = {each.name: each.id for each in first.schema.mirror.fields}
+    assert {each.name: each.id for each in plan.schema.mirror.fields} == ids
+    assert all(target.name == source for target, source in plan.schema.projection)
+    # From then on by the ids of the new one.
+    again = left_by(plan, at_epoch("1", 1))
+    renamed = made_of(("label", Primitive.STRING), ID, CITY)
+    plan = plan_merge(replace(renamed, snapshots=appends(1, 1)), again, settings)
+    assert plan is not None
+    assert plan.schema.changes[-1] == "name is renamed to label"
+
+
+@pytest.mark.fault("N57")
+def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
+    first = plan_merge(made_of(ID, CITY, NAME), None, SETTINGS)
+    there = left_by(first, at_epoch("9", 0, source="changelog-0"))
+    age = ("age", Primitive.INT)
+    plan = restarted(made_of(ID, age, NAME), there)
+    assert plan is not None
+    assert set(plan.schema.changes) == {
+        "age is added as int",
+        "city is gone at the source and is kept",
+    }
+    known = decode_column_map(plan.schema.columns, table="t")
+    assert [each.mirror for each in known.fields if each.dropped] == [2]
+    dropping = replace(SETTINGS, on_drop=OnDrop.DROP)
+    plan = plan_merge(made_of(ID, age, NAME), there, dropping)
+    assert plan is not None
+    assert "city is dropped" in plan.schema.changes
