@@ -26,7 +26,7 @@ from frazil.mirror.run_building import fresh_name
 from frazil.model.key_index import KeyHash
 from frazil.model.marker import Marker
 from frazil.model.policy import Order
-from frazil.model.table_facts import COLUMNS_PROPERTY, ORDER_FLOOR_PROPERTY, ORDER_PROPERTY
+from frazil.model.table_facts import COLUMNS_PROPERTY, ORDER_PROPERTY
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Assembly:
             properties={
                 COLUMNS_PROPERTY: plan.schema.columns,
                 ORDER_PROPERTY: settings.order.value,
-                **({} if plan.floor is None else {ORDER_FLOOR_PROPERTY: plan.floor}),
+                **plan.floor_property,
             },
             planned_on=plan.head,
             replaces=plan.replaces,

@@ -14,6 +14,7 @@ from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.marker import SeenMarker
 from frazil.model.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
 from frazil.model.policy import Order
+from frazil.model.table_facts import ORDER_FLOOR_PROPERTY
 
 if TYPE_CHECKING:
     from frazil.merge.changelog_columns import ChangelogColumns
@@ -79,6 +80,13 @@ class MergePlan:
     # With order per_key, what rows without a sequence of their own count as.
     floor: str | None = None
     replaces: SeenMarker | None = None
+
+    @property
+    def floor_property(self) -> dict[str, str]:
+        """What the commit records of the floor: an empty text where a restart takes it away."""
+        if self.floor is None and self.replaces is None:
+            return {}
+        return {ORDER_FLOOR_PROPERTY: self.floor or ""}
 
     @property
     def tasks(self) -> int:
@@ -161,13 +169,14 @@ def plan_merge(
             chosen.restarts and marker is not None and marker.source != changelog.uuid
         ),
     )
-    becomes = _order_change(mirror, marker, schema, settings)
+    becomes = None if chosen.restarts else _order_change(mirror, marker, schema, settings)
     if becomes is not None:
         schema = replace(schema, changes=(*schema.changes, becomes))
     plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
     return replace(
         plan,
-        floor=_floor(mirror, marker if becomes else None),
+        # A restart leaves no row that was merged before.
+        floor=None if chosen.restarts else _floor(mirror, marker if becomes else None),
         start=None if marker is None else marker.position,
         head=mirror.head,
         replaces=SeenMarker(mirror.marker_text) if chosen.restarts else None,

@@ -190,3 +190,26 @@ def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
     plan = plan_merge(made_of(ID, age, NAME), there, dropping)
     assert plan is not None
     assert "city is dropped" in plan.schema.changes
+
+
+@pytest.mark.fault("N30", "N57")
+@pytest.mark.parametrize("rebuild", [True, False])
+@pytest.mark.parametrize("recorded", ["append", "per_key"])
+def test_a_restart_leaves_no_row_that_counts_as_the_highest_sequence(
+    recorded: str, *, rebuild: bool
+) -> None:
+    settings = replace(SETTINGS, order=Order.PER_KEY)
+    there = replace(mirror(at_epoch("1", 0)), order=recorded, order_floor="0005")
+    facts = changelog(snapshot(1), copied(2, 1))
+    plan = plan_merge(facts, there, settings, rebuild=rebuild)
+    assert plan is not None
+    assert plan.floor is None
+    assert plan.floor_property == {"frazil.order-floor": ""}
+    assert not any("order changes" in text for text in plan.schema.changes)
+    plan = plan_merge(changelog(*appends(1, 1)), there, settings)
+    assert plan is not None
+    assert plan.floor is not None
+    assert plan.floor_property == {"frazil.order-floor": plan.floor}
+    plan = plan_merge(changelog(*appends(1, 1)), mirror(at_epoch("1", 0)), SETTINGS)
+    assert plan is not None
+    assert plan.floor_property == {}
