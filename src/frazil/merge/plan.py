@@ -216,6 +216,14 @@ def _order_change(
     recorded = mirror.order or (Order.PER_KEY if had_sequence else Order.APPEND)
     if recorded == Order.PER_KEY:
         return None
+    if marker.sequence is None and mirror.total_rows and not had_sequence:
+        message = (
+            "order cannot change from append to per_key: the marker does not tell which sequence "
+            "the rows count as."
+        )
+        resync = command("resync", mirror.name)
+        next_step = f"merge changes with order: append once more, or {resync}"
+        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return (
         "order changes from append to per_key: rows merged before that have no sequence count as "
         "the highest one that was merged"
