@@ -25,7 +25,7 @@ from frazil.mirror.key_reading import spark_type
 from frazil.mirror.run_building import fresh_name
 from frazil.model.key_index import KeyHash
 from frazil.model.marker import Marker
-from frazil.model.policy import Order
+from frazil.model.policy import Deletes, Order
 from frazil.model.table_facts import COLUMNS_PROPERTY, ORDER_PROPERTY
 from frazil.model.table_name import quote
 
@@ -283,6 +283,7 @@ class _Assembly:
                 optional_ids=layout.optional_ids,
                 content=self._content(),
                 merged=self._merged("sequence"),
+                ignores_deletes=settings.deletes is Deletes.IGNORE,
             ),
             store=ground.store,
         )

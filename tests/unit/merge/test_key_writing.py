@@ -89,6 +89,7 @@ class Table:
                 optional_ids=layout.optional_ids,
                 content=ComparedContent(fields=(NAME, NOTE), deleted=GONE if soft else None),
                 merged=self.merged,
+                ignores_deletes=self.deletes is Deletes.IGNORE,
             ),
             task=0,
             tasks=1,
@@ -274,3 +275,15 @@ def test_files_are_numbered_on(tmp_path: Path) -> None:
     table = Table(tmp_path, per_key=False)
     table.merge((1, UP, 1, "a"))
     assert table.merge((2, UP, 2, "b")).entries.file.tolist() == [1]
+
+
+@pytest.mark.fault("N29")
+def test_an_ignored_delete_contradicts_nothing_that_was_merged(tmp_path: Path) -> None:
+    table = Table(tmp_path, deletes=Deletes.IGNORE)
+    table.merge((1, UP, 5, "a"))
+    table.merge((1, DEL, 5, None), (1, UP, 6, "b"), (2, DEL, 3, None))
+    assert {key: row[0] for key, row in table.rows().items()} == {1: "b"}
+    table.merge((1, DEL, 6, None))
+    assert {key: row[0] for key, row in table.rows().items()} == {1: "b"}
+    with pytest.raises(DuplicateKeyError):
+        table.merge((1, UP, 6, "other"), (1, DEL, 7, None))
