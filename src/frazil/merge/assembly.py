@@ -155,7 +155,7 @@ class _Assembly:
                 for each in self._feeds()
                 if each.target.id not in own and each.tells_content
             ),
-            deleted=self.plan.schema.deleted,
+            deleted=self.plan.schema.flag,
             floor=self._floor(),
             truncated=self._merged("truncated"),
         )

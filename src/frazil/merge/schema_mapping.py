@@ -42,7 +42,8 @@ class SchemaPlan:
     ``mirror`` is that schema; ``wanted`` is the same if it must be committed, None if the mirror
     has it or is made with it. ``columns`` is the text for the property ``frazil.columns``.
     ``key`` has the mirror's columns in the order of the settings. ``sequence`` is there with order
-    per_key, and stays when the order changes; ``deleted`` is there with soft deletes only.
+    per_key, and stays when the order changes; ``deleted`` is there with soft deletes only, and
+    ``flag`` is the same column also after that: rows that were marked stay so.
     """
 
     mirror: Schema
@@ -52,6 +53,7 @@ class SchemaPlan:
     key: tuple[Field, ...]
     sequence: Field | None = None
     deleted: Field | None = None
+    flag: Field | None = None
     changes: tuple[str, ...] = ()
 
     @property
@@ -197,6 +199,7 @@ def _plan(
         # Remembered while deletes are not soft, so that nobody takes it for another column.
         deleted=known.deleted if deleted is None else deleted.id,
     )
+    flag = next((each for each in mirror.fields if each.id == columns.deleted), None)
     return SchemaPlan(
         mirror=mirror,
         wanted=None,
@@ -205,6 +208,7 @@ def _plan(
         key=key,
         sequence=fed.get(roles.sequence.id),
         deleted=deleted,
+        flag=flag,
     )
 
 
