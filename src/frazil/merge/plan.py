@@ -14,6 +14,7 @@ from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.marker import SeenMarker
 from frazil.model.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
 from frazil.model.policy import Order
+from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.table_facts import ORDER_FLOOR_PROPERTY
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from frazil.model.table_facts import ChangelogFacts, MirrorFacts
     from frazil.model.table_name import TableName
 
+OTHER_MIRROR_STEP = "choose a mirror that is not there yet, or has no rows"
 _MIB = 2**20
 _FIRST_WITH_DELETES = 2
 # A task costs about as much as it takes to merge so many changes, so fewer do not share.
@@ -236,6 +238,9 @@ def _choose(
     if mirror is None:
         return choose_range(changelog, None, settings)
     marker = mirror.marker
+    if mirror.problem is not None and mirror.problem.next_step == NEWER_STEP:
+        # Not even a restart: what a newer frazil keeps beside its rows would be lost.
+        raise mirror.problem
     # A table that no merge ever wrote to is somebody else's: nothing of it is replaced.
     is_ours = mirror.columns is not None or marker is not None
     if rebuild and (is_ours or not mirror.total_rows):
@@ -248,6 +253,8 @@ def _choose(
     if marker is None and mirror.total_rows:
         message = f"the table has {mirror.total_rows} rows and no marker of ours."
         next_step = command("position", "set", mirror.name, "--role", "merge")
+        if not is_ours:
+            next_step = f"{next_step}, or {OTHER_MIRROR_STEP}"
         raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return choose_range(changelog, marker, settings)
 

@@ -10,9 +10,11 @@ import pytest
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.merge.column_map import decode_column_map
-from frazil.merge.plan import plan_merge
+from frazil.merge.library import library_step
+from frazil.merge.plan import OTHER_MIRROR_STEP, plan_merge
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, OnDrop, Order
+from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.schema import Field, Primitive
 from tests.unit.merge.plan_facts import (
     DELETE,
@@ -127,8 +129,25 @@ def test_a_rebuild_takes_the_changelog_as_it_is() -> None:
 @pytest.mark.parametrize("rebuild", [True, False])
 def test_a_table_that_no_merge_wrote_to_is_not_replaced(*, rebuild: bool) -> None:
     theirs = replace(mirror(None), columns=None)
-    with pytest.raises(errors.MarkerLostError, match="5 rows and no marker"):
+    with pytest.raises(errors.MarkerLostError, match="5 rows and no marker") as refused:
         plan_merge(changelog(copied(1, 1)), theirs, SETTINGS, rebuild=rebuild)
+    assert library_step(refused.value.next_step) == OTHER_MIRROR_STEP
+
+
+@pytest.mark.fault("N32", "N57")
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_what_a_newer_frazil_wrote_is_not_replaced(*, rebuild: bool) -> None:
+    problem = errors.MarkerLostError("its marker has version 9.", next_step=NEWER_STEP)
+    for marker in (None, at_epoch("1", 0)):
+        there = replace(mirror(marker), problem=problem, marker_text='{"version": 9}')
+        with pytest.raises(errors.MarkerLostError, match="version 9") as refused:
+            plan_merge(changelog(snapshot(1), copied(2, 1)), there, SETTINGS, rebuild=rebuild)
+        assert library_step(refused.value.next_step) == NEWER_STEP
+
+
+def test_in_a_notebook_everything_else_is_rebuilt() -> None:
+    for told in (None, "frazil resync shop.users"):
+        assert library_step(told) == "frazil.merge_table(..., rebuild=True)"
 
 
 def left_by(plan: MergePlan | None, marker: Marker) -> MirrorFacts:
