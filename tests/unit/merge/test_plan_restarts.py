@@ -126,6 +126,19 @@ def test_a_rebuild_takes_the_changelog_as_it_is() -> None:
 
 
 @pytest.mark.fault("N32")
+def test_a_rebuild_does_not_end_before_an_overwrite_that_only_added() -> None:
+    added = replace(snapshot(2, operation=OVERWRITE), added_rows=10)
+    facts = changelog(snapshot(1, rows=200), added, snapshot(3))
+    plan = plan_merge(facts, mirror(at_epoch("1", 0)), SETTINGS, rebuild=True)
+    assert plan is not None
+    assert plan.through == 2
+    # So that the merge after it goes on.
+    plan = plan_merge(facts, mirror(at_epoch(str(plan.through), 0)), SETTINGS)
+    assert plan is not None
+    assert (plan.after, plan.through) == (2, 3)
+
+
+@pytest.mark.fault("N32")
 @pytest.mark.parametrize("rebuild", [True, False])
 def test_a_table_that_no_merge_wrote_to_is_not_replaced(*, rebuild: bool) -> None:
     theirs = replace(mirror(None), columns=None)
