@@ -97,9 +97,12 @@ def _restarts(changelog: ChangelogFacts, marker: Marker | None) -> list[int]:
     if merged:
         return [index for index, _ in copies if index > merged[0]]
     # The snapshot merged last is expired, or the changelog was rolled back behind it. The epoch
-    # tells a copy that came later from one that was merged.
-    known = marker.sequence if marker.sequence is not None and "/" in marker.sequence else None
-    return [index for index, epoch in copies if known is not None and known < epoch]
+    # tells a copy that came later from one that was merged. Without a sequence no change was
+    # merged, or the marker was set by hand: every copy counts as later, which is never wrong,
+    # because it has the whole table.
+    known = "" if marker.sequence is None else marker.sequence
+    comparable = not known or "/" in known
+    return [index for index, epoch in copies if comparable and known < epoch]
 
 
 def _appended_rows(snapshot: SnapshotLine) -> int:

@@ -90,7 +90,11 @@ def test_a_copy_counts_for_a_mirror_whose_place_is_lost_only_if_it_came_later() 
     with pytest.raises(errors.FrazilError):
         restarted(facts, mirror(at_epoch("9", 1)))
     with pytest.raises(errors.FrazilError):
-        restarted(facts, mirror(merged_through("9")))
+        restarted(facts, mirror(replace(merged_through("9"), sequence="of others")))
+    # No change was merged, as after a copy of an empty table: every copy came later.
+    plan = restarted(facts, mirror(merged_through("9")))
+    assert plan is not None
+    assert plan.replaces is not None
     # Of another table nothing was merged, whatever its epochs were.
     plan = restarted(facts, mirror(at_epoch("9", 7, source="changelog-0")))
     assert plan is not None
