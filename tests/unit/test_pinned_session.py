@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING, cast
 
-from frazil.clients.pinned_session import pinned_settings
+import pytest
+from pyspark.errors import AnalysisException
+
+from frazil.clients.pinned_session import pinned_session, pinned_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.fault("N27")
 
@@ -41,3 +47,42 @@ def test_catalogs_credentials_and_sizes_are_the_callers_and_the_rest_is_not() ->
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
         "spark.sql.caseSensitive": "true",
     }
+
+
+class _Session:
+    """As much of a session as settings need, without a JVM; it refuses to modify some of them."""
+
+    def __init__(self, settings: dict[str, str], fixed: frozenset[str]) -> None:
+        self.getAll = settings
+        self._fixed = fixed
+
+    @property
+    def conf(self) -> _Session:
+        return self
+
+    def newSession(self) -> _Session:  # noqa: N802 - Spark's name
+        return _Session({}, self._fixed)
+
+    def set(self, key: str, value: str) -> None:
+        if key in self._fixed:
+            message = f"[CANNOT_MODIFY_CONFIG] {key}"
+            raise AnalysisException(message)
+        self.getAll[key] = value
+
+    def unset(self, key: str) -> None:
+        del self.getAll[key]
+
+
+def _pinned(theirs: dict[str, str], *fixed: str) -> dict[str, str]:
+    session = _Session(theirs, frozenset(fixed))
+    return cast("_Session", pinned_session(cast("SparkSession", session))).getAll
+
+
+def test_a_setting_of_the_context_in_the_callers_session_is_left_out() -> None:
+    found = _pinned(dict(KEPT), "spark.executor.memory")
+    assert {**found, "spark.executor.memory": "1g"} == pinned_settings(KEPT)
+
+
+def test_a_setting_that_must_have_its_value_and_cannot_get_it_is_an_error() -> None:
+    with pytest.raises(AnalysisException):
+        _pinned({}, "spark.sql.ansi.enabled")

@@ -9,7 +9,7 @@ not disturbed.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
@@ -83,5 +83,9 @@ def _follow(child: SparkSession, wanted: Mapping[str, str]) -> None:
         with suppress(AnalysisException):
             child.conf.unset(key)
     for key, value in wanted.items():
-        if found.get(key) != value:
+        if found.get(key) == value:
+            continue
+        # A builder of the caller's may have put settings of the context into the session: those
+        # have no effect there, and cannot be set.
+        with nullcontext() if key in _PINNED else suppress(AnalysisException):
             child.conf.set(key, value)

@@ -25,8 +25,8 @@ from frazil.mirror.key_reading import spark_type
 from frazil.mirror.run_building import fresh_name
 from frazil.model.key_index import KeyHash
 from frazil.model.marker import Marker
-from frazil.model.policy import Order
-from frazil.model.table_facts import COLUMNS_PROPERTY, ORDER_FLOOR_PROPERTY, ORDER_PROPERTY
+from frazil.model.policy import Deletes, Order
+from frazil.model.table_facts import COLUMNS_PROPERTY, ORDER_PROPERTY
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Assembly:
             properties={
                 COLUMNS_PROPERTY: plan.schema.columns,
                 ORDER_PROPERTY: settings.order.value,
-                **({} if plan.floor is None else {ORDER_FLOOR_PROPERTY: plan.floor}),
+                **plan.floor_property,
             },
             planned_on=plan.head,
             replaces=plan.replaces,
@@ -155,7 +155,7 @@ class _Assembly:
                 for each in self._feeds()
                 if each.target.id not in own and each.tells_content
             ),
-            deleted=self.plan.schema.deleted,
+            deleted=self.plan.schema.flag,
             floor=self._floor(),
             truncated=self._merged("truncated"),
         )
@@ -283,6 +283,7 @@ class _Assembly:
                 optional_ids=layout.optional_ids,
                 content=self._content(),
                 merged=self._merged("sequence"),
+                ignores_deletes=settings.deletes is Deletes.IGNORE,
             ),
             store=ground.store,
         )

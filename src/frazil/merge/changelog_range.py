@@ -97,9 +97,12 @@ def _restarts(changelog: ChangelogFacts, marker: Marker | None) -> list[int]:
     if merged:
         return [index for index, _ in copies if index > merged[0]]
     # The snapshot merged last is expired, or the changelog was rolled back behind it. The epoch
-    # tells a copy that came later from one that was merged.
-    known = marker.sequence if marker.sequence is not None and "/" in marker.sequence else None
-    return [index for index, epoch in copies if known is not None and known < epoch]
+    # tells a copy that came later from one that was merged. Without a sequence no change was
+    # merged, or the marker was set by hand: every copy counts as later, which is never wrong,
+    # because it has the whole table.
+    known = "" if marker.sequence is None else marker.sequence
+    comparable = not known or "/" in known
+    return [index for index, epoch in copies if comparable and known < epoch]
 
 
 def _appended_rows(snapshot: SnapshotLine) -> int:
@@ -147,15 +150,15 @@ def _choose_first(
     changelog: ChangelogFacts, settings: MergeSettings, *, accepts_changes: bool = False
 ) -> ChangelogRange | None:
     lines = changelog.snapshots
-    removing = {SnapshotOperation.DELETE}
-    if accepts_changes:
-        removing.add(SnapshotOperation.OVERWRITE)
-    # Before the last removal of rows nothing is chosen: the range after it would meet that removal
-    # without knowing whether those rows had been merged.
-    removals = [
-        index for index, each in enumerate(lines) if each.operation in removing and each.removes
+    # Before the last of these nothing is chosen: the range after it would meet a removal without
+    # knowing whether those rows had been merged, or an overwrite, which no range goes across.
+    bounds = [
+        index
+        for index, each in enumerate(lines)
+        if (each.operation is SnapshotOperation.DELETE and each.removes)
+        or (each.operation is SnapshotOperation.OVERWRITE and accepts_changes)
     ]
-    whole = [index for index in _whole(lines) if index >= max(removals, default=0)]
+    whole = [index for index in _whole(lines) if index >= max(bounds, default=0)]
     needed = _needed_ids(changelog.schema, settings)
     readable = [index for index in whole if needed <= _ids(changelog.schema_at(lines[index]))]
     totals = [each.total_rows for each in lines]

@@ -41,9 +41,9 @@ class ComparedContent:
     """What makes two changes the same; made to travel.
 
     ``fields`` are the columns of the mirror that tell what a change said, ``deleted`` is the one
-    that marks soft deletes. A row without a sequence counts as ``floor``, if there is one. At the
-    sequence ``truncated``, that of the last TRUNCATE, a deleted row says nothing: the TRUNCATE
-    comes first.
+    that marks soft deletes. A row without a sequence counts as ``floor``, if there is one: what is
+    older than that is late, and the rest is newer. At the sequence ``truncated``, that of the last
+    TRUNCATE, a deleted row says nothing: the TRUNCATE comes first.
     """
 
     fields: tuple[Field, ...] = ()
@@ -115,11 +115,13 @@ def _compared(
             continue
         theirs = comparable(sequences)
         ours = comparable(sequence.take(pa.array(keys))).cast(theirs.type)
+        # A row that somebody else wrote may have no sequence: anything is newer. One that counts
+        # as the floor is of that sequence or before it: a change of that sequence is newer, or
+        # writes the same once more, and contradicts nothing.
+        equal.append(_mask(pc.equal(ours, theirs)))
         if floor is not None:
             theirs = pc.fill_null(theirs, scalar_like(floor, sequences))
-        # A row that somebody else wrote may have no sequence: anything is newer.
         older[keys[_mask(pc.less(ours, theirs))]] = True
-        equal.append(_mask(pc.equal(ours, theirs)))
     rows, tombstones = equal
     return older, rows, tombstones
 

@@ -15,7 +15,7 @@ from frazil.clients.iceberg.task_writer import TaskWriter
 from frazil.codec.deletion_vector import DeletionVector
 from frazil.codec.index_entries import Entries
 from frazil.errors import MissingImageError
-from frazil.merge.arrow_rows import DELETE, SOFT_DELETE, UPSERT
+from frazil.merge.arrow_rows import DELETE, SOFT_DELETE, UPSERT, without_deletes
 from frazil.merge.change_columns import ACTION, HI, LO, SEQUENCE
 from frazil.merge.completing import Places, RowCompleter
 from frazil.merge.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
@@ -67,6 +67,7 @@ class KeyWriting:
     content: ComparedContent = field(default_factory=ComparedContent)
     # The highest sequence merged before; with order per_key.
     merged: SequenceValue | None = None
+    ignores_deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,9 @@ class KeyWriter:
         The batch is sorted by key and sequence. The last change of each key is compared when its
         row is located; only what is not newer than everything merged can be in the mirror.
         """
-        if not self._writing.has_sequences or self._writing.merged is None:
+        if self._writing.ignores_deletes:
+            batch = without_deletes(batch)
+        if not self._writing.has_sequences or self._writing.merged is None or not batch.num_rows:
             return
         hi, lo = (batch.column(name).to_numpy().view(np.uint64) for name in (HI, LO))
         begins = np.ones(len(hi), np.bool_)

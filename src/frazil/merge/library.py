@@ -38,9 +38,11 @@ from frazil.errors import (
     TableReplacedError,
 )
 from frazil.merge.merger import Merger
+from frazil.merge.plan import OTHER_MIRROR_STEP
 from frazil.merge.settings import IndexSettings, MergeSettings
 from frazil.model.marker import Role
 from frazil.model.policy import Deletes, Order
+from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.table_name import TableName, parse_table_name
 
 if TYPE_CHECKING:
@@ -150,8 +152,7 @@ def merge_table(
     try:
         return Merger(spark, lake, settings).merge(rebuild=rebuild)
     except _REBUILT as error:
-        # The commands that a pipeline has are of no use here.
-        error.next_step = _REBUILD
+        error.next_step = library_step(error.next_step)
         raise
     except DuplicateKeyError as error:
         error.next_step = f"correct changes whose key and sequence repeat, then {_REBUILD}"
@@ -159,6 +160,13 @@ def merge_table(
     except NullKeyError as error:
         error.next_step = f"choose other keys, or correct the changes, then {_REBUILD}"
         raise
+
+
+def library_step(told: str | None) -> str:
+    """What helps in a notebook, where the commands that a pipeline has are of no use."""
+    # Where a rebuild would be refused for the same reason.
+    refused = [each for each in (NEWER_STEP, OTHER_MIRROR_STEP) if each in (told or "")]
+    return refused[0] if refused else _REBUILD
 
 
 def default_order(changelog: TableState, settings: MergeSettings) -> Order:

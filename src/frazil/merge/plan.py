@@ -14,6 +14,8 @@ from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.marker import SeenMarker
 from frazil.model.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
 from frazil.model.policy import Order
+from frazil.model.recorded_version import NEWER_STEP
+from frazil.model.table_facts import ORDER_FLOOR_PROPERTY
 
 if TYPE_CHECKING:
     from frazil.merge.changelog_columns import ChangelogColumns
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from frazil.model.table_facts import ChangelogFacts, MirrorFacts
     from frazil.model.table_name import TableName
 
+OTHER_MIRROR_STEP = "choose a mirror that is not there yet, or has no rows"
 _MIB = 2**20
 _FIRST_WITH_DELETES = 2
 # A task costs about as much as it takes to merge so many changes, so fewer do not share.
@@ -79,6 +82,13 @@ class MergePlan:
     # With order per_key, what rows without a sequence of their own count as.
     floor: str | None = None
     replaces: SeenMarker | None = None
+
+    @property
+    def floor_property(self) -> dict[str, str]:
+        """What the commit records of the floor: an empty text where a restart takes it away."""
+        if self.floor is None and self.replaces is None:
+            return {}
+        return {ORDER_FLOOR_PROPERTY: self.floor or ""}
 
     @property
     def tasks(self) -> int:
@@ -157,14 +167,18 @@ def plan_merge(
         last_column_id=mirror.last_column_id,
         format_version=mirror.format_version,
         pinned=_pinned(mirror),
+        is_other_changelog=(
+            chosen.restarts and marker is not None and marker.source != changelog.uuid
+        ),
     )
-    becomes = _order_change(mirror, marker, schema, settings)
+    becomes = None if chosen.restarts else _order_change(mirror, marker, schema, settings)
     if becomes is not None:
         schema = replace(schema, changes=(*schema.changes, becomes))
     plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
     return replace(
         plan,
-        floor=_floor(mirror, marker if becomes else None),
+        # A restart leaves no row that was merged before.
+        floor=None if chosen.restarts else _floor(mirror, marker if becomes else None),
         start=None if marker is None else marker.position,
         head=mirror.head,
         replaces=SeenMarker(mirror.marker_text) if chosen.restarts else None,
@@ -204,6 +218,14 @@ def _order_change(
     recorded = mirror.order or (Order.PER_KEY if had_sequence else Order.APPEND)
     if recorded == Order.PER_KEY:
         return None
+    if marker.sequence is None and mirror.total_rows and not had_sequence:
+        message = (
+            "order cannot change from append to per_key: the marker does not tell which sequence "
+            "the rows count as."
+        )
+        resync = command("resync", mirror.name)
+        next_step = f"merge changes with order: append once more, or {resync}"
+        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return (
         "order changes from append to per_key: rows merged before that have no sequence count as "
         "the highest one that was merged"
@@ -216,6 +238,9 @@ def _choose(
     if mirror is None:
         return choose_range(changelog, None, settings)
     marker = mirror.marker
+    if mirror.problem is not None and mirror.problem.next_step == NEWER_STEP:
+        # Not even a restart: what a newer frazil keeps beside its rows would be lost.
+        raise mirror.problem
     # A table that no merge ever wrote to is somebody else's: nothing of it is replaced.
     is_ours = mirror.columns is not None or marker is not None
     if rebuild and (is_ours or not mirror.total_rows):
@@ -228,6 +253,8 @@ def _choose(
     if marker is None and mirror.total_rows:
         message = f"the table has {mirror.total_rows} rows and no marker of ours."
         next_step = command("position", "set", mirror.name, "--role", "merge")
+        if not is_ours:
+            next_step = f"{next_step}, or {OTHER_MIRROR_STEP}"
         raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return choose_range(changelog, marker, settings)
 

@@ -42,7 +42,8 @@ class SchemaPlan:
     ``mirror`` is that schema; ``wanted`` is the same if it must be committed, None if the mirror
     has it or is made with it. ``columns`` is the text for the property ``frazil.columns``.
     ``key`` has the mirror's columns in the order of the settings. ``sequence`` is there with order
-    per_key, and stays when the order changes; ``deleted`` is there with soft deletes only.
+    per_key, and stays when the order changes; ``deleted`` is there with soft deletes only, and
+    ``flag`` is the same column also after that: rows that were marked stay so.
     """
 
     mirror: Schema
@@ -52,6 +53,7 @@ class SchemaPlan:
     key: tuple[Field, ...]
     sequence: Field | None = None
     deleted: Field | None = None
+    flag: Field | None = None
     changes: tuple[str, ...] = ()
 
     @property
@@ -89,10 +91,12 @@ def plan_schema(
     last_column_id: int = 0,
     format_version: int | None = None,
     pinned: frozenset[int] = frozenset(),
+    is_other_changelog: bool = False,
 ) -> SchemaPlan:
     """What the mirror's schema becomes; without a mirror, what it shall be.
 
-    ``columns`` is the text of ``frazil.columns``; without it columns are matched by name, once.
+    ``columns`` is the text of ``frazil.columns``; without it columns are matched by name, once, as
+    they are with ``is_other_changelog``: the ids of the one merged before mean nothing in it.
     ``pinned`` are the mirror's columns that partitioning or sorting needs. Raises ConfigError for
     settings that do not fit the changelog, UnsupportedSchemaChangeError with every difference that
     the mirror cannot follow.
@@ -102,6 +106,9 @@ def plan_schema(
     if mirror is None:
         return _plan_new(sources, roles, settings)
     known = _known(sources, mirror, columns, settings)
+    if is_other_changelog and columns is not None:
+        everything = _sources(changelog, roles, settings, has_sequence=True)
+        known = _matched_again(known, everything, mirror)
     has_sequence = keeps_sequence(known, roles, mirror)
     sources = _sources(changelog, roles, settings, has_sequence=has_sequence)
     version = settings.format_version if format_version is None else format_version
@@ -192,6 +199,7 @@ def _plan(
         # Remembered while deletes are not soft, so that nobody takes it for another column.
         deleted=known.deleted if deleted is None else deleted.id,
     )
+    flag = next((each for each in mirror.fields if each.id == columns.deleted), None)
     return SchemaPlan(
         mirror=mirror,
         wanted=None,
@@ -200,6 +208,7 @@ def _plan(
         key=key,
         sequence=fed.get(roles.sequence.id),
         deleted=deleted,
+        flag=flag,
     )
 
 
@@ -233,6 +242,18 @@ def _known(
     if columns is not None:
         return decode_column_map(columns, table=str(settings.mirror))
     return ColumnMap(fields=tuple(_matches(sources, mirror.fields)))
+
+
+def _matched_again(known: ColumnMap, sources: Sequence[Field], mirror: Schema) -> ColumnMap:
+    """The map for another changelog: by name; key, flag and what is ours are the mirror's ids."""
+    free = [each for each in mirror.fields if each.id != known.deleted]
+    matches = tuple(_matches(sources, free))
+    matched = {each.mirror for each in matches}
+    # An id that no changelog has: the column is ours, and nothing feeds it any more.
+    left = (
+        replace(each, changelog=-each.mirror) for each in known.fields if each.mirror not in matched
+    )
+    return replace(known, fields=(*matches, *left))
 
 
 def _matches(sources: Sequence[Field], targets: Sequence[Field]) -> Iterator[MappedField]:

@@ -43,7 +43,8 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
         marker=marker,
         columns=state.properties.get(COLUMNS_PROPERTY),
         order=state.properties.get(ORDER_PROPERTY),
-        order_floor=state.properties.get(ORDER_FLOOR_PROPERTY),
+        # Empty where a restart took it away.
+        order_floor=state.properties.get(ORDER_FLOOR_PROPERTY) or None,
         total_rows=0 if state.head is None else state.head.count("total-records"),
         marker_text=state.properties.get(Role.MERGE.property_name),
         problem=problem,

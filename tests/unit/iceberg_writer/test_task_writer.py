@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frazil.clients.iceberg.partition_spill import PartitionSpill
 from frazil.clients.iceberg.task_writer import Placement, TaskWriter
 from frazil.clients.iceberg.write_target import BloomFilter, WriteTarget, plan_write_target
 from frazil.errors import StorageError, UnrepresentableValueError
@@ -285,6 +287,27 @@ def test_work_that_is_given_up_gives_the_local_disk_back(tmp_path: Path) -> None
     assert opened() == before + 1
     writer.abandon()
     assert opened() == before
+
+
+def test_giving_up_after_all_is_written_or_twice_is_no_error(tmp_path: Path) -> None:
+    for closes in (True, False):
+        writer = writer_to(target(tmp_path, (1, "identity")), side_by_side=1)
+        writer.write(batch(range(3)))
+        files = writer.close() if closes else ()
+        assert writer.abandon() == writer.abandon() == tuple(each.location for each in files)
+    spill = PartitionSpill(batch([]).schema, table="t")
+    spill.discard()
+    spill.discard()
+
+
+def test_giving_up_on_a_full_disk_does_not_hide_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full").open("wb")  # noqa: SIM115 - closed by who gives up
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full)
+    writer = writer_to(target(tmp_path, (1, "identity")), side_by_side=1)
+    writer.write(batch(range(3)))
+    assert writer.abandon() == ()
 
 
 def test_a_batch_that_does_not_fit_leaves_the_writer_as_it_was(tmp_path: Path) -> None:

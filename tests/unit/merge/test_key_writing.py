@@ -49,6 +49,8 @@ class Table:
     deletes: Deletes = Deletes.APPLY
     per_key: bool = True
     merged: int | None = None
+    # Whether deletes were soft once.
+    has_flag: bool = False
     files: list[IndexedFile] = field(default_factory=list)
     entries: list[Entries] = field(default_factory=list)
     dead: dict[int, set[int]] = field(default_factory=dict)
@@ -58,8 +60,9 @@ class Table:
     ) -> WrittenKeys:
         """Changes as key, action, sequence and name, sorted by key and sequence."""
         soft = self.deletes is Deletes.SOFT
+        self.has_flag |= soft
         fields = (ID, NAME, NOTE, SEQ)
-        schema = Schema(0, (*fields, GONE) if soft else fields)
+        schema = Schema(0, (*fields, GONE) if self.has_flag else fields)
         columns = [FoldColumn(each.name, each.id, each in (ID, SEQ)) for each in fields]
         layout = FoldLayout(tuple(columns), self.deletes)
         young = Entries.concatenate(self.entries).sorted() if self.entries else None
@@ -87,8 +90,11 @@ class Table:
                 has_lower_half=False,
                 has_sequences=self.per_key,
                 optional_ids=layout.optional_ids,
-                content=ComparedContent(fields=(NAME, NOTE), deleted=GONE if soft else None),
+                content=ComparedContent(
+                    fields=(NAME, NOTE), deleted=GONE if self.has_flag else None
+                ),
                 merged=self.merged,
+                ignores_deletes=self.deletes is Deletes.IGNORE,
             ),
             task=0,
             tasks=1,
@@ -274,3 +280,27 @@ def test_files_are_numbered_on(tmp_path: Path) -> None:
     table = Table(tmp_path, per_key=False)
     table.merge((1, UP, 1, "a"))
     assert table.merge((2, UP, 2, "b")).entries.file.tolist() == [1]
+
+
+@pytest.mark.fault("N29")
+def test_an_ignored_delete_contradicts_nothing_that_was_merged(tmp_path: Path) -> None:
+    table = Table(tmp_path, deletes=Deletes.IGNORE)
+    table.merge((1, UP, 5, "a"))
+    table.merge((1, DEL, 5, None), (1, UP, 6, "b"), (2, DEL, 3, None))
+    assert {key: row[0] for key, row in table.rows().items()} == {1: "b"}
+    table.merge((1, DEL, 6, None))
+    assert {key: row[0] for key, row in table.rows().items()} == {1: "b"}
+    with pytest.raises(DuplicateKeyError):
+        table.merge((1, UP, 6, "other"), (1, DEL, 7, None))
+
+
+@pytest.mark.fault("N29")
+def test_a_delete_comes_again_after_deletes_were_soft(tmp_path: Path) -> None:
+    table = Table(tmp_path, deletes=Deletes.SOFT)
+    table.merge((1, UP, 5, "a"), (1, DEL, 6, None), (2, UP, 5, "b"))
+    table.deletes = Deletes.APPLY
+    assert counts(table.merge((1, DEL, 6, None))) == {"late": 1}
+    with pytest.raises(DuplicateKeyError):
+        table.merge((1, UP, 6, "other"))
+    table.merge((1, DEL, 7, None))
+    assert list(table.rows()) == [2]

@@ -386,3 +386,29 @@ def test_a_mirror_that_has_the_sequence_was_merged_with_order_per_key() -> None:
     plan = plan_merge(changelog(*appends(10, 20)), facts, settings)
     assert plan is not None
     assert (plan.floor, plan.schema.changes) == (None, ())
+
+
+@pytest.mark.fault("N30")
+def test_rows_that_would_count_as_no_sequence_keep_order_append() -> None:
+    facts = replace(mirror(merged_through("1")), order="append")
+    settings = replace(SETTINGS, order=Order.PER_KEY)
+    log = changelog(*appends(10, 20))
+    with pytest.raises(errors.MarkerLostError, match="which sequence") as refused:
+        plan_merge(log, facts, settings)
+    assert refused.value.next_step is not None
+    assert refused.value.next_step.endswith("frazil resync shop.users")
+    # Nothing counts as anything in a mirror without rows, and a rebuild leaves none.
+    filled = plan_merge(changelog(snapshot(1)), None, settings)
+    assert filled is not None
+    with_sequences = replace(
+        facts, schema=filled.schema.mirror, columns=filled.schema.columns, last_column_id=4
+    )
+    for there, rebuild in (
+        (replace(facts, total_rows=0), False),
+        (facts, True),
+        # The column was filled on while the order was append.
+        (with_sequences, False),
+    ):
+        plan = plan_merge(log, there, settings, rebuild=rebuild)
+        assert plan is not None
+        assert plan.floor is None

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
-from frazil.merge.plan import plan_merge
+from frazil.changelog.layout import changelog_schema
+from frazil.merge.column_map import decode_column_map
+from frazil.merge.library import library_step
+from frazil.merge.plan import OTHER_MIRROR_STEP, plan_merge
 from frazil.model.marker import SeenMarker
-from frazil.model.policy import Deletes
+from frazil.model.policy import Deletes, OnDrop, Order
+from frazil.model.recorded_version import NEWER_STEP
+from frazil.model.schema import Field, Primitive
 from tests.unit.merge.plan_facts import (
     DELETE,
     OVERWRITE,
@@ -85,7 +90,11 @@ def test_a_copy_counts_for_a_mirror_whose_place_is_lost_only_if_it_came_later() 
     with pytest.raises(errors.FrazilError):
         restarted(facts, mirror(at_epoch("9", 1)))
     with pytest.raises(errors.FrazilError):
-        restarted(facts, mirror(merged_through("9")))
+        restarted(facts, mirror(replace(merged_through("9"), sequence="of others")))
+    # No change was merged, as after a copy of an empty table: every copy came later.
+    plan = restarted(facts, mirror(merged_through("9")))
+    assert plan is not None
+    assert plan.replaces is not None
     # Of another table nothing was merged, whatever its epochs were.
     plan = restarted(facts, mirror(at_epoch("9", 7, source="changelog-0")))
     assert plan is not None
@@ -121,8 +130,122 @@ def test_a_rebuild_takes_the_changelog_as_it_is() -> None:
 
 
 @pytest.mark.fault("N32")
+def test_a_rebuild_does_not_end_before_an_overwrite_that_only_added() -> None:
+    added = replace(snapshot(2, operation=OVERWRITE), added_rows=10)
+    facts = changelog(snapshot(1, rows=200), added, snapshot(3))
+    plan = plan_merge(facts, mirror(at_epoch("1", 0)), SETTINGS, rebuild=True)
+    assert plan is not None
+    assert plan.through == 2
+    # So that the merge after it goes on.
+    plan = plan_merge(facts, mirror(at_epoch(str(plan.through), 0)), SETTINGS)
+    assert plan is not None
+    assert (plan.after, plan.through) == (2, 3)
+
+
+@pytest.mark.fault("N32")
 @pytest.mark.parametrize("rebuild", [True, False])
 def test_a_table_that_no_merge_wrote_to_is_not_replaced(*, rebuild: bool) -> None:
     theirs = replace(mirror(None), columns=None)
-    with pytest.raises(errors.MarkerLostError, match="5 rows and no marker"):
+    with pytest.raises(errors.MarkerLostError, match="5 rows and no marker") as refused:
         plan_merge(changelog(copied(1, 1)), theirs, SETTINGS, rebuild=rebuild)
+    assert library_step(refused.value.next_step) == OTHER_MIRROR_STEP
+
+
+@pytest.mark.fault("N32", "N57")
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_what_a_newer_frazil_wrote_is_not_replaced(*, rebuild: bool) -> None:
+    problem = errors.MarkerLostError("its marker has version 9.", next_step=NEWER_STEP)
+    for marker in (None, at_epoch("1", 0)):
+        there = replace(mirror(marker), problem=problem, marker_text='{"version": 9}')
+        with pytest.raises(errors.MarkerLostError, match="version 9") as refused:
+            plan_merge(changelog(snapshot(1), copied(2, 1)), there, SETTINGS, rebuild=rebuild)
+        assert library_step(refused.value.next_step) == NEWER_STEP
+
+
+def test_in_a_notebook_everything_else_is_rebuilt() -> None:
+    for told in (None, "frazil resync shop.users"):
+        assert library_step(told) == "frazil.merge_table(..., rebuild=True)"
+
+
+def left_by(plan: MergePlan | None, marker: Marker) -> MirrorFacts:
+    """The mirror after a merge that made it."""
+    assert plan is not None
+    return replace(
+        mirror(marker),
+        schema=plan.schema.mirror,
+        columns=plan.schema.columns,
+        spec=plan.spec,
+        last_column_id=max(each.field.id for each in plan.schema.mirror.columns()),
+    )
+
+
+ID, CITY, NAME = ("id", Primitive.LONG), ("city", Primitive.STRING), ("name", Primitive.STRING)
+
+
+def made_of(*columns: tuple[str, Primitive]) -> ChangelogFacts:
+    """A changelog with these columns, numbered in this order, and a copy of the whole table."""
+    fields = [Field(at, name, type_) for at, (name, type_) in enumerate(columns, start=1)]
+    return changelog(copied(1, 1), schema=changelog_schema(tuple(fields), ["id"]))
+
+
+@pytest.mark.fault("N57")
+@pytest.mark.parametrize("rebuild", [True, False])
+@pytest.mark.parametrize("order", list(Order))
+def test_columns_of_a_changelog_made_anew_are_found_by_name(order: Order, *, rebuild: bool) -> None:
+    settings = replace(SETTINGS, partition_by=("city",), order=order)
+    first = plan_merge(made_of(ID, CITY, NAME), None, settings)
+    there = left_by(first, at_epoch("9", 0, source="changelog-0"))
+    plan = plan_merge(made_of(NAME, ID, CITY), there, settings, rebuild=rebuild)
+    assert plan is not None
+    assert first is not None
+    ids = {each.name: each.id for each in first.schema.mirror.fields}
+    assert {each.name: each.id for each in plan.schema.mirror.fields} == ids
+    assert all(target.name == source for target, source in plan.schema.projection)
+    # From then on by the ids of the new one.
+    again = left_by(plan, at_epoch("1", 1))
+    renamed = made_of(("label", Primitive.STRING), ID, CITY)
+    plan = plan_merge(replace(renamed, snapshots=appends(1, 1)), again, settings)
+    assert plan is not None
+    assert plan.schema.changes[-1] == "name is renamed to label"
+
+
+@pytest.mark.fault("N57")
+def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
+    first = plan_merge(made_of(ID, CITY, NAME), None, SETTINGS)
+    there = left_by(first, at_epoch("9", 0, source="changelog-0"))
+    age = ("age", Primitive.INT)
+    plan = restarted(made_of(ID, age, NAME), there)
+    assert plan is not None
+    assert set(plan.schema.changes) == {
+        "age is added as int",
+        "city is gone at the source and is kept",
+    }
+    known = decode_column_map(plan.schema.columns, table="t")
+    assert [each.mirror for each in known.fields if each.dropped] == [2]
+    dropping = replace(SETTINGS, on_drop=OnDrop.DROP)
+    plan = plan_merge(made_of(ID, age, NAME), there, dropping)
+    assert plan is not None
+    assert "city is dropped" in plan.schema.changes
+
+
+@pytest.mark.fault("N30", "N57")
+@pytest.mark.parametrize("rebuild", [True, False])
+@pytest.mark.parametrize("recorded", ["append", "per_key"])
+def test_a_restart_leaves_no_row_that_counts_as_the_highest_sequence(
+    recorded: str, *, rebuild: bool
+) -> None:
+    settings = replace(SETTINGS, order=Order.PER_KEY)
+    there = replace(mirror(at_epoch("1", 0)), order=recorded, order_floor="0005")
+    facts = changelog(snapshot(1), copied(2, 1))
+    plan = plan_merge(facts, there, settings, rebuild=rebuild)
+    assert plan is not None
+    assert plan.floor is None
+    assert plan.floor_property == {"frazil.order-floor": ""}
+    assert not any("order changes" in text for text in plan.schema.changes)
+    plan = plan_merge(changelog(*appends(1, 1)), there, settings)
+    assert plan is not None
+    assert plan.floor is not None
+    assert plan.floor_property == {"frazil.order-floor": plan.floor}
+    plan = plan_merge(changelog(*appends(1, 1)), mirror(at_epoch("1", 0)), SETTINGS)
+    assert plan is not None
+    assert plan.floor_property == {}

@@ -231,6 +231,11 @@ def test_the_flag_is_added_when_deletes_become_soft_and_stays_afterwards() -> No
     hard = then(plan, ID, NAME)
     assert (hard.deleted, hard.changes, hard.columns) == (None, (), plan.columns)
     assert hard.feeds[-1].origin is Origin.NOTHING
+    # Rows that were marked before stay so: a delete that comes again is compared with it.
+    assert hard.flag == plan.flag == plan.deleted
+    assert first(ID, NAME).flag is None
+    dropped = replace(plan, mirror=replace(plan.mirror, fields=plan.mirror.fields[:-1]))
+    assert then(dropped, ID, NAME).flag is None
 
 
 def test_the_flag_of_a_mirror_made_by_hand_is_taken_by_its_name() -> None:

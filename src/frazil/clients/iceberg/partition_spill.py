@@ -102,10 +102,16 @@ class PartitionSpill:
         self.discard()
 
     def discard(self) -> None:
-        """Give the disk back."""
-        with suppress(OSError, pa.ArrowException):
+        """Give the disk back; nothing happens where that was done before.
+
+        Work is also given up because of another error, which must not be hidden by one of these.
+        """
+        # Arrow writes the end of the file at every close, also where the file is closed already.
+        with suppress(OSError, ValueError, pa.ArrowException):
             self._writer.close()
-        self._file.close()
+        # What is buffered is written now, to a disk that may be full.
+        with suppress(OSError, ValueError):
+            self._file.close()
 
     def _piece(
         self,

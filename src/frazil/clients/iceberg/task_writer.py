@@ -117,6 +117,7 @@ class TaskWriter:
                     placement = self._spilled[piece.batch]
                     self._write_part(piece.partition, piece.rows, piece.places, placement)
                 self._finish_all()
+            self._spill = None
         return tuple(self._finished[ordinal] for ordinal in sorted(self._finished))
 
     def abandon(self) -> tuple[str, ...]:
