@@ -18,6 +18,7 @@ from frazil import errors
 from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy
 from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.pinned_session import pinned_session
 from frazil.clients.spark import attach_session
 from frazil.config import load_config
 from frazil.model.marker import Marker, Move, Role
@@ -418,7 +419,7 @@ def test_metadata_that_somebody_deleted_is_named(
     numbers.append(0)
     metadata = Path(urlsplit(numbers.table.load_metadata_location()).path)
     # Out of Spark's memory first, so that opening the table reads the file.
-    spark.sql(f"refresh table {numbers.sql_name()}")
+    pinned_session(spark).sql(f"refresh table {numbers.sql_name()}")
     away = metadata.rename(metadata.with_suffix(".away"))
     with pytest.raises(errors.StorageError, match=metadata.name):
         case.lake.open(numbers.table.name)

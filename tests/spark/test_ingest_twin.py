@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from pyspark import cloudpickle
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.errors import (
@@ -305,6 +307,8 @@ def test_a_defect_in_a_task_pauses_its_table_after_a_few_attempts(
         return replace(found, target=replace(found.target, layout=broken))
 
     monkeypatch.setattr(CapturedTable, "prepare", prepare)
+    # Workers have no tests to import.
+    cloudpickle.register_pickle_by_value(sys.modules[BrokenLayout.__module__])
     world.add(USERS, 2)
     world.add(ORDERS, 2)
     for _ in range(2):
