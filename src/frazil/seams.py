@@ -141,8 +141,11 @@ class Failpoint(StrEnum):
     INDEX_WRITTEN = "index.written"
 
 
-class InjectedFault(Exception):  # noqa: N818 - not an error of ours: a test made it happen
-    """Raised by a failpoint with the action ``error``."""
+class InjectedFault(BaseException):
+    """Raised by a failpoint with the action ``error``: the process ends here.
+
+    Not an Exception, because nobody may take it for an error that is judged and tried again.
+    """
 
 
 class Action(StrEnum):

@@ -202,7 +202,7 @@ HEADS = {
         True,
     ),
     "with a file elsewhere": (
-        telling(lambda told: with_first_file(told, location="file:///etc/hostname")),
+        telling(lambda told: with_first_file(told, location="file:///etc/hostname", deletes=())),
         DAMAGED,
         "names files outside of the table",
         False,
@@ -210,7 +210,9 @@ HEADS = {
     "with a file by a way out of the table": (
         telling(
             lambda told: with_first_file(
-                told, location=f"{told.files[0].location.rpartition('/')[0]}/../../../x.parquet"
+                told,
+                location=f"{told.files[0].location.rpartition('/')[0]}/../../../x.parquet",
+                deletes=(),
             )
         ),
         DAMAGED,

@@ -14,7 +14,6 @@ import traceback
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from frazil import errors
-from frazil.seams import InjectedFault
 
 _OURS = re.compile(r"frazil/[a-z0-9_/]+\.py:\d+$")
 _REFERENCE_DIGITS = 8
@@ -25,8 +24,7 @@ def is_environment(error: Exception) -> bool:
     if isinstance(error, Py4JError):
         # Without a Java exception behind it, the connection to the JVM broke.
         return not isinstance(error, Py4JJavaError)
-    # A failpoint stands for such trouble.
-    return isinstance(error, OSError | MemoryError | EOFError | InjectedFault)
+    return isinstance(error, OSError | MemoryError | EOFError)
 
 
 def origin_of(error: BaseException) -> str:

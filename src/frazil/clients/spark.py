@@ -185,16 +185,14 @@ def _launch_conf(
 ) -> dict[str, str]:
     """The plan's settings together with what only this machine knows."""
     conf = dict(plan.conf)
-    if plan.is_local and "SPARK_LOCAL_DIRS" not in os.environ:
-        # On other machines the cluster's manager gives folders.
-        conf.setdefault("spark.local.dir", str(folder))
     if plan.is_local and plan.worker_python is None and "PYSPARK_PYTHON" not in os.environ:
         # Workers are forks of this installation, so that its own daemon can be theirs.
         conf.setdefault("spark.python.daemon.module", _WORKER_DAEMON)
     options = (
         *java.options,
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
-        # Libraries are unpacked there, and loaded.
+        # Libraries are unpacked there, and loaded; and Spark's own files, unless spark.local.dir
+        # says otherwise, which Spark would warn of.
         f"-Djava.io.tmpdir={shlex.quote(str(folder))}",
     )
     theirs = conf.get("spark.driver.extraJavaOptions", "")

@@ -97,6 +97,11 @@ class Lake:
         with translated(str(name), "opening the table"):
             identifier = self._gateway.identifier(name.namespace, name.table)
             table = self._catalog.loadTable(identifier)
+            try:
+                table.refresh()
+            except Py4JError:
+                # Dropped or made again by somebody else: what is kept is not this table any more.
+                table = self._load_anew(identifier)
             return LakeTable(
                 self._gateway,
                 table,
