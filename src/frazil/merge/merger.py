@@ -123,7 +123,6 @@ class Merger:
             )
             planning = self._clock.monotonic() - start
             done = apply_merge(work)
-        mirror.table.show_latest()
         phases = {**done.phases, Phase.PLAN: planning}
         return replace(done, phases=phases, seconds=done.seconds + planning)
 

@@ -118,12 +118,14 @@ class LakeTable:
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """One attempt; what happened is in the receipt or in the error."""
-        return self._committer.commit(commit)
+        receipt = self._committer.commit(commit)
+        self.show_latest()
+        return receipt
 
     def append(self, commit: StrictCommit, retry: RetryPolicy | None = None) -> Receipt:
         """Commit files that hold on any head, trying again when somebody else was faster."""
         return repeat_on_conflict(
-            lambda: self._committer.commit(commit),
+            lambda: self.commit(commit),
             retry or RetryPolicy(),
             clock=self._clock,
             randomness=self._randomness,
