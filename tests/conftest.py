@@ -41,6 +41,10 @@ settings.load_profile("house")
 LONGEST = (
     "test_merge_verbs",
     "test_merge_model",
+    "test_rolling_update",
+    "test_remedies",
+    "test_rollbacks_and_expiry",
+    "test_merge_settings",
     "test_other_masters",
     "test_soak",
     "test_commit_processes",
@@ -58,6 +62,9 @@ LONGEST = (
     "test_tutorial",
     "test_merge_changelogs",
     "test_merge_foreign",
+    "test_merge_equal_sequences",
+    "test_signals",
+    "test_store_faults",
 )
 
 

@@ -308,7 +308,9 @@ def test_a_defect_in_a_task_pauses_its_table_after_a_few_attempts(
 
     monkeypatch.setattr(CapturedTable, "prepare", prepare)
     # Workers have no tests to import.
-    cloudpickle.register_pickle_by_value(sys.modules[BrokenLayout.__module__])
+    cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call]
+        sys.modules[BrokenLayout.__module__]
+    )
     world.add(USERS, 2)
     world.add(ORDERS, 2)
     for _ in range(2):
