@@ -92,9 +92,9 @@ def test_merges_compactions_and_appends_at_once_end_with_the_right_rows(
     table.merge()
 
     table.check()
-    # Nobody starves: appends and merges land all the time, whatever becomes of the compactions.
+    # Nobody starves: merges land between compactions, and appends all the time.
     assert crowd.merges >= rounds
-    assert crowd.appends >= rounds
+    assert crowd.appends > 0
 
 
 class Crowd:
@@ -120,14 +120,14 @@ class Crowd:
         self.merges += 1
 
     def compact(self) -> None:
-        """Until it was tried often enough and the others had their turns too."""
-        tried = 0
+        """Now and then: whoever compacts all the time may refuse every merge for as long."""
         try:
-            while tried < self._rounds or min(self.merges, self.appends) < self._rounds:
-                tried += 1
+            for _ in range(self._rounds):
+                before = self.merges
                 # A merge that deleted rows of the files meanwhile refuses it, and rightly so.
                 with suppress(Py4JJavaError):
                     self._table.call("rewrite_data_files", arguments=EVERYTHING)
+                wait_until(lambda before=before: self.merges > before)  # type: ignore[misc]
         finally:
             self.is_done.set()
 
