@@ -49,11 +49,24 @@ def test_catalogs_credentials_and_sizes_are_the_callers_and_the_rest_is_not() ->
     }
 
 
+class _JvmSettings(dict[str, str]):
+    """The settings as the JVM gives them: a map that compares itself, and a session of its own."""
+
+    def conf(self) -> _JvmSettings:
+        return self
+
+    def getAll(self) -> _JvmSettings:  # noqa: N802 - Spark's name
+        return _JvmSettings(self)
+
+    def equals(self, other: _JvmSettings) -> bool:
+        return self == other
+
+
 class _Session:
     """As much of a session as settings need, without a JVM; it refuses to modify some of them."""
 
     def __init__(self, settings: dict[str, str], fixed: frozenset[str]) -> None:
-        self.getAll = settings
+        self.getAll = self._jsparkSession = _JvmSettings(settings)
         self._fixed = fixed
 
     @property
@@ -81,6 +94,14 @@ def _pinned(theirs: dict[str, str], *fixed: str) -> dict[str, str]:
 def test_a_setting_of_the_context_in_the_callers_session_is_left_out() -> None:
     found = _pinned(dict(KEPT), "spark.executor.memory")
     assert {**found, "spark.executor.memory": "1g"} == pinned_settings(KEPT)
+
+
+def test_a_setting_that_changes_later_is_followed() -> None:
+    session = _Session(dict(KEPT), frozenset())
+    child = pinned_session(cast("SparkSession", session))
+    session.set("spark.sql.shuffle.partitions", "9")
+    assert pinned_session(cast("SparkSession", session)) is child
+    assert cast("_Session", child).getAll == pinned_settings(session.getAll)
 
 
 def test_a_setting_that_must_have_its_value_and_cannot_get_it_is_an_error() -> None:

@@ -10,6 +10,7 @@ not disturbed.
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
@@ -19,6 +20,7 @@ from pyspark.errors import AnalysisException
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
 
 # Spark's defaults would do, but those of zone and ANSI mode come from the machine.
@@ -44,8 +46,17 @@ _KEPT = (
 # A branch that Iceberg would read in place of the table.
 _DROPPED = ("spark.sql.", "spark.wap.")
 
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A session of ours, and the caller's settings that it was made to follow."""
+
+    session: SparkSession
+    follows: JavaObject
+
+
 _lock = Lock()
-_children: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
+_children: WeakKeyDictionary[SparkSession, _Child] = WeakKeyDictionary()
 _pinned: WeakSet[SparkSession] = WeakSet()
 
 
@@ -57,13 +68,16 @@ def pinned_session(session: SparkSession) -> SparkSession:
     with _lock:
         if session in _pinned:
             return session
+        # An immutable map in the JVM: comparing it there is one question, reading it hundreds.
+        settings = session._jsparkSession.conf().getAll()  # noqa: SLF001
         child = _children.get(session)
-        if child is None:
-            child = session.newSession()
-            _children[session] = child
-            _pinned.add(child)
-        _follow(child, pinned_settings(session.conf.getAll))
-    return child
+        if child is not None and child.follows.equals(settings):
+            return child.session
+        pinned = session.newSession() if child is None else child.session
+        _follow(pinned, pinned_settings(session.conf.getAll))
+        _children[session] = _Child(pinned, follows=settings)
+        _pinned.add(pinned)
+    return pinned
 
 
 def pinned_settings(theirs: Mapping[str, str]) -> dict[str, str]:
