@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
-from frazil.merge.change_columns import HI, LO, MERGED, SEQUENCE
+from frazil.merge.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.merge.null_lists import lists_of, mark_null_lists
 from frazil.merge.preparing import (
     deletes_of_truncate,
@@ -147,8 +147,9 @@ class MergeRange:
         at_truncate = preparation.truncated == merged
         is_emptied = preparation.empties_mirror and at_truncate
         if not at_truncate:
-            again = changes.where(sf.col(SEQUENCE) == at).select(HI, LO).distinct()
-            known = known.join(again, [HI, LO], "left_semi")
+            known = known.join(
+                _concerned(changes.where(sf.col(SEQUENCE) == at)), [HI, LO], "left_semi"
+            )
         news, olds = (sf.lit(each).alias(MERGED) for each in (False, not is_emptied))
         names = [sf.col(quote(name)) for name in changes.columns]
         return changes.select(news, *names).unionByName(known.select(olds, *names))
@@ -204,6 +205,14 @@ class MergeRange:
         named = replace(job, names=tuple(sent.columns))
         with naming_repairs(self.table), running_tasks(self.table, "merging"):
             return tuple(collect(in_key_order(sent).mapInArrow(named.run_task, PAYLOAD)))
+
+
+def _concerned(changes: DataFrame) -> DataFrame:
+    """The keys of these changes, and those that rows moved away from."""
+    keys = changes.select(HI, LO)
+    if PREVIOUS_HI in changes.columns:
+        keys = keys.union(changes.select(PREVIOUS_HI, PREVIOUS_LO))
+    return keys.distinct()
 
 
 def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:
