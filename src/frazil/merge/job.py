@@ -58,9 +58,9 @@ class MergeRange:
 
     ``mirror_rows`` reads the mirror as it was planned on, at least the columns of the key and the
     sequence that decides what is late; ``merged`` is the highest sequence that was merged before,
-    ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before under the
-    names that ``changelog`` has; None when that cannot be told any more. With ``replaces_mirror``
-    the range has the whole table, and nothing of the mirror stays.
+    ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before, as the schema
+    of ``changelog`` shows it. With ``replaces_mirror`` the range has the whole table, and nothing
+    of the mirror stays.
     """
 
     table: str
@@ -73,7 +73,7 @@ class MergeRange:
     merged: SequenceValue | None
     truncated: SequenceValue | None
     floor: SequenceValue | None
-    merged_changes: Callable[[], DataFrame | None]
+    merged_changes: Callable[[], DataFrame]
     mirror_rows: Callable[[], DataFrame]
     mirror_key: tuple[tuple[str, Scalar], ...]
     mirror_sequence: str | None
@@ -138,8 +138,6 @@ class MergeRange:
         what it leaves of the mirror, and where that is emptied they are merged once more.
         """
         before = self.merged_changes()
-        if before is None:
-            return changes
         at = sequence_literal(merged, self.sequence_type)
         known = prepare_changes(
             before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
