@@ -159,21 +159,22 @@ class KeyWriter:
         """
         if self._writing.ignores_deletes:
             batch = without_deletes(batch)
-        if not self._writing.has_sequences or self._writing.merged is None or not batch.num_rows:
+        merged = self._writing.merged
+        if not self._writing.has_sequences or merged is None or not batch.num_rows:
             return
         hi, lo = (batch.column(name).to_numpy() for name in (HI, LO))
         waiting, self._waiting = self._waiting, batch.take(pa.array([batch.num_rows - 1]))
         if waiting is not None:
             ahead = tuple(waiting.column(name)[0].as_py() for name in (HI, LO))
             if ahead == (hi[0], lo[0]):
-                self._compare(waiting, np.zeros(1, np.intp))
+                self._compare(waiting, np.zeros(1, np.intp), merged)
         is_superseded = (hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1])
-        self._compare(batch, np.flatnonzero(is_superseded))
+        self._compare(batch, np.flatnonzero(is_superseded), merged)
 
-    def _compare(self, batch: pa.RecordBatch, at: NDArray[np.intp]) -> None:
+    def _compare(self, batch: pa.RecordBatch, at: NDArray[np.intp], merged: SequenceValue) -> None:
         """Only what is not newer than everything merged can be in the mirror."""
         sequence = batch.column(SEQUENCE).take(pa.array(at))
-        known = pc.less_equal(comparable(sequence), scalar_like(self._writing.merged, sequence))
+        known = pc.less_equal(comparable(sequence), scalar_like(merged, sequence))
         chosen = at[known.to_numpy(zero_copy_only=False)]
         if not len(chosen):
             return
