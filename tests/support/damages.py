@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -120,11 +120,11 @@ class Damaging:
 
     def make_changelog_again(self) -> None:
         """The same changes in another table of the same name."""
-        self.sql("create table {changelog}_aside using iceberg as select * from {changelog}")
+        aside = replace(self.changelog, table=f"{self.changelog.table}_aside").quoted
+        self.sql(f"create table {aside} using iceberg as select * from {{changelog}}")
         self.sql("drop table {changelog} purge")
         self.spark.sql(
-            f"create table {self.changelog.quoted} using iceberg as "
-            f"select * from {self.changelog.quoted}_aside"
+            f"create table {self.changelog.quoted} using iceberg as select * from {aside}"
         )
 
     def roll_back_changelog(self) -> None:
