@@ -148,10 +148,7 @@ class SourceUnavailableError(SourceError):
         "The source could not be reached, or closed the connection: network, restart, fail- "
         "over, credentials being renewed."
     )
-    remedy = (
-        "Nothing to do if it passes: frazil reconnects with back-off. If it stays, run "
-        "`frazil check`."
-    )
+    remedy = "Nothing if it passes: frazil reconnects with back-off. If not, run `frazil check`."
 
 
 class PermissionError(SourceError):  # noqa: A001 - the published name of this error
@@ -271,6 +268,9 @@ class StorageError(LakeError):
     code = "FRZ-LAK-02"
     meaning = "The object store or file system failed to read or write a file."
     remedy = "Check the store's health and credentials with `frazil check`; the work is retried."
+
+    # Whether the store said that a file is not there.
+    is_gone = False
 
 
 class CatalogError(LakeError):

@@ -160,3 +160,53 @@ def test_replays_are_known_by_what_a_change_said_and_not_by_columns_it_had_no_sa
     table.write("(1, 'a', named_struct('a', 1, 'c', null), 'I', 5, null)")
     table.merge()
     assert table.rows("id, v, old, own") == [(1, "a", "kept", "mine")]
+
+
+def test_a_key_change_that_comes_once_more_keeps_what_was_not_sent(
+    feed: Callable[..., Feed],
+) -> None:
+    columns = "id bigint, v string, big string, op string, seq bigint, left_out array<int>, "
+    table = feed(
+        f"{columns} was struct<id: bigint>",
+        order=Order.APPEND,
+        unchanged="left_out",
+        previous_key="was",
+    )
+    moved = "(3, 'c', null, 'I', 3, array(3), named_struct('id', 2))"
+    table.write("(2, 'b', 'big', 'I', 1, null, null)")
+    table.merge()
+    table.write("(2, null, null, 'D', 2, null, null)", moved)
+    table.merge()
+    table.write(moved, "(3, 'd', null, 'U', 4, array(3), null)")
+    table.merge()
+    assert table.rows() == [(3, "d", "big")]
+
+
+@pytest.mark.parametrize("case", ["replay", "contradiction", "truncate"])
+def test_changes_are_compared_also_when_a_nested_column_has_changed_since(
+    case: str, feed: Callable[..., Feed]
+) -> None:
+    columns = "id bigint, s struct<a: int, b: int>, l array<struct<x: int>>, op string, seq bigint"
+    table = feed(columns, order=Order.APPEND)
+    table.spark.sql(f"alter table {table.changelog} set tblproperties ('format-version' = '3')")
+    old = "named_struct('a', 1, 'b', 2), array(named_struct('x', 1), null)"
+    table.write(f"(1, {old}, 'I', 5)", f"(2, {old}, 'I', 4)")
+    table.merge()
+    changelog = table.lake.open(table.settings.changelog)._table
+    jvm = table.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    seven, number = jvm.expressions.Literal.of(7), jvm.types.Types.IntegerType.get()
+    update = changelog.updateSchema().addColumn("s", "late", number, None, seven)
+    update.deleteColumn("s.b").addColumn("l.element", "y", number).commit()
+    table.spark.sql(f"refresh table {table.changelog}")
+    new = "named_struct('a', {}, 'late', 7), array(named_struct('x', 1, 'y', null), null)"
+    if case == "truncate":
+        table.write("(null, null, null, 'T', 5)")
+        table.merge()
+        assert table.rows("id") == [(1,)]
+    elif case == "contradiction":
+        table.write(f"(1, {new.format(9)}, 'U', 5)")
+        assert error_of(table).endswith("1 keys have different changes with one sequence.")
+    else:
+        table.write(f"(1, {new.format(1)}, 'U', 5)")
+        report = table.merge()
+        assert (report.commits[0].rows_read, report.commits[0].rows_written) == (1, 0)

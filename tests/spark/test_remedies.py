@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import pytest
 
 import frazil
 from frazil import errors
+from frazil.config import load_config
 from frazil.merge.index_care import verify_index
 from frazil.pipeline.assemble import load_merges
 from tests.support.captured import captured_database
@@ -48,6 +49,19 @@ CAPTURED: dict[str, tuple[Damage, type[errors.FrazilError] | None]] = {
 }
 
 
+# The same for mirrors whose rows outlive a copy; the first word says what becomes of deletes.
+KEPT: dict[str, tuple[Damage, type[errors.FrazilError] | None]] = {
+    "soft_doubled": (Damaging.double_a_row, errors.DuplicateKeyError),
+    "soft_lost": (Damaging.lose_data_and_index, errors.StorageError),
+    # The index tells what to delete, and nobody reads the files before the copy comes.
+    "soft_files": (Damaging.lose_data, None),
+    "soft_back": (Damaging.roll_back, errors.RolledBackError),
+    "soft_sound": (lambda _: None, None),
+    "ignore_equality": (Damaging.delete_by_equality, errors.EqualityDeletesError),
+    "ignore_overwritten": (Damaging.overwrite_changes, errors.ForeignChangeError),
+}
+
+
 @pytest.fixture(scope="module")
 def world(
     spark: SparkSession, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
@@ -67,8 +81,8 @@ def world(
         yield made
 
 
-def change(world: CapturedDatabase, word: str) -> None:
-    for table in CAPTURED:
+def change(world: CapturedDatabase, word: str, tables: Iterable[str] = tuple(CAPTURED)) -> None:
+    for table in tables:
         world.run(f"update {table} set word = '{word}' where id in (1, 2)")
 
 
@@ -80,15 +94,15 @@ def merged(world: CapturedDatabase, table: str) -> type[errors.FrazilError] | No
     return None
 
 
+def damaging(world: CapturedDatabase, table: str) -> Damaging:
+    names = world.names(table)
+    return Damaging(world.spark, world.lake, names.changelog, names.mirror)
+
+
 def test_a_resync_heals_whatever_was_done_to_a_mirror_or_its_changelog(
     world: CapturedDatabase,
 ) -> None:
-    damaged = {
-        table: Damaging(
-            world.spark, world.lake, world.names(table).changelog, world.names(table).mirror
-        )
-        for table in CAPTURED
-    }
+    damaged = {table: damaging(world, table) for table in CAPTURED}
     for table, (damage, _) in CAPTURED.items():
         damage(damaged[table])
     for word in ("third", "fourth"):
@@ -113,6 +127,51 @@ def test_a_resync_heals_whatever_was_done_to_a_mirror_or_its_changelog(
     assert verify_index(world.spark, world.lake, one).is_sound
 
 
+@pytest.fixture(scope="module")
+def kept(
+    spark: SparkSession, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CapturedDatabase]:
+    """A table for each damage, merged into twice; in each a row was deleted."""
+    folder = tmp_path_factory.mktemp("kept")
+    tables = [{"mirror": f"public.{each}", "deletes": each.partition("_")[0]} for each in KEPT]
+    with captured_database(spark, postgres, folder, tables=tables) as made:
+        for table in KEPT:
+            made.run(
+                f"create table {table} (id int primary key, word text)",
+                f"insert into {table} select i, 'first' from generate_series(1, 4) i",
+            )
+        made.catch_up()
+        for table in KEPT:
+            made.run(f"delete from {table} where id = 4")
+        made.catch_up()
+        yield made
+
+
+def test_a_resync_heals_mirrors_whose_rows_outlive_it_and_keeps_what_was_deleted(
+    kept: CapturedDatabase,
+) -> None:
+    world = kept
+    for table, (damage, _) in KEPT.items():
+        damage(damaging(world, table))
+    change(world, "damaged", KEPT)
+    world.ingest()
+    expected = {table: error for table, (_, error) in KEPT.items()}
+    assert {table: merged(world, table) for table in KEPT} == expected
+    world.resync(*KEPT)
+    world.ingest()
+    for round_ in ("healed", "went on"):
+        assert {table: merged(world, table) for table in KEPT} == dict.fromkeys(KEPT)
+        for table in KEPT:
+            rows = sorted(world.mirror_rows(table), key=lambda row: row["id"])
+            marks = [row.pop("cdc_deleted", None) for row in rows]
+            living = world.query(f"select * from {table} order by id")
+            assert rows == [*living, {"id": 4, "word": "first"}], (round_, table)
+            soft = table.startswith("soft")
+            assert marks == ([False, False, False, True] if soft else [None] * 4), table
+        change(world, round_, KEPT)
+        world.ingest()
+
+
 # --- pipelines without a source, where the changelog is what everything is built from ---
 
 PRINTED = {
@@ -123,6 +182,7 @@ PRINTED = {
     "unmarked": (Damaging.unmark, errors.MarkerLostError),
     "overwritten": (Damaging.overwrite_changes, errors.ForeignChangeError),
     "changelog rolled back": (Damaging.roll_back_changelog, errors.RolledBackError),
+    "changelog made again": (Damaging.make_changelog_again, errors.TableReplacedError),
 }
 
 
@@ -160,14 +220,14 @@ def nothing_to_correct(_: Damaging) -> None:
     pass
 
 
-@pytest.mark.parametrize(
-    ("damage", "kind", "by_hand"),
-    [
-        (lose_position, errors.PositionLostError, nothing_to_correct),
-        (repeat_a_sequence, errors.DuplicateKeyError, correct),
-        (leave_out_the_key, errors.NullKeyError, correct),
-    ],
-)
+CORRECTED = [
+    (lose_position, errors.PositionLostError, nothing_to_correct),
+    (repeat_a_sequence, errors.DuplicateKeyError, correct),
+    (leave_out_the_key, errors.NullKeyError, correct),
+]
+
+
+@pytest.mark.parametrize(("damage", "kind", "by_hand"), CORRECTED)
 def test_changes_that_cannot_be_merged_are_corrected_and_the_mirror_is_built_again(
     spark: SparkSession,
     tmp_path: Path,
@@ -200,6 +260,80 @@ def test_a_mirror_that_cannot_follow_is_dropped_and_made_again(
     damaged.sql("drop table {mirror}")
     shop.merge("users")
     assert shop.rows("users") == {1: "third", 2: "second", 3: "first"}
+
+
+def leave_out_columns(damaged: Damaging) -> None:
+    """A change of the row 2 that does not carry its name."""
+    damaged.sql("alter table {changelog} add column cdc_unchanged array<int>")
+    damaged.sql("insert into {changelog} values (2, null, 'UPDATE', '000000000099', array(2))")
+
+
+def test_a_row_that_another_engine_removed_is_there_again_for_changes_that_need_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop, damaged = filled(spark, tmp_path)
+    damaged.sql("delete from {mirror} where id = 2")
+    leave_out_columns(damaged)
+    with pytest.raises(errors.MissingImageError) as refused:
+        shop.merge("users")
+    obey(shop, refused.value)
+    assert shop.rows("users") == {1: "second", 2: "second", 3: "first"}
+    damaged.sql("insert into {changelog} values (1, null, 'DELETE', '000000000100', null)")
+    shop.merge("users")
+    assert shop.rows("users") == {2: "second", 3: "first"}
+
+
+def test_the_order_that_the_library_asks_for_is_one_that_helps(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop, damaged = filled(spark, tmp_path)
+    prefix = f"{shop.catalog}.public"
+
+    def merge(order: str) -> None:
+        frazil.merge_table(
+            spark,
+            changelog=f"{prefix}.users_changelog",
+            mirror=f"{prefix}.users",
+            keys=["id"],
+            order=order,
+            cache_dir=tmp_path / "cache",
+        )
+
+    shop._at = 0
+    shop.change("users", (1, "late", "UPDATE"))
+    with pytest.raises(errors.OutOfOrderError, match="set order: per_key"):
+        merge("append")
+    merge("per_key")
+    assert shop.rows("users") == {1: "second", 2: "second", 3: "first"}
+    leave_out_columns(damaged)
+    with pytest.raises(errors.MissingImageError, match="set order: append"):
+        merge("per_key")
+    merge("append")
+    assert shop.rows("users") == {1: "second", 2: "second", 3: "first"}
+
+
+def test_the_column_of_the_operations_is_named_and_the_merge_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop, _ = filled(spark, tmp_path)
+    right = shop.document.read_text()
+    shop.document.write_text(right.replace("[id]}", "[id], operation: name}"))
+    shop.config = load_config(shop.document, environ={}).config
+    shop.change("users", (1, "third", "UPDATE"))
+    with pytest.raises(errors.MalformedChangeError, match=r"right column in tables\[\]\.operation"):
+        shop.merge("users")
+    shop.document.write_text(right.replace("[id]}", "[id], operation: cdc_operation}"))
+    shop.config = load_config(shop.document, environ={}).config
+    shop.merge("users")
+    assert shop.rows("users") == {1: "third", 2: "second", 3: "first"}
+
+
+# The errors whose remedies the tests of this file carry out.
+EXECUTED = {
+    kind for table in (CAPTURED, KEPT, PRINTED) for _, kind in table.values() if kind is not None
+}
+EXECUTED |= {kind for _, kind, _ in CORRECTED}
+EXECUTED |= {errors.MissingImageError, errors.OutOfOrderError, errors.MalformedChangeError}
 
 
 def obey(shop: MergeShop, error: errors.FrazilError) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -65,10 +65,16 @@ class Damaging:
         opened._gateway.feed_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
         delta.commit()
 
+    def lose_data(self) -> None:
+        self._lose("data/**/*.parquet")
+
     def lose_data_and_index(self) -> None:
+        self._lose("data/**/*.parquet", "metadata/*.stats")
+
+    def _lose(self, *patterns: str) -> None:
         opened = self.lake.open(self.mirror)
         folder = local_path(opened.load_state().location)
-        lost = [*folder.glob("data/**/*.parquet"), *folder.glob("metadata/*.stats")]
+        lost = [path for pattern in patterns for path in folder.glob(pattern)]
         assert lost
         for path in lost:
             path.unlink()
@@ -111,6 +117,15 @@ class Damaging:
 
     def drop_changelog(self) -> None:
         self.sql("drop table {changelog} purge")
+
+    def make_changelog_again(self) -> None:
+        """The same changes in another table of the same name."""
+        aside = replace(self.changelog, table=f"{self.changelog.table}_aside").quoted
+        self.sql(f"create table {aside} using iceberg as select * from {{changelog}}")
+        self.sql("drop table {changelog} purge")
+        self.spark.sql(
+            f"create table {self.changelog.quoted} using iceberg as select * from {aside}"
+        )
 
     def roll_back_changelog(self) -> None:
         first = self.lake.open(self.changelog).load_ancestry()[-1].id

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from frazil import errors
 from frazil.clients.defects import defect, is_environment, origin_of
+from frazil.clients.iceberg.translation import gone_file, missing_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ class CarriedError(Exception):
             "table": error.table,
             "position": error.position,
             "next_step": error.next_step,
+            "is_gone": isinstance(error, errors.StorageError) and error.is_gone,
         }
         packed = base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
         super().__init__(f"<frazil-error:{packed}>")
@@ -73,10 +75,16 @@ def carries_errors(
 
 @contextmanager
 def running_tasks(table: str, doing: str) -> Iterator[None]:
-    """Around a Spark job: raises the task's own error, DefectError, or else WriteFailedError."""
+    """Around a Spark job: raises the task's own error, DefectError, or else WriteFailedError.
+
+    A file that Iceberg's own reader did not find is StorageError.
+    """
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        missing = missing_file(error)
+        if missing is not None:
+            raise gone_file(missing, table=table, doing=doing) from None
         raise _told(str(error), table=table, doing=doing) from None
 
 
@@ -95,9 +103,12 @@ def _told(text: str, *, table: str, doing: str) -> errors.FrazilError:
 def _unpacked(packed: str, table: str) -> errors.FrazilError:
     document = json.loads(base64.urlsafe_b64decode(packed))
     kind = next(leaf for leaf in errors.leaves() if leaf.code == document["code"])
-    return kind(
+    error = kind(
         document["message"],
         table=document["table"] or table,
         position=document["position"],
         next_step=document["next_step"],
     )
+    if isinstance(error, errors.StorageError):
+        error.is_gone = document["is_gone"]
+    return error

@@ -140,9 +140,9 @@ class _Assembly:
     def _floor(self) -> SequenceValue | None:
         return decode_sequence(self.plan.floor, self.plan.sequence_type)
 
-    def _merged_changes(self) -> DataFrame | None:
+    def _merged_changes(self) -> DataFrame:
         if self.before is None:
-            return None
+            return self.changelog.read_planned(self.plan.through, self.plan.through)
         merged_through = int(str(self.before.position))
         return merged_changes(self.changelog, merged_through, self.plan.changelog_schema)
 

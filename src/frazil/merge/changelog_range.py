@@ -10,7 +10,6 @@ from frazil import errors
 from frazil.merge.changelog_columns import find_column
 from frazil.model.command import command
 from frazil.model.layout_expressions import parse_partition_term, parse_sort_term
-from frazil.model.policy import Deletes
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
@@ -50,12 +49,11 @@ def choose_restart(
     """The range that begins with the newest copy of the whole table that was not merged yet.
 
     What the mirror holds, and what the changelog was before, is of no concern to it: neither has
-    to be in order. None when there is no such copy, or when deletes are not applied, because then
-    rows of the mirror outlive it.
+    to be in order. None when there is no such copy, or none that is complete.
     """
     lines = changelog.snapshots
     starts = _restarts(changelog, marker)
-    if not starts or settings.deletes is not Deletes.APPLY:
+    if not starts:
         return None
     rows = list(accumulate(_appended_rows(each) for each in lines[starts[-1] :]))
     ends = [index - starts[-1] for index in _whole(lines) if index >= starts[-1]]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from frazil.clients.task_errors import running_tasks
 from frazil.clients.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
-from frazil.merge.change_columns import HI, LO, MERGED, SEQUENCE
+from frazil.merge.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.merge.null_lists import lists_of, mark_null_lists
 from frazil.merge.preparing import (
     deletes_of_truncate,
@@ -58,9 +58,9 @@ class MergeRange:
 
     ``mirror_rows`` reads the mirror as it was planned on, at least the columns of the key and the
     sequence that decides what is late; ``merged`` is the highest sequence that was merged before,
-    ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before under the
-    names that ``changelog`` has; None when that cannot be told any more. With ``replaces_mirror``
-    the range has the whole table, and nothing of the mirror stays.
+    ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before, as the schema
+    of ``changelog`` shows it. With ``replaces_mirror`` the range has the whole table, and nothing
+    of the mirror stays.
     """
 
     table: str
@@ -73,7 +73,7 @@ class MergeRange:
     merged: SequenceValue | None
     truncated: SequenceValue | None
     floor: SequenceValue | None
-    merged_changes: Callable[[], DataFrame | None]
+    merged_changes: Callable[[], DataFrame]
     mirror_rows: Callable[[], DataFrame]
     mirror_key: tuple[tuple[str, Scalar], ...]
     mirror_sequence: str | None
@@ -138,8 +138,6 @@ class MergeRange:
         what it leaves of the mirror, and where that is emptied they are merged once more.
         """
         before = self.merged_changes()
-        if before is None:
-            return changes
         at = sequence_literal(merged, self.sequence_type)
         known = prepare_changes(
             before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
@@ -147,8 +145,9 @@ class MergeRange:
         at_truncate = preparation.truncated == merged
         is_emptied = preparation.empties_mirror and at_truncate
         if not at_truncate:
-            again = changes.where(sf.col(SEQUENCE) == at).select(HI, LO).distinct()
-            known = known.join(again, [HI, LO], "left_semi")
+            known = known.join(
+                _concerned(changes.where(sf.col(SEQUENCE) == at)), [HI, LO], "left_semi"
+            )
         news, olds = (sf.lit(each).alias(MERGED) for each in (False, not is_emptied))
         names = [sf.col(quote(name)) for name in changes.columns]
         return changes.select(news, *names).unionByName(known.select(olds, *names))
@@ -204,6 +203,14 @@ class MergeRange:
         named = replace(job, names=tuple(sent.columns))
         with naming_repairs(self.table), running_tasks(self.table, "merging"):
             return tuple(collect(in_key_order(sent).mapInArrow(named.run_task, PAYLOAD)))
+
+
+def _concerned(changes: DataFrame) -> DataFrame:
+    """The keys of these changes, and those that rows moved away from."""
+    keys = changes.select(HI, LO)
+    if PREVIOUS_HI in changes.columns:
+        keys = keys.union(changes.select(PREVIOUS_HI, PREVIOUS_LO))
+    return keys.distinct()
 
 
 def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:

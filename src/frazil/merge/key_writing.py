@@ -132,6 +132,8 @@ class KeyWriter:
         self._deleted: dict[int, list[NDArray[np.int64]]] = {}
         self._placed: list[_PlacedKeys] = []
         self._entries: list[Entries] = []
+        # The last change that was compared with others of its key.
+        self._waiting: pa.RecordBatch | None = None
 
     def locate(self, folded: Folded, *, mirror_is_empty: bool) -> LocatedKeys:
         """Where the keys are now, and which of them are late."""
@@ -151,29 +153,39 @@ class KeyWriter:
     def compare_superseded(self, batch: pa.RecordBatch) -> None:
         """Refuse changes that contradict the mirror, also where a newer one hides them.
 
-        The batch is sorted by key and sequence. The last change of each key is compared when its
-        row is located; only what is not newer than everything merged can be in the mirror.
+        Batches are sorted by key and sequence, within each and from one to the next. The last
+        change of each key is compared when its row is located; that of the batch waits for the
+        next one, which may have a newer one of its key.
         """
         if self._writing.ignores_deletes:
             batch = without_deletes(batch)
-        if not self._writing.has_sequences or self._writing.merged is None or not batch.num_rows:
+        merged = self._writing.merged
+        if not self._writing.has_sequences or merged is None or not batch.num_rows:
             return
-        hi, lo = (batch.column(name).to_numpy().view(np.uint64) for name in (HI, LO))
-        begins = np.ones(len(hi), np.bool_)
-        begins[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
-        is_last = np.append(begins[1:], np.True_)
-        sequence = batch.column(SEQUENCE)
-        is_known = pc.less_equal(comparable(sequence), scalar_like(self._writing.merged, sequence))
-        chosen = np.flatnonzero(~is_last & is_known.to_numpy(zero_copy_only=False))
+        hi, lo = (batch.column(name).to_numpy() for name in (HI, LO))
+        waiting, self._waiting = self._waiting, batch.take(pa.array([batch.num_rows - 1]))
+        if waiting is not None:
+            ahead = tuple(waiting.column(name)[0].as_py() for name in (HI, LO))
+            if ahead == (hi[0], lo[0]):
+                self._compare(waiting, np.zeros(1, np.intp), merged)
+        is_superseded = (hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1])
+        self._compare(batch, np.flatnonzero(is_superseded), merged)
+
+    def _compare(self, batch: pa.RecordBatch, at: NDArray[np.intp], merged: SequenceValue) -> None:
+        """Only what is not newer than everything merged can be in the mirror."""
+        sequence = batch.column(SEQUENCE).take(pa.array(at))
+        known = pc.less_equal(comparable(sequence), scalar_like(merged, sequence))
+        chosen = at[known.to_numpy(zero_copy_only=False)]
         if not len(chosen):
             return
-        keys, owners = np.unique((np.cumsum(begins) - 1)[chosen], return_inverse=True)
-        first = np.flatnonzero(begins)[keys]
-        found = self._locator.locate(hi[first], lo[first]).for_changes(owners)
-        rows = batch.take(pa.array(chosen))
-        action = rows.column(ACTION).to_numpy()
-        changes = Arrivals(action, rows.column(SEQUENCE), rows, found)
-        late_arrivals(changes, self._writing.content, self._completer.read)
+        changes = batch.take(pa.array(chosen))
+        halves = [changes.column(name).to_numpy().view(np.uint64) for name in (HI, LO)]
+        keys, owners = np.unique(np.stack(halves, axis=1), axis=0, return_inverse=True)
+        hi, lo = (np.ascontiguousarray(keys[:, half]) for half in (0, 1))
+        found = self._locator.locate(hi, lo).for_changes(owners.ravel())
+        action = changes.column(ACTION).to_numpy()
+        arrivals = Arrivals(action, changes.column(SEQUENCE), changes, found)
+        late_arrivals(arrivals, self._writing.content, self._completer.read)
 
     def write(self, keys: LocatedKeys) -> None:
         """Rows to data files, dead positions to bitmaps, places to index entries."""

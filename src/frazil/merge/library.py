@@ -39,6 +39,7 @@ from frazil.errors import (
 )
 from frazil.merge.merger import Merger
 from frazil.merge.plan import OTHER_MIRROR_STEP
+from frazil.merge.refusals import APPEND_STEP
 from frazil.merge.settings import IndexSettings, MergeSettings
 from frazil.model.marker import Role
 from frazil.model.policy import Deletes, Order
@@ -165,7 +166,8 @@ def merge_table(
 def library_step(told: str | None) -> str:
     """What helps in a notebook, where the commands that a pipeline has are of no use."""
     # Where a rebuild would be refused for the same reason.
-    refused = [each for each in (NEWER_STEP, OTHER_MIRROR_STEP) if each in (told or "")]
+    others = (NEWER_STEP, OTHER_MIRROR_STEP, APPEND_STEP)
+    refused = [each for each in others if each in (told or "")]
     return refused[0] if refused else _REBUILD
 
 

@@ -1,7 +1,8 @@
 """The fold for rows that moved to another key without all their columns.
 
 Such a row needs the state of another key, so the specification itself is run, over row numbers in
-place of values: no value leaves Arrow.
+place of values: no value leaves Arrow. What a change did that was merged before is in the mirror,
+under the key it moved to.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.merge.arrow_rows import ChangeRows, without_deletes
-from frazil.merge.change_columns import HI, LO, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
-from frazil.merge.fold import Action, Change, Kind, Outcome, fold
+from frazil.merge.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
+from frazil.merge.fold import Action, Change, Kind, Outcome, fold, missing_images
 from frazil.merge.folded import Origins, assemble
 from frazil.model.policy import Deletes
 
@@ -39,6 +40,7 @@ def fold_linked(changes: pa.Table, layout: FoldLayout) -> Folded:
     if layout.deletes is Deletes.IGNORE:
         batch = without_deletes(batch)
     rows, repeats = ChangeRows(batch, layout).without_repeats()
+    _refuse_overwritten(rows)
     found = fold(_spoken(rows), deletes=layout.deletes).by_key
     latest = rows.last[~rows.merged[rows.last]]
     outcomes = [found[key] for key in _keys(rows.hi[latest], rows.lo[latest])]
@@ -55,7 +57,11 @@ def _sorted(changes: pa.Table) -> pa.RecordBatch:
     none = pa.RecordBatch.from_pylist([], schema=changes.schema)
     batch = pa.concat_batches([none, *changes.to_batches()])
     hi, lo = (batch.column(name).to_numpy().view(np.uint64) for name in (HI, LO))
-    return batch.take(np.lexsort((_ranks(batch.column(SEQUENCE)), lo, hi)))
+    order = [_ranks(batch.column(SEQUENCE)), lo, hi]
+    if MERGED in batch.schema.names:
+        # What was merged before stands for those that say the same.
+        order.insert(0, ~batch.column(MERGED).to_numpy(zero_copy_only=False))
+    return batch.take(np.lexsort(order))
 
 
 def _ranks(sequence: pa.Array) -> NDArray[np.uint64]:
@@ -75,10 +81,11 @@ def _spoken(rows: ChangeRows) -> Iterator[Change[Key, int]]:
         _keys(rows.hi, rows.lo),
         _ranks(rows.sequence).tolist(),
         rows.deleted.tolist(),
+        rows.merged.tolist(),
         _previous_keys(rows),
         strict=True,
     )
-    for number, (key, rank, deleted, previous) in enumerate(details):
+    for number, (key, rank, deleted, merged, previous) in enumerate(details):
         left_out = unchanged.get(number, frozenset())
         yield Change(
             key=key,
@@ -86,8 +93,27 @@ def _spoken(rows: ChangeRows) -> Iterator[Change[Key, int]]:
             action=Action.DELETE if deleted else Action.UPSERT,
             values=dict.fromkeys(columns - left_out, number),
             unchanged=left_out,
-            previous_key=previous,
+            previous_key=None if merged else previous,
         )
+
+
+def _refuse_overwritten(rows: ChangeRows) -> None:
+    """Refuse rows that need what a key had before a change of their own sequence was merged.
+
+    Changes of one sequence all see the state below it, and the mirror has the state above it.
+    """
+    written = rows.merged & ~rows.deleted
+    if not written.any():
+        return
+    ranks = _ranks(rows.sequence)
+    above = set(
+        zip(_keys(rows.hi[written], rows.lo[written]), ranks[written].tolist(), strict=True)
+    )
+    wanted = zip(_previous_keys(rows), ranks.tolist(), strict=True)
+    needed = np.fromiter((each in above for each in wanted), np.bool_, len(rows))
+    orphans = int(np.count_nonzero(needed & rows.linked & ~rows.merged))
+    if orphans:
+        raise missing_images(orphans)
 
 
 def _unchanged(rows: ChangeRows) -> dict[int, frozenset[int]]:

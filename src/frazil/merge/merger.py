@@ -12,13 +12,14 @@ from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.pinned_session import pinned_session
 from frazil.clients.spark import job_description
-from frazil.errors import TableNotFoundError
+from frazil.errors import FrazilError, TableNotFoundError
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
-from frazil.merge.plan import plan_merge
+from frazil.merge.plan import HEALED, is_healed_by_copy, plan_merge
 from frazil.merge.report import MergeReport, Phase
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
+from frazil.model.policy import Deletes
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.seams import SystemClock, SystemRandomness
 
@@ -91,8 +92,17 @@ class Merger:
     def load_plan(self, *, rebuild: bool = False) -> MergePlan | None:
         """What the next commit would do; None when the mirror is up to date.
 
-        With ``rebuild``, the mirror is made from everything that the changelog holds.
+        With ``rebuild``, the mirror is made from everything that the changelog holds; so is one
+        that is not in order and whose rows outlive the copy that is to heal it.
         """
+        try:
+            return self._load_plan(rebuild=rebuild)
+        except FrazilError as error:
+            if rebuild or not self._is_healed_by_copy(error):
+                raise
+        return self._load_plan(rebuild=True)
+
+    def _load_plan(self, *, rebuild: bool) -> MergePlan | None:
         changelog = ChangelogTable(self._open(self._settings.changelog))
         mirror = self._mirror()
         facts = None if mirror is None else load_mirror_facts(mirror)
@@ -157,10 +167,31 @@ class Merger:
         if plan is None:
             return None
         planning = self._clock.monotonic() - start
-        done = self.apply(plan)
+        try:
+            done = self.apply(plan)
+        except FrazilError as error:
+            if plan.replaces is not None or not self._is_healed_by_copy(error, plan):
+                raise
+            return self._merge_next(rebuild=True)
         phases = {**done.phases, Phase.PLAN: done.phases[Phase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)
         return _Done(commit, plan.remaining_snapshots)
+
+    def _is_healed_by_copy(self, error: FrazilError, plan: MergePlan | None = None) -> bool:
+        """Whether the mirror is to be made again; ``plan`` is the one that could not be applied."""
+        if not isinstance(error, HEALED) or self._settings.deletes is Deletes.APPLY:
+            return False
+        mirror = self._mirror()
+        if mirror is None:
+            return False
+        changelog = ChangelogTable(self._open(self._settings.changelog))
+        facts = load_mirror_facts(mirror)
+        if plan is not None and (plan.head is None or plan.head != facts.head):
+            # Files of another head than the table has now may be gone, and rightly so.
+            return False
+        after = None if facts.marker is None else _snapshot_id(facts.marker)
+        history = load_changelog_facts(changelog, after=after)
+        return is_healed_by_copy(history, facts, self._settings, error)
 
     def _ensured(self, plan: MergePlan) -> MirrorTable:
         if plan.creates is None:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from frazil.errors import ConfigError, MarkerLostError
+from frazil.errors import (
+    ConfigError,
+    DuplicateKeyError,
+    EqualityDeletesError,
+    ForeignChangeError,
+    MarkerLostError,
+    MissingImageError,
+    NullKeyError,
+    PositionLostError,
+    RolledBackError,
+    StorageError,
+    TableReplacedError,
+    UnsupportedSchemaChangeError,
+)
 from frazil.merge.changelog_columns import check_partial_rows, plan_columns, settings_at
 from frazil.merge.changelog_range import choose_everything, choose_range, choose_restart
 from frazil.merge.schema_mapping import plan_schema
@@ -13,11 +26,12 @@ from frazil.model.command import command
 from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order, quoted_if_odd
 from frazil.model.marker import SeenMarker
 from frazil.model.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
-from frazil.model.policy import Order
+from frazil.model.policy import Deletes, Order
 from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.table_facts import ORDER_FLOOR_PROPERTY
 
 if TYPE_CHECKING:
+    from frazil.errors import FrazilError
     from frazil.merge.changelog_columns import ChangelogColumns
     from frazil.merge.changelog_range import ChangelogRange
     from frazil.merge.schema_mapping import SchemaPlan
@@ -28,6 +42,20 @@ if TYPE_CHECKING:
     from frazil.model.table_facts import ChangelogFacts, MirrorFacts
     from frazil.model.table_name import TableName
 
+# What can be wrong with a mirror, or with its place in the changelog.
+HEALED = (
+    DuplicateKeyError,
+    EqualityDeletesError,
+    ForeignChangeError,
+    MarkerLostError,
+    MissingImageError,
+    NullKeyError,
+    PositionLostError,
+    RolledBackError,
+    StorageError,
+    TableReplacedError,
+    UnsupportedSchemaChangeError,
+)
 OTHER_MIRROR_STEP = "choose a mirror that is not there yet, or has no rows"
 _MIB = 2**20
 _FIRST_WITH_DELETES = 2
@@ -245,7 +273,10 @@ def _choose(
     is_ours = mirror.columns is not None or marker is not None
     if rebuild and (is_ours or not mirror.total_rows):
         return choose_everything(changelog, settings)
-    restart = choose_restart(changelog, marker, settings) if is_ours else None
+    # Where deletes are not applied, rows outlive a copy: a mirror that is in order goes on, and
+    # one that is not is made from everything that the changelog holds.
+    replaces = is_ours and settings.deletes is Deletes.APPLY
+    restart = choose_restart(changelog, marker, settings) if replaces else None
     if restart is not None:
         return restart
     if mirror.problem is not None:
@@ -257,6 +288,24 @@ def _choose(
             next_step = f"{next_step}, or {OTHER_MIRROR_STEP}"
         raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return choose_range(changelog, marker, settings)
+
+
+def is_healed_by_copy(
+    changelog: ChangelogFacts, mirror: MirrorFacts, settings: MergeSettings, error: FrazilError
+) -> bool:
+    """Whether a mirror that cannot be merged into is to be made again where rows outlive a copy.
+
+    The source was read again since the mirror was merged last, and the error speaks of the mirror
+    or of the place that it has in the changelog. What is wrong with the changes themselves is
+    wrong with them in a mirror made again, too.
+    """
+    if isinstance(error, StorageError) and not error.is_gone:
+        return False
+    return (
+        isinstance(error, HEALED)
+        and settings.deletes is not Deletes.APPLY
+        and choose_restart(changelog, mirror.marker, settings) is not None
+    )
 
 
 def plan_bits(*, rows: int, size: int, cores: int = 1) -> int:

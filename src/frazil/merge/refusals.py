@@ -16,6 +16,8 @@ from frazil.model.command import command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+APPEND_STEP = "set order: append for this table"
+
 
 @contextmanager
 def naming_repairs(table: str) -> Iterator[None]:
@@ -57,4 +59,4 @@ def null_keys(count: int) -> NullKeyError:
 def partial_rows(count: int) -> MissingImageError:
     """Columns were left out where the order of arrival says nothing about the row before."""
     message = f"{count} rows left columns out, which order per_key cannot complete."
-    return MissingImageError(message, next_step="set order: append for this table")
+    return MissingImageError(message, next_step=APPEND_STEP)

@@ -8,20 +8,20 @@ from pyspark.sql import functions as sf
 
 from frazil.merge.changelog_columns import plan_columns, settings_at
 from frazil.merge.reading import ReadLayout, latest_deletes, prepare_changes
-from frazil.model.schema import Nested
+from frazil.model.schema import Fixed, List, Map, Primitive, Struct, children
 from frazil.model.table_facts import SnapshotOperation
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from frazil.changelog.table import ChangelogTable
     from frazil.clients.iceberg.table_state import SnapshotFacts
     from frazil.clients.iceberg.table_version import TableVersion
     from frazil.merge.settings import MergeSettings
-    from frazil.model.schema import Scalar, Schema
+    from frazil.model.schema import Field, Scalar, Schema
 
 # The metadata column that Iceberg adds to every table.
 _FILE = "_file"
@@ -53,26 +53,57 @@ def remembered_deletes(
     return latest_deletes(prepare_changes(_merged(changelog, oldest, merged_through), layout))
 
 
-def merged_changes(changelog: ChangelogTable, merged_through: int, now: Schema) -> DataFrame | None:
-    """All rows up to the snapshot that was merged last, under the names and types of ``now``.
-
-    None when a nested column has changed meanwhile: its values would differ for that alone.
-    """
+def merged_changes(changelog: ChangelogTable, merged_through: int, now: Schema) -> DataFrame:
+    """All rows up to the snapshot that was merged last, as the schema ``now`` shows them."""
     version = changelog.table.load_version()
     oldest, then = _oldest(version, merged_through)
     before = {each.id: each for each in then.fields}
-    changed = [each for each in now.fields if each.id in before and each != before[each.id]]
-    if any(isinstance(each.type, Nested) for each in changed):
-        return None
     rows = _merged(changelog, oldest, merged_through)
     types = {each.name: each.dataType for each in changelog.table.read().limit(0).schema}
-    return rows.select(
-        *(
-            (sf.col(quote(before[each.id].name)) if each.id in before else sf.lit(None))
-            .cast(types[each.name])
-            .alias(each.name)
-            for each in now.fields
-        )
+    columns = []
+    for each in now.fields:
+        old = before.get(each.id)
+        column = None if old is None else sf.col(quote(old.name))
+        columns.append(_as_shown(each, old, column).cast(types[each.name]).alias(each.name))
+    return rows.select(*columns)
+
+
+def _as_shown(now: Field, then: Field | None, column: Column | None) -> Column:
+    """The values of a field as a later schema shows them: members go by id, younger ones default.
+
+    Types of values are left to a cast of the whole.
+    """
+    if then is None or column is None:
+        return _default(now)
+    if now.type == then.type:
+        return column
+    inside = {each.id: each for each in children(then.type)}
+    match now.type:
+        case Struct(fields):
+            members = []
+            for each in fields:
+                old = inside.get(each.id)
+                part = None if old is None else column[old.name]
+                members.append(_as_shown(each, old, part).alias(each.name))
+            return sf.when(column.isNotNull(), sf.struct(*members))
+        case List(element):
+            return sf.transform(column, lambda each: _as_shown(element, inside[element.id], each))
+        case Map(_, value):
+            # Keys of a map never change.
+            return sf.transform_values(
+                column, lambda _, each: _as_shown(value, inside[value.id], each)
+            )
+        case _:
+            return column
+
+
+def _default(field: Field) -> Column:
+    """What a row has that is older than the column."""
+    literal = sf.lit(field.initial_default)
+    return (
+        sf.unhex(literal)
+        if isinstance(field.type, Fixed) or field.type is Primitive.BINARY
+        else literal
     )
 
 

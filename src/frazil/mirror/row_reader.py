@@ -15,7 +15,7 @@ from frazil.errors import MissingImageError
 from frazil.model.schema import List, Map, Schema, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -31,8 +31,8 @@ def read_rows(
 ) -> pa.Table:
     """These columns of these rows, in the order asked; columns are found by field id.
 
-    Only the row groups that hold the rows are read. A column or a member that the file does not
-    have is null, or its initial default.
+    Only the row groups that hold the rows are read, one at a time. A column or a member that the
+    file does not have is null, or its initial default.
     """
     with files.open(location) as source, pq.ParquetFile(source) as parquet:
         return _read(parquet, location, positions, fields)
@@ -51,18 +51,28 @@ def _read(
     starts = np.cumsum(
         [0, *(parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups))]
     )
-    groups = np.searchsorted(starts, positions, side="right") - 1
-    wanted = np.unique(groups)
     names = [ids[each.id].name for each in fields if each.id in ids]
-    table = parquet.read_row_groups(wanted.tolist(), columns=names)
-    # Where the rows of each group that was read begin in what was read.
-    lengths = np.diff(starts)[wanted]
-    begins = np.concatenate(([0], np.cumsum(lengths)))[:-1]
-    at = begins[np.searchsorted(wanted, groups)] + positions - starts[groups]
-    rows = table.take(pa.array(at))
-    # Counted before: a table without columns has no rows.
-    columns = [_column(rows, ids.get(each.id), each, len(positions)) for each in fields]
-    return pa.Table.from_arrays(columns, names=[each.name for each in fields])
+    order = np.argsort(positions, kind="stable")
+    parts = []
+    # In the order of the file, so that no more than one row group is there at a time.
+    for group, at in _by_group(positions[order], starts):
+        rows = parquet.read_row_group(group, columns=names).take(pa.array(at)) if names else None
+        columns = [_column(rows, ids.get(each.id), each, len(at)) for each in fields]
+        parts.append(pa.Table.from_arrays(columns, names=[each.name for each in fields]))
+    back = np.empty(len(order), np.intp)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(parts).take(pa.array(back))
+
+
+def _by_group(
+    positions: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """The row groups that hold these positions, which are sorted, and the places in each."""
+    ends = np.searchsorted(positions, starts)
+    for group in range(len(starts) - 1):
+        inside = positions[ends[group] : ends[group + 1]]
+        if len(inside):
+            yield group, inside - starts[group]
 
 
 def field_id(field: pa.Field) -> int | None:
@@ -71,9 +81,9 @@ def field_id(field: pa.Field) -> int | None:
     return None if text is None else int(text)
 
 
-def _column(rows: pa.Table, found: pa.Field | None, wanted: Field, count: int) -> pa.Array:
+def _column(rows: pa.Table | None, found: pa.Field | None, wanted: Field, count: int) -> pa.Array:
     target = arrow_schema(Schema(0, (wanted,))).field(0).type
-    if found is None:
+    if rows is None or found is None:
         return _default(wanted, target, count)
     column = rows.column(found.name).combine_chunks()
     return projected(column, wanted, target)

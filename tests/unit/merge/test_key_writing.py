@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write_target import plan_write_target
 from frazil.codec.index_entries import Entries
@@ -26,8 +31,6 @@ from frazil.model.policy import Deletes
 from frazil.model.schema import Field, Primitive, Schema
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from frazil.merge.key_writing import WrittenKeys
 
 ID, NAME, NOTE, SEQ = (
@@ -49,6 +52,8 @@ class Table:
     deletes: Deletes = Deletes.APPLY
     per_key: bool = True
     merged: int | None = None
+    # How many changes a task takes at a time.
+    chunk: int = 1_000
     # Whether deletes were soft once.
     has_flag: bool = False
     files: list[IndexedFile] = field(default_factory=list)
@@ -100,11 +105,16 @@ class Table:
             tasks=1,
         )
         batch = _batch(changes, unchanged or {})
-        writer.compare_superseded(batch)
         folder = SortedFolder(layout)
-        for folded in (folder.push(batch), folder.finish()):
+        for at in range(0, batch.num_rows, self.chunk):
+            part = batch.slice(at, self.chunk)
+            writer.compare_superseded(part)
+            folded = folder.push(part)
             if folded is not None:
                 writer.write(writer.locate(folded, mirror_is_empty=empty))
+        folded = folder.finish()
+        if folded is not None:
+            writer.write(writer.locate(folded, mirror_is_empty=empty))
         written = writer.close()
         self._take(written)
         self.merged = max(self.merged or 0, *(each[2] for each in changes))
@@ -241,6 +251,56 @@ def test_a_contradiction_is_found_also_below_a_newer_change(
     table.merge((1, UP, 5, "a"), (3, DEL, 5, None))
     with pytest.raises(DuplicateKeyError, match="1 keys have different changes"):
         table.merge(*changes)
+
+
+def _story(table: Table, *merges: list[Told]) -> object:
+    """Counts of every merge and the rows in the end, or where it was refused."""
+    told: list[object] = []
+    for changes in merges:
+        try:
+            told.append(counts(table.merge(*changes)))
+        except DuplicateKeyError as error:
+            return [*told, error.message, sorted(table.rows().items())]
+    return [*told, sorted(table.rows().items())]
+
+
+_CHANGES = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.sampled_from([UP, UP, DEL]),
+        st.integers(1, 4),
+        st.sampled_from(["a", "a", "a", "b"]),
+    ),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda each: (each[0], each[2]),
+).map(lambda told: sorted(told, key=lambda each: (each[0], each[2])))
+
+
+@pytest.mark.fault("N29")
+@settings(max_examples=60, deadline=None)
+@given(first=_CHANGES, second=_CHANGES, deletes=st.sampled_from(Deletes), chunk=st.integers(1, 3))
+def test_what_comes_of_changes_does_not_depend_on_how_a_task_cuts_them(
+    first: list[Told], second: list[Told], deletes: Deletes, chunk: int
+) -> None:
+    stories = []
+    for size in (1_000, chunk):
+        with TemporaryDirectory() as folder:
+            stories.append(_story(Table(Path(folder), deletes, chunk=size), first, second))
+    # An error is told at the first chunk that has one: how many keys more have one is not known.
+    whole, cut = (re.sub(r"\d+ keys", "keys", repr(each)) for each in stories)
+    assert whole == cut
+
+
+@pytest.mark.fault("N29")
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4])
+def test_a_contradiction_is_found_in_whichever_chunk_the_newer_change_comes(
+    chunk: int, tmp_path: Path
+) -> None:
+    table = Table(tmp_path, chunk=chunk)
+    table.merge((1, UP, 5, "a"), (2, UP, 5, "a"))
+    with pytest.raises(DuplicateKeyError, match="1 keys have different changes"):
+        table.merge((1, UP, 4, "x"), (1, UP, 5, "other"), (1, UP, 6, "y"), (2, UP, 6, "z"))
 
 
 @pytest.mark.fault("N29")

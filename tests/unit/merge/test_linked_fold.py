@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.fold import Change, Kind, Outcome, fold
+from frazil.merge.change_columns import MERGED
+from frazil.merge.fold import Change, Kind, Outcome, Outcomes, Row, fold, mirror_after
 from frazil.merge.linked_fold import fold_linked
 from frazil.model.policy import Deletes
 from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes_in
@@ -96,3 +97,68 @@ def test_anything_folds_or_fails_as_specified(
             outcomes(*changes, deletes=deletes)
     else:
         assert outcomes(*changes, deletes=deletes) == expected
+
+
+# --- a change that was merged before comes once more: the mirror has what it did ---
+
+
+def news_of(
+    merged: list[Change[int, object]],
+    told: list[Change[int, object]],
+    deletes: Deletes = Deletes.APPLY,
+) -> Outcomes[int, object]:
+    """What the changes make of a mirror that has the merged ones already."""
+    batch = batch_of([*told, *merged])
+    flags = pa.array([False] * len(told) + [True] * len(merged))
+    table = pa.Table.from_batches([batch.add_column(0, MERGED, flags)])
+    return Outcomes(outcomes_in([fold_linked(table, layout(deletes))]))
+
+
+@pytest.mark.fault("N29")
+def test_a_replayed_key_change_finds_its_row_under_the_new_key() -> None:
+    _, insert = moved(2, 3, 1, unchanged={4})
+    update = upsert(3, 3, unchanged={4})
+    found = news_of([insert], [insert, update])
+    row = Outcome(Kind.UPSERT, update.values, frozenset({4}), source=3)
+    assert found.by_key == {3: row}
+    drop, again = moved(3, 5, 3, unchanged={4})
+    found = news_of([insert], [insert, drop, again])
+    assert found.by_key == {3: GONE, 5: Outcome(Kind.UPSERT, again.values, frozenset({4}), 3)}
+
+
+@pytest.mark.fault("N29")
+def test_keys_swapped_at_one_sequence_and_replayed_do_not_take_each_others_columns() -> None:
+    swap = [upsert(2, 5, unchanged={4}, previous=3), upsert(3, 5, unchanged={4}, previous=2)]
+    mirror: dict[int, Row[object]] = {key: Row(upsert(key, 1).values) for key in (2, 3)}
+    update = upsert(3, 6, unchanged={4})
+    once = mirror_after(mirror, fold([*swap, update]))
+    twice = mirror_after(mirror_after(mirror, fold(swap)), news_of(swap, [*swap, update]))
+    assert once == twice
+
+
+@pytest.mark.fault("N29")
+def test_a_row_that_the_merged_half_of_a_sequence_has_replaced_is_missing() -> None:
+    taken = upsert(2, 5)
+    with pytest.raises(MissingImageError, match=r"^1 keys"):
+        news_of([taken], [upsert(3, 5, unchanged={4}, previous=2)])
+    # With a sequence of its own it comes after it.
+    later = upsert(3, 6, unchanged={4}, previous=2)
+    assert news_of([taken], [taken, later]).by_key[3].values[4] == taken.values[4]
+
+
+@pytest.mark.fault("N29")
+@settings(max_examples=300)
+@given(data=st.data(), deletes=POLICIES)
+def test_a_history_told_from_its_last_merged_change_on_ends_the_same(
+    data: st.DataObject, deletes: Deletes
+) -> None:
+    history = data.draw(transactions())
+    changes = [each for told in history for each in told if isinstance(each, Change)]
+    cut = data.draw(st.integers(1, len(changes)))
+    once = mirror_after({}, fold(changes, deletes=deletes))
+    first = mirror_after({}, fold(changes[:cut], deletes=deletes))
+    if cut < len(changes) and changes[cut].previous_key is not None:
+        # The halves of a key change come in one snapshot.
+        return
+    told = data.draw(shuffled(changes[cut - 1 :]))
+    assert mirror_after(first, news_of(changes[cut - 1 : cut], told, deletes)) == once

@@ -11,7 +11,8 @@ from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.merge.column_map import decode_column_map
 from frazil.merge.library import library_step
-from frazil.merge.plan import OTHER_MIRROR_STEP, plan_merge
+from frazil.merge.plan import OTHER_MIRROR_STEP, is_healed_by_copy, plan_merge
+from frazil.merge.refusals import partial_rows
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.recorded_version import NEWER_STEP
@@ -110,9 +111,39 @@ def test_a_marker_that_is_not_valid_is_replaced_by_a_copy_and_by_nothing_else() 
     assert plan.replaces == SeenMarker("as it was")
     with pytest.raises(errors.RolledBackError, match="was set back"):
         restarted(changelog(*appends(1, 1)), there)
-    # Rows outlive a copy where deletes are not applied.
+
+
+@pytest.mark.fault("N57")
+@pytest.mark.parametrize("deletes", [Deletes.SOFT, Deletes.IGNORE])
+def test_where_rows_outlive_a_copy_only_a_mirror_that_is_not_in_order_is_made_again(
+    deletes: Deletes,
+) -> None:
+    kept = replace(SETTINGS, deletes=deletes)
+    there, facts = mirror(at_epoch("1", 0)), changelog(snapshot(1), copied(2, 1))
+    plan = plan_merge(facts, there, kept)
+    assert plan is not None
+    assert (plan.after, plan.replaces) == (1, None)
+    back = errors.RolledBackError("was set back.")
     with pytest.raises(errors.RolledBackError, match="was set back"):
-        restarted(changelog(snapshot(1), copied(2, 1)), there, deletes=Deletes.SOFT)
+        plan_merge(facts, replace(there, problem=back), kept)
+    assert is_healed_by_copy(facts, there, kept, back)
+    # Nobody asked for it; it is merged already; it is still being copied; or rows do not outlive.
+    under_way = changelog(snapshot(1), replace(copied(2, 1), incomplete=True))
+    assert not is_healed_by_copy(changelog(*appends(1, 2)), there, kept, back)
+    assert not is_healed_by_copy(facts, mirror(at_epoch("2", 1)), kept, back)
+    assert not is_healed_by_copy(under_way, there, kept, back)
+    assert not is_healed_by_copy(facts, there, SETTINGS, back)
+
+
+@pytest.mark.fault("N57")
+def test_a_copy_heals_no_store_that_is_away_and_no_catalog() -> None:
+    kept = replace(SETTINGS, deletes=Deletes.SOFT)
+    there, facts = mirror(at_epoch("1", 0)), changelog(snapshot(1), copied(2, 1))
+    away, gone = errors.StorageError("away"), errors.StorageError("gone")
+    gone.is_gone = True
+    assert is_healed_by_copy(facts, there, kept, gone)
+    for error in (away, errors.CatalogError("away"), errors.FencedError("other")):
+        assert not is_healed_by_copy(facts, there, kept, error)
 
 
 @pytest.mark.fault("N32")
@@ -165,6 +196,8 @@ def test_what_a_newer_frazil_wrote_is_not_replaced(*, rebuild: bool) -> None:
 def test_in_a_notebook_everything_else_is_rebuilt() -> None:
     for told in (None, "frazil resync shop.users"):
         assert library_step(told) == "frazil.merge_table(..., rebuild=True)"
+    # Rows that leave columns out would be refused in a mirror made again, too.
+    assert library_step(partial_rows(1).next_step) == "set order: append for this table"
 
 
 def left_by(plan: MergePlan | None, marker: Marker) -> MirrorFacts:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from frazil.clients.iceberg.arrow_schema import arrow_schema, parquet_schema
 from frazil.clients.iceberg.conforming import conform, finished
+from frazil.clients.iceberg.file_system import InputFiles
 from frazil.codec.iceberg_defaults import default_to_json
 from frazil.merge.completing import Places, RowCompleter
 from frazil.merge.row_equality import same_values
@@ -39,6 +40,7 @@ from tests.unit.iceberg_writer.schemas import batch_of, scalars, schemas, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from frazil.model.schema import Type
 
@@ -262,3 +264,27 @@ def test_a_younger_member_shows_its_initial_default_where_its_struct_is(around: 
     micros = 45_296_789_000
     expected = [value_of({"late": micros, "a": 5}), value_of(None), None]
     assert_same(found, pa.array(expected, arrow_type(fields[0].type)))
+
+
+def test_rows_of_many_row_groups_are_read_with_the_memory_of_one(tmp_path: Path) -> None:
+    field = Field(1, "c", P.BINARY)
+    path = tmp_path / "file.parquet"
+    groups, rows = 24, 4_000
+    with pq.ParquetWriter(path, parquet_schema(Schema(0, (field,)))) as writer:
+        for group in range(groups):
+            # Half a kilobyte each, and no two alike.
+            values_ = pa.array([f"{group:04d}-{at:04d}".encode() * 56 for at in range(rows)])
+            writer.write_table(pa.table([values_], schema=writer.schema))
+    positions = np.random.default_rng(1).permutation(groups * rows)[:1_000]
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        found = read_rows(InputFiles({}), str(path), positions, [field]).column("c").to_pylist()
+    finally:
+        pa.set_memory_pool(usual)
+    assert [each[:9].decode() for each in found] == [
+        f"{at // rows:04d}-{at % rows:04d}" for at in positions.tolist()
+    ]
+    whole = groups * rows * 9 * 56
+    assert pool.max_memory() < whole // 3

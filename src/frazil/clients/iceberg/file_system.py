@@ -165,7 +165,7 @@ class InputFiles:
         try:
             return self._connections.open(store).open_input_file(store.path)
         except OSError as error:
-            raise _unreadable(location) from error
+            raise _unreadable(location, error) from error
 
     def read(self, location: str) -> bytes:
         """All bytes of the file."""
@@ -174,7 +174,7 @@ class InputFiles:
                 _refuse_large(file.size())
                 return bytes(file.read())
         except OSError as error:
-            raise _unreadable(location) from error
+            raise _unreadable(location, error) from error
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """So many bytes from there; fewer, or none, where the file ends before."""
@@ -193,7 +193,7 @@ class InputFiles:
                     _refuse_large(within)
                     return bytes(file.read_at(within, offset)) if within else b""
                 except OSError as error:
-                    raise _unreadable(location) from error
+                    raise _unreadable(location, error) from error
 
             yield read
 
@@ -203,7 +203,7 @@ class InputFiles:
         try:
             found = self._connections.open(store).get_file_info(store.path)
         except OSError as error:
-            raise _unreadable(location) from error
+            raise _unreadable(location, error) from error
         return bool(found.type == pf.FileType.File)
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -213,7 +213,7 @@ class InputFiles:
         try:
             found = self._connections.open(store).get_file_info(selector)
         except OSError as error:
-            raise _unreadable(folder) from error
+            raise _unreadable(folder, error) from error
         return {each.base_name: each.size for each in found if each.type == pf.FileType.File}
 
 
@@ -246,11 +246,13 @@ def _refuse_large(size: int) -> None:
 
 def is_missing(error: StorageError) -> bool:
     """Whether a file could not be read because it is not there, by the store's own word."""
-    return isinstance(error.__cause__, FileNotFoundError)
+    return error.is_gone
 
 
-def _unreadable(location: str) -> StorageError:
-    return StorageError(f"the file {location} cannot be read")
+def _unreadable(location: str, cause: OSError) -> StorageError:
+    error = StorageError(f"the file {location} cannot be read")
+    error.is_gone = isinstance(cause, FileNotFoundError)
+    return error
 
 
 def _refuse_unsupported(properties: Mapping[str, str]) -> None:

@@ -94,8 +94,15 @@ def translate(error: JavaError, *, table: str, doing: str) -> FrazilError:
         refused = f"{doing} failed: the catalog refused the credentials."
         return errors.PermissionError(refused, table=table, next_step="frazil check")
     if (missing := missing_file(error)) is not None:
-        lost = f"{doing} failed: a file of the table is gone ({missing})."
-        return errors.StorageError(lost, table=table, next_step="restore the file")
+        return gone_file(missing, table=table, doing=doing)
     if _STORAGE.intersection(names):
         return errors.StorageError(message, table=table)
     return errors.CatalogError(message, table=table)
+
+
+def gone_file(missing: str, *, table: str, doing: str) -> errors.StorageError:
+    """The error for a file that Iceberg did not find where the table says."""
+    message = f"{doing} failed: a file of the table is gone ({missing})."
+    error = errors.StorageError(message, table=table, next_step="restore the file")
+    error.is_gone = True
+    return error
