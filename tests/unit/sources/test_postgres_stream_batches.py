@@ -1,0 +1,557 @@
+"""From the messages of a server to the rows of batches: none is lost, doubled or misread.
+
+Messages go through the spool into segments, segments through the planner into batches, and what a
+batch hands to tasks is read. The catalog is what it would show by the time somebody looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from frazil.codec.pgoutput_messages import (
+    Begin,
+    Commit,
+    Insert,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    Truncate,
+    TruncateOption,
+)
+from frazil.errors import DefectError, UnsupportedSchemaChangeError
+from frazil.model.lsn import format_lsn
+from frazil.model.postgres_facts import PrimaryKey
+from frazil.model.postgres_names import QualifiedName
+from frazil.model.schema import Primitive
+from frazil.sources.postgres.spool_files import SpoolFiles
+from frazil.sources.postgres.stream_planning import StreamPlanner
+from frazil.sources.postgres.stream_spool import Taken
+from frazil.sources.postgres.table_description import TableWishes, describe_table
+from frazil.sources.postgres.transaction_spooling import TransactionSpooling
+from frazil.sources.protocol import Progress, TableProgress, TableRows
+from tests.support.pgoutput_frames import text
+from tests.support.postgres_views import ID, INT, TEXT, WORD, attribute, view
+from tests.support.spooled import MOMENT, framed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from frazil.codec.pgoutput_messages import Message
+    from frazil.model.postgres_facts import Attribute
+    from frazil.model.source_table import SourceTable
+    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.segment import Segment
+    from frazil.sources.protocol import Batch, TablePart
+
+ORDERS, ITEMS = "shop.orders", "shop.items"
+BIGINT = 20
+# Of the transactions that made the tables, and that changed them since.
+MADE, CHANGED = 700, 710
+MORE = attribute(4, "more")
+
+
+def items(*attributes: Attribute, **changed: Any) -> CatalogView:
+    """A second table, with the columns of the first."""
+    found = view(*attributes, **changed)
+    name = QualifiedName("shop", "items")
+    table, published = replace(found.table, oid=2, name=name), replace(found.published, oid=2)
+    return replace(found, table=table, published=replace(published, name=name))
+
+
+def relation(
+    found: CatalogView,
+    *,
+    marked: tuple[str, ...] = ("id",),
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
+) -> Relation:
+    """What the server says of a table that looks like this."""
+    columns = tuple(
+        RelationColumn(each.name, each.type_oid, each.type_modifier, is_key=each.name in marked)
+        for each in found.sent
+    )
+    name = found.table.name
+    return Relation(found.table.oid, name.schema, name.name, identity, columns)
+
+
+def transaction(at: int, *inside: Message, xid: int = CHANGED) -> list[Message]:
+    return [Begin(at, MOMENT + at, xid), *inside, Commit(at, at + 8, MOMENT + at)]
+
+
+def row(*values: object, oid: int = 1) -> Insert:
+    return Insert(oid, tuple(text(str(each)) for each in values))
+
+
+def item(*values: object) -> Insert:
+    return row(*values, oid=2)
+
+
+@dataclass
+class Capture:
+    """Tables that are captured, from a stream that is received and planned."""
+
+    folder: Path
+    catalog: dict[str, CatalogView] = field(default_factory=lambda: {ORDERS: view()})
+    wishes: Callable[[str], TableWishes] = lambda _table: TableWishes()
+    looks: list[set[int]] = field(default_factory=list)
+    known: dict[str, TableProgress] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        files = SpoolFiles(str(self.folder))
+        self.planner = StreamPlanner(files, self.wishes, self._look)
+        self._received = TransactionSpooling(
+            files, prefix="s", segment_bytes=1, large_bytes=64, write_bytes=1
+        )
+        self._whole = TransactionSpooling(files, prefix="w")
+        for name, found in self.catalog.items():
+            self.stands(name, 0x10, describe_table(found, TableWishes()).table)
+
+    def stands(self, name: str, at: int, table: SourceTable) -> None:
+        self.known[name] = TableProgress(format_lsn(at), table.identity, table.shape)
+
+    def segment(self, *messages: Message) -> tuple[Segment, ...]:
+        """A segment of these transactions; more where a table is described again."""
+        self._whole.take_frames(framed(messages))
+        self._whole.finish_segment()
+        return tuple(self._whole.take_finished())
+
+    def large(self, *messages: Message) -> tuple[Segment, ...]:
+        """A segment for every message and more, of a transaction that is large."""
+        for each in framed(messages):
+            self._received.take_frames([each])
+        return tuple(self._received.take_finished())
+
+    def plan(self, segments: tuple[Segment, ...], end: int | None = None) -> tuple[Batch, Taken]:
+        found = segments[-1].end_lsn if end is None else end
+        progress = Progress(acknowledged=format_lsn(0x10), tables=self.known)
+        return self.planner.plan(Taken(segments, found), progress)
+
+    def all(self, segments: tuple[Segment, ...]) -> Batch:
+        """The batch of all these."""
+        batch, rest = self.plan(segments)
+        assert rest == Taken((), None)
+        assert len(batch.splits) == len(segments)
+        return batch
+
+    def commit(self, batch: Batch) -> None:
+        """What the ingester records of a batch."""
+        for part in batch.parts:
+            self.known[part.table.name] = TableProgress(
+                part.goal, part.table.identity, part.table.shape
+            )
+
+    def _look(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
+        self.looks.append(set(types))
+        return {name: found for name, found in self.catalog.items() if found.table.oid in oids}
+
+
+def rows(batch: Batch, table: str = ORDERS) -> list[tuple[object, ...]]:
+    """The position and the values of each row that a batch brings to a table, in order."""
+    (part,) = [each for each in batch.parts if each.table.name == table]
+    names = [str(each.number) for each in part.table.columns]
+    found = []
+    for split in batch.splits:
+        for each in batch.reader.read(split):
+            assert isinstance(each, TableRows), each
+            if each.table == table:
+                found += [
+                    (one["position"], *(one[name] for name in names))
+                    for one in each.rows.to_pylist()
+                ]
+    return found
+
+
+def part_of(batch: Batch, table: str = ORDERS) -> TablePart:
+    assert batch.troubles == ()
+    (part,) = [each for each in batch.parts if each.table.name == table]
+    return part
+
+
+# --- which rows ---
+
+
+def test_each_table_gets_its_own_rows_of_every_segment(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    segments = capture.segment(
+        relation(view()),
+        relation(items()),
+        *transaction(0x20, row(1, "a"), item(7, "x")),
+        *transaction(0x30, item(8, "y")),
+    )
+    segments += capture.segment(*transaction(0x40, row(2, "b")))
+
+    batch = capture.all(segments)
+
+    assert rows(batch) == [(0x20, 1, "a"), (0x40, 2, "b")]
+    assert rows(batch, ITEMS) == [(0x20, 7, "x"), (0x30, 8, "y")]
+    assert [(each.start, each.goal) for each in batch.parts] == [("0/10", "0/48")] * 2
+    assert batch.end == "0/48"
+
+
+def test_a_table_that_is_ahead_gets_only_the_rows_that_it_has_not(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    capture.stands(ORDERS, 0x28, describe_table(view(), TableWishes()).table)
+    segments = capture.segment(
+        relation(view()),
+        relation(items()),
+        *transaction(0x20, row(1, "a"), item(7, "x")),
+        *transaction(0x30, row(2, "b"), item(8, "y")),
+    )
+
+    batch = capture.all(segments)
+
+    assert rows(batch) == [(0x30, 2, "b")]
+    assert rows(batch, ITEMS) == [(0x20, 7, "x"), (0x30, 8, "y")]
+    assert {each.table.name: each.start for each in batch.parts} == {ORDERS: "0/28", ITEMS: "0/10"}
+
+
+def test_what_described_only_rows_that_a_table_has_is_no_news_to_it(tmp_path: Path) -> None:
+    """It has the column that came since, and cannot follow from a table without it."""
+    now = view(ID, WORD, MORE)
+    capture = Capture(tmp_path, {ORDERS: now, ITEMS: items()})
+    capture.stands(ORDERS, 0x28, describe_table(now, TableWishes()).table)
+    change = transaction(0x20, relation(view()), row(1, "a"), relation(now), row(2, "b", 5))
+    segments = capture.segment(
+        relation(items()), *change, *transaction(0x30, row(3, "c", 6), item(7, "x"))
+    )
+
+    batch = capture.all(segments)
+
+    assert batch.troubles == ()
+    assert rows(batch) == [(0x30, 3, "c", 6)]
+    assert rows(batch, ITEMS) == [(0x30, 7, "x")]
+    # To a table that has none of it, all of it is news.
+    capture.stands(ORDERS, 0x20, describe_table(view(), TableWishes()).table)
+    assert [each[1] for each in rows(capture.all(segments))] == [1, 2, 3]
+
+
+def test_a_truncation_alone_leaves_the_table_as_it_was(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
+    segments += capture.segment(*transaction(0x30, Truncate((1,), TruncateOption(0))))
+    capture.commit(capture.all(segments[:1]))
+
+    batch = capture.all(segments[1:])
+
+    assert rows(batch) == [(0x30, None, None)]
+    assert part_of(batch).table.shape == capture.known[ORDERS].shape
+
+
+# --- where a batch ends ---
+
+
+def changed(capture: Capture) -> CatalogView:
+    """A column was added since."""
+    capture.catalog[ORDERS] = view(ID, WORD, MORE)
+    return capture.catalog[ORDERS]
+
+
+def test_a_batch_ends_where_a_table_with_changes_begins_to_look_otherwise(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
+    now = changed(capture)
+    segments += capture.segment(*transaction(0x30, relation(now), row(2, "b", 5)))
+    segments += capture.segment(*transaction(0x40, row(3, "c", 6)))
+
+    first, rest = capture.plan(segments, end=0x99)
+
+    assert (first.end, part_of(first).goal, len(first.splits)) == ("0/28", "0/28", 1)
+    assert [each.number for each in part_of(first).table.columns] == [1, 3]
+    assert rows(first) == [(0x20, 1, "a")]
+    assert (rest.segments, rest.end) == (segments[1:], 0x99)
+    capture.commit(first)
+    second, rest = capture.plan(rest.segments, end=0x99)
+    assert rest == Taken((), None)
+    assert (second.end, part_of(second).start, part_of(second).goal) == ("0/99", "0/28", "0/99")
+    assert rows(second) == [(0x30, 2, "b", 5), (0x40, 3, "c", 6)]
+
+
+def test_a_batch_ends_at_the_first_change_of_any_table(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    segments = capture.segment(
+        relation(view()), relation(items()), *transaction(0x20, row(1, "a"), item(7, "x"))
+    )
+    segments += capture.segment(*transaction(0x30, row(2, "b")))
+    now = changed(capture)
+    capture.catalog[ITEMS] = items(ID, WORD, MORE)
+    segments += capture.segment(
+        *transaction(0x40, relation(capture.catalog[ITEMS]), item(8, "y", 5), row(3, "c"))
+    )
+    segments += capture.segment(*transaction(0x50, relation(now), row(4, "d", 6)))
+
+    first, rest = capture.plan(segments)
+
+    assert rows(first) == [(0x20, 1, "a"), (0x30, 2, "b")]
+    assert rows(first, ITEMS) == [(0x20, 7, "x")]
+    capture.commit(first)
+    second, rest = capture.plan(rest.segments)
+    assert (rows(second), rows(second, ITEMS)) == ([(0x40, 3, "c")], [(0x40, 8, "y", 5)])
+    capture.commit(second)
+    assert rows(capture.all(rest.segments)) == [(0x50, 4, "d", 6)]
+
+
+def test_what_is_said_again_or_of_a_table_without_changes_ends_no_batch(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    segments = capture.segment(
+        relation(view()), relation(items()), *transaction(0x20, item(7, "x"))
+    )
+    # The server says the same again; another table is read meanwhile.
+    segments += capture.segment(*transaction(0x30, relation(items()), item(8, "y")))
+    now = changed(capture)
+    segments += capture.segment(*transaction(0x40, relation(now), row(1, "a", 5)))
+
+    batch = capture.all(segments)
+
+    assert rows(batch) == [(0x40, 1, "a", 5)]
+    assert rows(batch, ITEMS) == [(0x20, 7, "x"), (0x30, 8, "y")]
+
+
+@pytest.mark.parametrize("before_it", [1, 2])
+def test_a_large_transaction_is_never_cut(tmp_path: Path, before_it: int) -> None:
+    capture = Capture(tmp_path)
+    before = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
+    now, long = view(ID, WORD, MORE), "z" * 100
+    inside = [row(2 + each, long) for each in range(before_it)]
+    inside += [relation(now), row(8, long, 5), row(9, "e", 6)]
+    large = capture.large(relation(view()), *transaction(0x30, *inside))
+    assert [each.opens is None for each in large] == [True] + [False] * (len(large) - 1)
+    capture.catalog[ORDERS] = now
+
+    # Alone it is one batch, though the table changes within it.
+    batch = capture.all(large)
+    assert [each[:2] for each in rows(batch)] == [
+        (0x30, each) for each in (*range(2, 2 + before_it), 8, 9)
+    ]
+    # After another one it is a batch of its own, from its first segment on.
+    first, rest = capture.plan(before + large)
+    assert rows(first) == [(0x20, 1, "a")]
+    assert (first.end, rest.segments) == ("0/28", large)
+
+
+# --- what the columns are ---
+
+
+def test_a_column_that_came_on_the_way_brings_what_it_says_of_older_rows(tmp_path: Path) -> None:
+    """Added with a default, and another one renamed, within one transaction."""
+    capture = Capture(tmp_path)
+    added = view(ID, WORD, attribute(4, "more", missing_value="5", has_default=True))
+    renamed = view(ID, attribute(3, "name", TEXT), *added.table.attributes[2:])
+    capture.catalog[ORDERS] = renamed
+    inside = (relation(added), row(2, "b", 6), relation(renamed), row(3, "c", 7))
+    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a"), *inside))
+
+    batch = capture.all(segments)
+
+    id_, name, more = part_of(batch).table.columns
+    assert (name.name, more.name) == ("name", "more")
+    assert (more.default, more.rewrote) == (5, False)
+    assert (id_.default, id_.rewrote, name.default, name.rewrote) == (None, False, None, False)
+    assert rows(batch) == [(0x20, 1, "a", 5), (0x20, 2, "b", 6), (0x20, 3, "c", 7)]
+
+
+def test_a_column_that_rewrote_older_rows_says_so_whatever_came_after_it(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    added = view(ID, WORD, attribute(4, "more", has_default=True))
+    renamed = view(ID, attribute(3, "name", TEXT), *added.table.attributes[2:])
+    capture.catalog[ORDERS] = renamed
+    inside = (relation(added), row(2, "b", 6), relation(renamed), row(3, "c", 7))
+    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a"), *inside))
+
+    more = part_of(capture.all(segments)).table.columns[2]
+
+    assert (more.default, more.rewrote) == (None, True)
+
+
+def test_rows_before_a_change_of_type_are_read_as_the_wider_one(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(ID, WORD, MORE)})
+    wide = view(ID, WORD, attribute(4, "more", BIGINT))
+    capture.catalog[ORDERS] = wide
+    inside = (row(1, "a", 5), relation(wide), row(2, "b", 2**40))
+    segments = capture.segment(relation(view(ID, WORD, MORE)), *transaction(0x20, *inside))
+
+    batch = capture.all(segments)
+
+    assert part_of(batch).table.columns[2].type is Primitive.LONG
+    assert rows(batch) == [(0x20, 1, "a", 5), (0x20, 2, "b", 2**40)]
+
+
+def test_a_column_that_was_dropped_is_left_out_and_the_others_stay_themselves(
+    tmp_path: Path,
+) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(ID, WORD, MORE)})
+    now = view(ID, MORE, dropped_numbers=(2, 3))
+    capture.catalog[ORDERS] = now
+    inside = (row(1, "a", 5), relation(now), row(2, 6))
+    segments = capture.segment(relation(view(ID, WORD, MORE)), *transaction(0x20, *inside))
+
+    assert rows(capture.all(segments)) == [(0x20, 1, 5), (0x20, 2, 6)]
+
+
+def test_a_column_that_came_back_within_one_transaction_stops_its_table(tmp_path: Path) -> None:
+    """Rows before and after it look the same, and nobody can tell them apart."""
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    segments = capture.segment(
+        relation(items()), *transaction(0x20, relation(view()), row(1, "a"), xid=MADE)
+    )
+    capture.commit(capture.all(segments))
+    again = view(ID, attribute(4, "word", TEXT), dropped_numbers=(2, 3))
+    capture.catalog[ORDERS] = again
+    inside = (relation(view(ID)), row(2), relation(again), row(3, "c"))
+    segments = capture.segment(*transaction(0x30, row(1, "a"), *inside, item(7, "x")))
+
+    batch = capture.all(segments)
+
+    (trouble,) = batch.troubles
+    assert (trouble.table, trouble.error.table) == (ORDERS, ORDERS)
+    assert isinstance(trouble.error, UnsupportedSchemaChangeError)
+    assert "came back" in str(trouble.error)
+    assert rows(batch, ITEMS) == [(0x30, 7, "x")]
+
+
+# --- looks into the catalog ---
+
+
+def test_the_catalog_is_asked_again_only_when_the_server_describes_a_table(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
+    capture.commit(capture.all(segments))
+    assert capture.looks == [{INT, TEXT}]
+    segments = capture.segment(*transaction(0x30, row(2, "b")))
+    capture.commit(capture.all(segments))
+    assert len(capture.looks) == 1
+    # Told again, it may be another table by now, although it looks the same.
+    segments = capture.segment(*transaction(0x40, relation(view()), row(3, "c")))
+    capture.commit(capture.all(segments))
+    assert len(capture.looks) == 2
+
+
+def test_a_change_behind_what_is_known_is_read_by_a_new_look(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
+    capture.commit(capture.all(segments))
+    now = changed(capture)
+    segments = capture.segment(*transaction(0x30, row(2, "b"), relation(now), row(3, "c", 5)))
+
+    batch = capture.all(segments)
+
+    assert batch.troubles == ()
+    assert rows(batch) == [(0x30, 2, "b", None), (0x30, 3, "c", 5)]
+    # With the types of what was known, and of what came.
+    assert capture.looks[-1] == {INT, TEXT}
+
+
+def test_columns_are_recognised_by_the_transaction_that_described_them(tmp_path: Path) -> None:
+    """Dropped and added: only the age of what the catalog shows tells when."""
+    capture = Capture(tmp_path)
+    now = view(ID, MORE, dropped_numbers=(2, 3), changed_by=((1, 3), (2, 3), (3, 705), (4, 705)))
+    capture.catalog[ORDERS] = now
+    segments = capture.segment(*transaction(0x20, relation(now), row(1, 5), xid=CHANGED))
+    assert rows(capture.all(segments)) == [(0x20, 1, 5)]
+
+    # Outside of a transaction nothing tells its age.
+    other = Capture(tmp_path / "other", {ORDERS: view()})
+    other.catalog[ORDERS] = now
+    batch, _ = other.plan(other.segment(relation(now), *transaction(0x20, row(1, 5))))
+    (trouble,) = batch.troubles
+    assert isinstance(trouble.error, UnsupportedSchemaChangeError)
+
+
+# --- one table's trouble ---
+
+
+def test_a_table_that_is_not_in_the_catalog_stops_and_the_others_go_on(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    del capture.catalog[ORDERS]
+    segments = capture.segment(
+        relation(view()), relation(items()), *transaction(0x20, row(1, "a"), item(7, "x"))
+    )
+
+    batch = capture.all(segments)
+
+    (trouble,) = batch.troubles
+    assert isinstance(trouble.error, UnsupportedSchemaChangeError)
+    assert trouble.error.next_step == "frazil resync shop.orders"
+    assert [each.table.name for each in batch.parts] == [ITEMS]
+    assert rows(batch, ITEMS) == [(0x20, 7, "x")]
+
+
+def test_a_defect_in_one_table_is_told_as_one_and_the_others_go_on(tmp_path: Path) -> None:
+    def wishes(table: str) -> TableWishes:
+        if table == ORDERS:
+            raise KeyError("a secret")
+        return TableWishes()
+
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()}, wishes)
+    segments = capture.segment(
+        relation(view()), relation(items()), *transaction(0x20, row(1, "a"), item(7, "x"))
+    )
+
+    batch = capture.all(segments)
+
+    (trouble,) = batch.troubles
+    assert isinstance(trouble.error, DefectError)
+    assert trouble.error.table == ORDERS
+    assert "secret" not in str(trouble.error)
+    assert rows(batch, ITEMS) == [(0x20, 7, "x")]
+
+
+# --- by which columns rows are found ---
+
+BOTH = ("id", "word")
+FULL = {"identity": ReplicaIdentity.FULL, "marked": BOTH}
+BY_INDEX = {"identity": ReplicaIdentity.INDEX}
+NO_KEY = {"key": None, "identity_columns": ()}
+BY_WORD = {"key": PrimaryKey(columns=("word",), is_deferrable=False), "identity_columns": ("word",)}
+WHOLE_ROW = {"identity_columns": BOTH}
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "now", "key"),
+    [
+        ({}, {}, {}, (1,)),
+        ({}, {"marked": ()}, NO_KEY, ()),
+        ({}, {"marked": ()}, {}, ()),
+        ({}, {"marked": ("word",)}, BY_WORD, (3,)),
+        ({}, {"marked": BOTH}, {}, ()),
+        (WHOLE_ROW, FULL, WHOLE_ROW, (1,)),
+        ({}, BY_INDEX, {}, (1,)),
+        ({}, {**BY_INDEX, "marked": ("word",)}, {}, ()),
+        (WHOLE_ROW, FULL, {**WHOLE_ROW, "key": None}, ()),
+        (WHOLE_ROW, FULL, {**WHOLE_ROW, "key": BY_WORD["key"]}, (3,)),
+        # Captured without a key, it has none until it is read from its first row.
+        (NO_KEY, {}, {}, ()),
+        (NO_KEY, FULL, WHOLE_ROW, ()),
+    ],
+    ids=[
+        "the same",
+        "its primary key was dropped",
+        "its primary key was dropped, and came back since",
+        "its primary key is another",
+        "its primary key had another column meanwhile",
+        "the whole row",
+        "an index over the key",
+        "an index without the key",
+        "the whole row, and the key was dropped",
+        "the whole row, and the key is another",
+        "a key that came later",
+        "a key that came later, and the whole row",
+    ],
+)
+def test_rows_are_found_by_the_key_that_they_were_sent_with(
+    tmp_path: Path,
+    before: dict[str, Any],
+    told: dict[str, Any],
+    now: dict[str, Any],
+    key: tuple[int, ...],
+) -> None:
+    capture = Capture(tmp_path, {ORDERS: view(**before)})
+    capture.catalog[ORDERS] = view(**now)
+    segments = capture.segment(relation(view(), **told), *transaction(0x20, row(1, "a")))
+
+    batch = capture.all(segments)
+
+    assert part_of(batch).table.key == key
+    assert rows(batch) == [(0x20, 1, "a")]
