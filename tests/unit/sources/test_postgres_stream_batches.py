@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from frazil.sources.protocol import Batch, TablePart
 
 ORDERS, ITEMS = "shop.orders", "shop.items"
-BIGINT = 20
+BIGINT, TIMESTAMP = 20, 1114
 # Of the transactions that made the tables, and that changed them since.
 MADE, CHANGED = 700, 710
 MORE = attribute(4, "more")
@@ -365,17 +365,28 @@ def test_a_column_that_rewrote_older_rows_says_so_whatever_came_after_it(tmp_pat
     assert (more.default, more.rewrote) == (None, True)
 
 
-def test_rows_before_a_change_of_type_are_read_as_the_wider_one(tmp_path: Path) -> None:
-    capture = Capture(tmp_path, {ORDERS: view(ID, WORD, MORE)})
-    wide = view(ID, WORD, attribute(4, "more", BIGINT))
-    capture.catalog[ORDERS] = wide
-    inside = (row(1, "a", 5), relation(wide), row(2, "b", 2**40))
-    segments = capture.segment(relation(view(ID, WORD, MORE)), *transaction(0x20, *inside))
+@pytest.mark.parametrize(
+    ("before", "now", "type_", "values"),
+    [
+        (INT, BIGINT, Primitive.LONG, (5, 2**40)),
+        # As the server wrote it, and not as a timestamp would be written by us.
+        (TIMESTAMP, TEXT, Primitive.STRING, ("2024-02-29 10:00:00", "x")),
+    ],
+)
+def test_rows_before_a_change_of_type_are_read_as_the_newest_one(
+    tmp_path: Path, before: int, now: int, type_: Primitive, values: tuple[object, object]
+) -> None:
+    then = view(ID, WORD, attribute(4, "more", before))
+    capture = Capture(tmp_path, {ORDERS: then})
+    retyped = view(ID, WORD, attribute(4, "more", now))
+    capture.catalog[ORDERS] = retyped
+    inside = (row(1, "a", values[0]), relation(retyped), row(2, "b", values[1]))
+    segments = capture.segment(relation(then), *transaction(0x20, *inside))
 
     batch = capture.all(segments)
 
-    assert part_of(batch).table.columns[2].type is Primitive.LONG
-    assert rows(batch) == [(0x20, 1, "a", 5), (0x20, 2, "b", 2**40)]
+    assert part_of(batch).table.columns[2].type is type_
+    assert rows(batch) == [(0x20, 1, "a", values[0]), (0x20, 2, "b", values[1])]
 
 
 def test_a_column_that_was_dropped_is_left_out_and_the_others_stay_themselves(
