@@ -250,13 +250,16 @@ def changed(capture: Capture) -> CatalogView:
 
 
 def test_a_batch_ends_where_a_table_with_changes_begins_to_look_otherwise(tmp_path: Path) -> None:
-    capture = Capture(tmp_path)
-    segments = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
+    capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
+    segments = capture.segment(relation(view()), relation(items()), *transaction(0x20, row(1, "a")))
     now = changed(capture)
-    segments += capture.segment(*transaction(0x30, relation(now), row(2, "b", 5)))
+    segments += capture.segment(*transaction(0x30, relation(now), row(2, "b", 5), item(7, "x")))
     segments += capture.segment(*transaction(0x40, row(3, "c", 6)))
 
     first, rest = capture.plan(segments, end=0x99)
+
+    # The other table has no changes until there.
+    assert [each.table.name for each in first.parts] == [ORDERS]
 
     assert (first.end, part_of(first).goal, len(first.splits)) == ("0/28", "0/28", 1)
     assert [each.number for each in part_of(first).table.columns] == [1, 3]
@@ -457,9 +460,11 @@ def test_a_change_behind_what_is_known_is_read_by_a_new_look(tmp_path: Path) -> 
 def test_columns_are_recognised_by_the_transaction_that_described_them(tmp_path: Path) -> None:
     """Dropped and added: only the age of what the catalog shows tells when."""
     capture = Capture(tmp_path)
-    now = view(ID, MORE, dropped_numbers=(2, 3), changed_by=((1, 3), (2, 3), (3, 705), (4, 705)))
+    # Numbers of transactions are on a circle: to zero, these would be old.
+    by = 3_000_000_000
+    now = view(ID, MORE, dropped_numbers=(2, 3), changed_by=((1, 3), (2, 3), (3, by), (4, by)))
     capture.catalog[ORDERS] = now
-    segments = capture.segment(*transaction(0x20, relation(now), row(1, 5), xid=CHANGED))
+    segments = capture.segment(*transaction(0x20, relation(now), row(1, 5), xid=by + 1))
     assert rows(capture.all(segments)) == [(0x20, 1, 5)]
 
     # Outside of a transaction nothing tells its age.
