@@ -283,6 +283,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants")
     parser.add_argument("module")
     parser.add_argument("tests", nargs="+")
+    parser.add_argument("--lines", type=int, nargs="+", help="only the mutants of these lines")
     chosen = parser.parse_args(arguments)
     path = SOURCE / (chosen.module.replace(".", "/") + ".py")
     source = path.read_text(encoding="utf-8")
@@ -294,6 +295,8 @@ def main(arguments: list[str]) -> int:
         return 2
     total, alive = 0, 0
     for mutant in mutants(source):
+        if chosen.lines and mutant.line not in chosen.lines:
+            continue
         total += 1
         if survives(chosen.module, path, mutant.tree, chosen.tests, seconds):
             alive += 1
