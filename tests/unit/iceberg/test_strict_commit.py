@@ -44,7 +44,7 @@ def file(path: str, **facts: str) -> str:
 
 def appended(start: int | None, to: int, role: Role = INGEST, **facts: Any) -> StrictCommit:
     changes = FileChanges(added=(file(f"data-{to}"),))
-    return StrictCommit(**{"move": move(start, to, role), "changes": changes, **facts})
+    return StrictCommit(move=move(start, to, role), changes=changes, **facts)
 
 
 def marker(table: MemoryTable, role: Role = INGEST) -> Marker:

@@ -37,7 +37,7 @@ from tests.support.postgres_views import ID, INT, TEXT, WORD, attribute, view
 from tests.support.spooled import MOMENT, framed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from frazil.codec.pgoutput_messages import Message
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from frazil.model.source_table import SourceTable
     from frazil.sources.postgres.catalog_view import CatalogView
     from frazil.sources.postgres.segment import Segment
+    from frazil.sources.postgres.settings import Wishes
     from frazil.sources.protocol import Batch, TablePart
 
 ORDERS, ITEMS = "shop.orders", "shop.items"
@@ -89,13 +90,18 @@ def item(*values: object) -> Insert:
     return row(*values, oid=2)
 
 
+def no_wishes(table: str) -> TableWishes:
+    del table
+    return TableWishes()
+
+
 @dataclass
 class Capture:
     """Tables that are captured, from a stream that is received and planned."""
 
     folder: Path
     catalog: dict[str, CatalogView] = field(default_factory=lambda: {ORDERS: view()})
-    wishes: Callable[[str], TableWishes] = lambda _table: TableWishes()
+    wishes: Wishes = no_wishes
     looks: list[set[int]] = field(default_factory=list)
     known: dict[str, TableProgress] = field(default_factory=dict)
 
@@ -152,7 +158,7 @@ def rows(batch: Batch, table: str = ORDERS) -> list[tuple[object, ...]]:
     """The position and the values of each row that a batch brings to a table, in order."""
     (part,) = [each for each in batch.parts if each.table.name == table]
     names = [str(each.number) for each in part.table.columns]
-    found = []
+    found: list[tuple[object, ...]] = []
     for split in batch.splits:
         for each in batch.reader.read(split):
             assert isinstance(each, TableRows), each
@@ -317,7 +323,7 @@ def test_a_large_transaction_is_never_cut(tmp_path: Path, before_it: int) -> Non
     capture = Capture(tmp_path)
     before = capture.segment(relation(view()), *transaction(0x20, row(1, "a")))
     now, long = view(ID, WORD, MORE), "z" * 100
-    inside = [row(2 + each, long) for each in range(before_it)]
+    inside: list[Message] = [row(2 + each, long) for each in range(before_it)]
     inside += [relation(now), row(8, long, 5), row(9, "e", 6)]
     large = capture.large(relation(view()), *transaction(0x30, *inside))
     assert [each.opens is None for each in large] == [True] + [False] * (len(large) - 1)
