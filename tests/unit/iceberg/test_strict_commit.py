@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,65 +14,34 @@ from frazil.clients.iceberg.strict_commit import (
     StatisticsFile,
     StrictCommit,
 )
-from frazil.codec.marker_json import decode_marker, encode_marker
-from frazil.model.marker import Marker, Move, Override, Role, SnapshotRef
+from frazil.codec.marker_json import encode_marker
+from frazil.model.marker import Override, Role, SnapshotRef
 from frazil.model.schema import Field, Primitive, Schema
 from frazil.seams import Failpoint, InjectedFault, armed
 from tests.unit.iceberg.java_errors import thrown
-from tests.unit.iceberg.memory_table import ICEBERG, NAME, MemoryTable, Staging, Version
+from tests.unit.iceberg.memory_commits import (
+    INGEST,
+    MERGE,
+    appended,
+    at,
+    begun,
+    file,
+    goal,
+    marker,
+    move,
+    refuse,
+)
+from tests.unit.iceberg.memory_table import ICEBERG, MemoryTable, Staging, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEPT = "write.metadata.previous-versions-max"
-INGEST, MERGE = Role.INGEST, Role.MERGE
-
-
-def goal(position: int, *, batch: str | None = None, source: str = "s") -> Marker:
-    name = batch or f"batch-{position}"
-    return Marker(pipeline="p", source=source, position=str(position), batch=name)
-
-
-def move(start: int | None, to: int, role: Role = INGEST, **facts: str) -> Move:
-    return Move(role, None if start is None else str(start), goal(to, **facts))
-
-
-def file(path: str, **facts: str) -> str:
-    return json.dumps({"path": path, **facts})
-
-
-def appended(start: int | None, to: int, role: Role = INGEST, **facts: Any) -> StrictCommit:
-    changes = FileChanges(added=(file(f"data-{to}"),))
-    return StrictCommit(move=move(start, to, role), changes=changes, **facts)
-
-
-def marker(table: MemoryTable, role: Role = INGEST) -> Marker:
-    return decode_marker(table.version.texts[role.property_name])
-
-
-def at(table: MemoryTable) -> Marker | None:
-    """The marker if it is valid."""
-    return table.committer.marker(table.version, INGEST)
-
-
-def refuse(
-    table: MemoryTable, commit: StrictCommit, error: type[errors.FrazilError], words: str = "."
-) -> errors.FrazilError:
-    """The commit is refused, and nothing of it is there."""
-    before = table.version
-    with pytest.raises(error, match=words) as refused:
-        table.committer.commit(commit)
-    assert table.version is before
-    assert refused.value.table == NAME
-    return refused.value
 
 
 @pytest.fixture
 def table() -> MemoryTable:
-    """A table with one commit of ours."""
-    made = MemoryTable()
-    made.committer.commit(appended(None, 1))
-    return made
+    return begun()
 
 
 # --- what lands ---
@@ -264,88 +232,6 @@ def test_an_operator_sets_a_marker_only_over_the_one_that_was_seen(table: Memory
     table.change(replace(table.version, texts={"frazil.ingest": "?"}))
     table.committer.commit(StrictCommit(move=Override(INGEST, "?", goal(10))))
     assert marker(table).position == "10"
-
-
-# --- whether the marker is of this history ---
-
-
-def test_commits_of_others_leave_the_marker_valid(table: MemoryTable) -> None:
-    found = marker(table)
-    table.change(table.version.foreign())
-    table.change(table.version.foreign())
-    assert at(table) == found
-
-
-@pytest.mark.parametrize(
-    ("role", "step"),
-    [
-        (INGEST, "frazil resync shop.orders"),
-        (MERGE, "frazil position set shop.orders --role merge"),
-    ],
-)
-def test_a_table_that_was_set_back_is_not_written_to(role: Role, step: str) -> None:
-    table = MemoryTable()
-    table.committer.commit(appended(None, 1, role))
-    table.committer.commit(appended(1, 2, role))
-    table.change(table.version.rolled_back(1).foreign())
-
-    refused = refuse(table, appended(2, 3, role), errors.RolledBackError, "snapshot 2.*history")
-
-    assert isinstance(refused, errors.RolledBackError)
-    assert (refused.is_proven, refused.next_step) == (True, step)
-
-
-def test_a_history_that_was_expired_proves_neither(table: MemoryTable) -> None:
-    table.change(table.version.foreign())
-    table.version = table.version.expired()
-
-    refused = refuse(table, appended(1, 2), errors.RolledBackError, "snapshot 1.*cannot be proven")
-
-    assert isinstance(refused, errors.RolledBackError)
-    assert not refused.is_proven
-    assert refused.next_step == "frazil position set shop.orders --role ingest"
-
-
-def test_expiry_alone_is_no_doubt_while_the_log_has_what_it_removed(table: MemoryTable) -> None:
-    table.change(table.version.foreign())
-    table.change(replace(table.version.expired(), earlier=table.version.earlier))
-    assert at(table) == marker(table)
-
-
-def test_what_was_proven_stays_so_when_its_history_is_expired(table: MemoryTable) -> None:
-    table.change(table.version.foreign())
-    assert at(table) is not None
-    table.change(table.version.foreign())
-    kept = tuple(each for each in table.version.snapshots if each["snapshot-id"] > 1)
-    table.version = replace(table.version, snapshots=kept, earlier=())
-    assert at(table) == marker(table)
-    # It was proven of the marker that was there, and of no other one.
-    other = encode_marker(goal(8).written_by(SnapshotRef(9, 2)))
-    table.version = replace(table.version, texts={"frazil.ingest": other})
-    with pytest.raises(errors.RolledBackError):
-        at(table)
-
-
-def test_a_proof_of_one_head_says_nothing_of_a_table_that_was_set_back(table: MemoryTable) -> None:
-    table.committer.commit(appended(1, 2))
-    table.change(table.version.foreign())
-    assert at(table) is not None
-    table.change(table.version.rolled_back(1).foreign())
-    with pytest.raises(errors.RolledBackError):
-        at(table)
-
-
-def test_a_marker_that_no_commit_wrote_is_none_of_this_table(table: MemoryTable) -> None:
-    table.change(replace(table.version, texts={"frazil.ingest": encode_marker(goal(1))}))
-    with pytest.raises(errors.RolledBackError, match="snapshot unknown"):
-        at(table)
-    table.version = Version(texts=table.version.texts)
-    with pytest.raises(errors.RolledBackError):
-        at(table)
-    text = encode_marker(goal(1).written_by(SnapshotRef(1, 1)))
-    table.version = Version(texts={"frazil.ingest": text})
-    with pytest.raises(errors.RolledBackError):
-        at(table)
 
 
 # --- files that are not those of the plan ---
