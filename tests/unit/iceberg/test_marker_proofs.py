@@ -94,6 +94,8 @@ def test_a_proof_of_one_head_says_nothing_of_a_table_that_was_set_back(table: Me
 
 
 def test_a_marker_that_no_commit_wrote_is_none_of_this_table(table: MemoryTable) -> None:
+    table.change(table.version.foreign())
+    assert at(table) is not None
     table.change(replace(table.version, texts={"frazil.ingest": encode_marker(goal(1))}))
     with pytest.raises(errors.RolledBackError, match="snapshot unknown"):
         at(table)
