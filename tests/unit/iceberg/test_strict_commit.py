@@ -312,6 +312,18 @@ def test_a_commit_whose_reply_was_lost_is_found(table: MemoryTable) -> None:
     assert table.version.files == {"data-1", "data-2"}
 
 
+def test_a_commit_that_landed_is_found_also_below_the_next_one(table: MemoryTable) -> None:
+    def goes_on() -> None:
+        table.reply = lambda: None
+        table.committer.commit(appended(2, 3))
+        UNKNOWN()
+
+    table.reply = goes_on
+    receipt = table.committer.commit(appended(1, 2))
+    assert (receipt.outcome, receipt.marker.position) == (Outcome.FOUND_AFTERWARDS, "2")
+    assert marker(table).position == "3"
+
+
 def test_a_commit_that_landed_and_was_set_back_since_is_not_taken_for_done(
     table: MemoryTable,
 ) -> None:
