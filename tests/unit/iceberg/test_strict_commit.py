@@ -31,10 +31,12 @@ from tests.unit.iceberg.memory_commits import (
     move,
     refuse,
 )
-from tests.unit.iceberg.memory_table import ICEBERG, MemoryTable, Staging, Version
+from tests.unit.iceberg.memory_table import ICEBERG, MemoryTable, Staging, Update, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from frazil.clients.iceberg.gateway import FileIntake
 
 KEPT = "write.metadata.previous-versions-max"
 
@@ -263,13 +265,14 @@ def test_a_commit_without_a_snapshot_is_none() -> None:
     refuse(table, appended(None, 1), errors.CommitConflictError, "no snapshot")
 
 
-class _Forgetful(Staging):
-    """Every update loses its files."""
+class _Losing(Update):
+    def take(self, intake: FileIntake, files: Sequence[str]) -> None:
+        """It loses its files."""
 
-    def newAppend(self) -> Any:  # noqa: N802 - Java's name
-        update = super().newAppend()
-        update.take = lambda _intake, _files: None  # type: ignore[method-assign]
-        return update
+
+class _Forgetful(Staging):
+    def newAppend(self) -> Update:  # noqa: N802 - Java's name
+        return _Losing(self, "append")
 
 
 class _Idle(Staging):
