@@ -2,9 +2,9 @@
 
     python -m tools.mutants frazil.model.marker tests/unit/model
 
-Every mutant runs in a process forked after the heavy libraries are loaded, with the tests stopping
-at the first failure. A survivor is a line whose meaning no test holds: write the test, or say why
-the change makes no difference. Exits 1 when there are survivors.
+Every mutant runs in a process forked after the libraries of the tests are loaded. Tests that take
+no time come first, and the first failure ends it. A survivor is a line whose meaning no test holds:
+write the test, or say why the change makes no difference. Exits 1 when there are survivors.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import copy
 import importlib.abc
 import importlib.util
 import io
+import json
 import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,19 +182,78 @@ class _Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._tree, str(self._path), "exec"), module.__dict__)  # noqa: S102
 
 
-def survives(module: str, path: Path, tree: ast.Module | None, tests: Sequence[str]) -> bool:
-    """Whether the tests pass with this tree in place of the module, or with the module itself."""
+@dataclass(slots=True)
+class Seconds:
+    """How long each test takes; given to pytest, it lets the quick ones come first."""
+
+    by_test: dict[str, float] = field(default_factory=dict)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """What was not measured comes first."""
+        items.sort(key=lambda each: self.by_test.get(each.nodeid, 0.0))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A fixture counts for the test that needs it first."""
+        before = self.by_test.get(report.nodeid, 0.0)
+        self.by_test[report.nodeid] = before + report.duration
+
+
+class _Blocked(importlib.abc.MetaPathFinder):
+    """Keeps one module, and so whatever needs it, from being loaded."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Nobody else is asked."""
+        del path, target
+        if fullname == self._module:
+            raise ImportError(fullname)
+
+
+def measure(module: str, tests: Sequence[str]) -> Seconds | None:
+    """The seconds of each test, without any change; None if one fails.
+
+    What the tests loaded and does not need the module is loaded here too: that takes longer than
+    most tests.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        seconds = Seconds()
+        status = _run(tests, seconds)
+        never = ("tests.conftest", "tests.unit", "tools", "conftest", "__main__")
+        others = [each for each in sys.modules if not each.startswith(never)]
+        with os.fdopen(writing, "w") as told:
+            json.dump([seconds.by_test, others], told)
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        text = told.read()
+    _, code = os.waitpid(child, 0)
+    if code:
+        return None
+    by_test, others = json.loads(text)
+    blocked = _Blocked(module)
+    sys.meta_path.insert(0, blocked)
+    for each in others:
+        with contextlib.suppress(Exception):
+            importlib.import_module(each)
+    sys.meta_path.remove(blocked)
+    return Seconds(by_test)
+
+
+def survives(
+    module: str, path: Path, tree: ast.Module, tests: Sequence[str], seconds: Seconds
+) -> bool:
+    """Whether the tests pass with this tree in place of the module."""
     child = os.fork()
     if child == 0:
         os.setsid()
-        status = 1
-        with contextlib.suppress(BaseException), contextlib.redirect_stdout(io.StringIO()):
-            if tree is not None:
-                sys.meta_path.insert(0, _Loader(module, path, tree))
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not deep"]
-            status = int(pytest.main([*options, *tests]))
-        os._exit(status)
+        sys.meta_path.insert(0, _Loader(module, path, tree))
+        os._exit(_run(tests, seconds))
     deadline = time.monotonic() + SECONDS
     while True:
         done, code = os.waitpid(child, os.WNOHANG)
@@ -206,23 +266,39 @@ def survives(module: str, path: Path, tree: ast.Module | None, tests: Sequence[s
         time.sleep(0.02)
 
 
+def _run(tests: Sequence[str], seconds: Seconds) -> int:
+    """The exit status of pytest, in a process of its own and without a word."""
+    status = 1
+    with contextlib.suppress(BaseException), contextlib.redirect_stdout(io.StringIO()):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        # The libraries are loaded already; pytest would have rewritten the plugins among them.
+        options = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        options += ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not deep"]
+        status = int(pytest.main([*options, *tests], plugins=[seconds]))
+    return status
+
+
 def main(arguments: list[str]) -> int:
     """Run every mutant of one module; print the survivors and the count."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants")
     parser.add_argument("module")
     parser.add_argument("tests", nargs="+")
+    parser.add_argument("--lines", type=int, nargs="+", help="only the mutants of these lines")
     chosen = parser.parse_args(arguments)
     path = SOURCE / (chosen.module.replace(".", "/") + ".py")
-    # Loaded once, before the forks: they take longer than most tests.
-    for heavy in ("numpy", "pyarrow", "pyarrow.parquet", "pyarrow.compute"):
-        importlib.import_module(heavy)
-    if not survives(chosen.module, path, None, chosen.tests):
+    source = path.read_text(encoding="utf-8")
+    seconds = measure(chosen.module, chosen.tests)
+    # Else every mutant would seem to be noticed.
+    same = ast.parse(source)
+    if seconds is None or not survives(chosen.module, path, same, chosen.tests, seconds):
         print("the tests fail without any change", file=sys.stderr)
         return 2
     total, alive = 0, 0
-    for mutant in mutants(path.read_text(encoding="utf-8")):
+    for mutant in mutants(source):
+        if chosen.lines and mutant.line not in chosen.lines:
+            continue
         total += 1
-        if survives(chosen.module, path, mutant.tree, chosen.tests):
+        if survives(chosen.module, path, mutant.tree, chosen.tests, seconds):
             alive += 1
             print(f"{path.name}:{mutant.line}: {mutant.change[:160]}", flush=True)
     print(f"{chosen.module}: {total} mutants, {alive} survived")

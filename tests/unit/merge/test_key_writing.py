@@ -21,9 +21,19 @@ from frazil.codec.index_run import encode_run
 from frazil.errors import DuplicateKeyError, MissingImageError
 from frazil.merge.arrow_fold import SortedFolder
 from frazil.merge.arrow_rows import FoldColumn, FoldLayout
-from frazil.merge.change_columns import ACTION, HI, IS_UPDATE, LO, SEQUENCE, UNCHANGED
+from frazil.merge.change_columns import (
+    ACTION,
+    HI,
+    IS_UPDATE,
+    LO,
+    PREVIOUS_HI,
+    PREVIOUS_LO,
+    SEQUENCE,
+    UNCHANGED,
+)
 from frazil.merge.equal_sequences import ComparedContent
-from frazil.merge.key_writing import KeyWriter, KeyWriting
+from frazil.merge.key_writing import ORDINALS_A_BLOCK, KeyWriter, KeyWriting
+from frazil.merge.linked_fold import fold_linked
 from frazil.merge.row_order import RowOrder
 from frazil.mirror.locating import TaskIndex
 from frazil.model.key_index import TOMBSTONE, IndexedFile
@@ -31,6 +41,9 @@ from frazil.model.policy import Deletes
 from frazil.model.schema import Field, Primitive, Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from frazil.merge.folded import Folded
     from frazil.merge.key_writing import WrittenKeys
 
 ID, NAME, NOTE, SEQ = (
@@ -59,11 +72,24 @@ class Table:
     files: list[IndexedFile] = field(default_factory=list)
     entries: list[Entries] = field(default_factory=list)
     dead: dict[int, set[int]] = field(default_factory=dict)
+    # Which of so many tasks writes.
+    task: tuple[int, int] = (0, 1)
+    # Keys of one number have a hash of one half.
+    wide: bool = True
 
     def merge(
-        self, *changes: Told, unchanged: dict[int, list[int]] | None = None, empty: bool = False
+        self,
+        *changes: Told,
+        unchanged: dict[int, list[int]] | None = None,
+        empty: bool = False,
+        moved: dict[int, int] | None = None,
+        updates: frozenset[int] = frozenset(),
     ) -> WrittenKeys:
-        """Changes as key, action, sequence and name, sorted by key and sequence."""
+        """Changes as key, action, sequence and name, sorted by key and sequence.
+
+        By sequence, ``unchanged`` has the columns that were left out, ``moved`` the key that the
+        row had before, and ``updates`` what the source called one.
+        """
         soft = self.deletes is Deletes.SOFT
         self.has_flag |= soft
         fields = (ID, NAME, NOTE, SEQ)
@@ -92,7 +118,7 @@ class Table:
                 ),
                 first_ordinal=len(self.files),
                 deleted_column="gone" if soft else None,
-                has_lower_half=False,
+                has_lower_half=self.wide,
                 has_sequences=self.per_key,
                 optional_ids=layout.optional_ids,
                 content=ComparedContent(
@@ -101,20 +127,15 @@ class Table:
                 merged=self.merged,
                 ignores_deletes=self.deletes is Deletes.IGNORE,
             ),
-            task=0,
-            tasks=1,
+            task=self.task[0],
+            tasks=self.task[1],
         )
-        batch = _batch(changes, unchanged or {})
-        folder = SortedFolder(layout)
-        for at in range(0, batch.num_rows, self.chunk):
-            part = batch.slice(at, self.chunk)
-            writer.compare_superseded(part)
-            folded = folder.push(part)
+        batch = _batch(changes, unchanged or {}, moved or {}, updates, wide=self.wide)
+        chunk = batch.num_rows if moved is not None else self.chunk
+        parts = [batch.slice(at, chunk) for at in range(0, batch.num_rows, chunk)]
+        for folded in _folded(parts, layout, writer, linked=moved is not None):
             if folded is not None:
                 writer.write(writer.locate(folded, mirror_is_empty=empty))
-        folded = folder.finish()
-        if folded is not None:
-            writer.write(writer.locate(folded, mirror_is_empty=empty))
         written = writer.close()
         self._take(written)
         self.merged = max(self.merged or 0, *(each[2] for each in changes))
@@ -154,20 +175,48 @@ class Table:
         return np.array([at not in self.dead.get(file, set()) for file, at in places], np.bool_)
 
 
-def _batch(changes: tuple[Told, ...], unchanged: dict[int, list[int]]) -> pa.RecordBatch:
+def _folded(
+    parts: Sequence[pa.RecordBatch], layout: FoldLayout, writer: KeyWriter, *, linked: bool
+) -> Iterator[Folded | None]:
+    folder = SortedFolder(layout)
+    for part in parts:
+        writer.compare_superseded(part)
+        yield fold_linked(pa.Table.from_batches([part]), layout) if linked else folder.push(part)
+    yield None if linked else folder.finish()
+
+
+def _hashes(keys: Sequence[int | None], *, wide: bool) -> tuple[pa.Array, pa.Array]:
+    """Wide ones share each half with another key, and never both."""
+    halves = [(None, None) if key is None else divmod(key, 2) if wide else (key, 0) for key in keys]
+    hi, lo = zip(*halves, strict=True)
+    return pa.array(hi, pa.int64()), pa.array(lo, pa.int64())
+
+
+def _batch(
+    changes: tuple[Told, ...],
+    unchanged: dict[int, list[int]],
+    moved: dict[int, int],
+    updates: frozenset[int],
+    *,
+    wide: bool,
+) -> pa.RecordBatch:
     keys, actions, sequences, names = zip(*changes, strict=True)
     left_out = [unchanged.get(sequence) for sequence in sequences]
     notes = [
         None if left or name is None else f"note {name}"
         for left, name in zip(left_out, names, strict=True)
     ]
+    hi, lo = _hashes(keys, wide=wide)
+    previous_hi, previous_lo = _hashes([moved.get(each) for each in sequences], wide=wide)
     return pa.RecordBatch.from_pydict(
         {
-            HI: pa.array(keys, pa.int64()),
-            LO: pa.array([0] * len(keys), pa.int64()),
+            HI: hi,
+            LO: lo,
+            PREVIOUS_HI: previous_hi,
+            PREVIOUS_LO: previous_lo,
             ACTION: pa.array(actions, pa.int8()),
             SEQUENCE: pa.array(sequences, pa.int64()),
-            IS_UPDATE: pa.array([False] * len(keys)),
+            IS_UPDATE: pa.array([sequence in updates for sequence in sequences]),
             UNCHANGED: pa.array(left_out, pa.list_(pa.int32())),
             "id": pa.array(keys, pa.int64()),
             "name": pa.array(names, pa.string()),
@@ -177,17 +226,24 @@ def _batch(changes: tuple[Told, ...], unchanged: dict[int, list[int]]) -> pa.Rec
     )
 
 
+def _keys(entries: Entries) -> list[int]:
+    if entries.lo is None:
+        return [int(each) for each in entries.hi]
+    return [2 * hi + lo for hi, lo in zip(entries.hi.tolist(), entries.lo.tolist(), strict=True)]
+
+
 def counts(written: WrittenKeys) -> dict[str, int]:
     return {action.value: count for action, count in written.counts.items() if count}
 
 
-def test_rows_are_written_in_order_replaced_and_removed(tmp_path: Path) -> None:
-    table = Table(tmp_path, per_key=False)
+@pytest.mark.parametrize("wide", [True, False])
+def test_rows_are_written_in_order_replaced_and_removed(tmp_path: Path, *, wide: bool) -> None:
+    table = Table(tmp_path, per_key=False, wide=wide)
     first = table.merge((1, UP, 1, "a"), (2, UP, 2, "b"), (3, UP, 3, "c"))
     assert (counts(first), list(first.ordinals)) == ({"insert": 3}, [0])
     # Names fall in the order of the file; the last key comes when no more of it can follow.
     assert first.entries.position.tolist() == [0, 1, 2]
-    assert first.entries.hi.tolist() == [2, 1, 3]
+    assert (_keys(first.entries), first.entries.lo is None) == ([2, 1, 3], not wide)
     assert first.entries.sequence is None
     again = table.merge((1, UP, 4, "z"), (2, DEL, 5, None), (4, DEL, 6, None), (5, UP, 7, "e"))
     assert counts(again) == {"insert": 1, "update": 1, "delete": 1, "none": 1}
@@ -210,6 +266,12 @@ def test_columns_that_were_left_out_come_from_the_row_or_stop_the_merge(tmp_path
         table.merge((1, UP, 4, "x"), unchanged={4: [3]}, empty=True)
 
 
+def test_a_merge_that_changes_no_row_writes_nothing(tmp_path: Path) -> None:
+    written = Table(tmp_path, per_key=False).merge((1, DEL, 1, None))
+    assert (counts(written), written.files, written.deleted) == ({"none": 1}, (), {})
+    assert (len(written.entries), len(written.ordinals)) == (0, 0)
+
+
 def test_in_an_emptied_mirror_nothing_is_found(tmp_path: Path) -> None:
     table = Table(tmp_path, per_key=False)
     table.merge((1, UP, 1, "a"))
@@ -228,7 +290,7 @@ def test_what_is_not_newer_is_late_and_deletes_are_remembered(tmp_path: Path) ->
     assert late.deleted == {}
     gone = table.merge((1, DEL, 6, None), (3, DEL, 5, None))
     assert counts(gone) == {"delete": 1, "late": 1}
-    assert gone.entries.file.tolist() == [TOMBSTONE]
+    assert (gone.entries.file.tolist(), _keys(gone.entries)) == ([TOMBSTONE], [1])
     table.merge((1, UP, 6 - 1, "x"))
     assert {key: row[0] for key, row in table.rows().items()} == {2: "b", 4: "d"}
 
@@ -364,3 +426,82 @@ def test_a_delete_comes_again_after_deletes_were_soft(tmp_path: Path) -> None:
         table.merge((1, UP, 6, "other"))
     table.merge((1, DEL, 7, None))
     assert list(table.rows()) == [2]
+
+
+def test_a_soft_delete_after_a_late_change_brings_no_row_back(tmp_path: Path) -> None:
+    table = Table(tmp_path, deletes=Deletes.SOFT)
+    table.merge((4, DEL, 5, None))
+    written = table.merge((4, UP, 3, "late"), (4, DEL, 7, None))
+    assert (table.rows(), counts(written)) == ({}, {"none": 1})
+    assert counts(table.merge((4, UP, 6, "late"))) == {"late": 1}
+
+
+@pytest.mark.parametrize("to", [3, 4, 5], ids=["same half", "same other half", "another hash"])
+def test_a_row_that_moved_takes_its_columns_from_under_its_old_key(tmp_path: Path, to: int) -> None:
+    table = Table(tmp_path, per_key=False)
+    table.merge((1, UP, 1, "x"), (2, UP, 1, "a"), (6, UP, 1, "b"))
+    # One that stayed takes its own.
+    table.merge(
+        (2, DEL, 2, None),
+        (to, UP, 3, "moved"),
+        (6, UP, 4, "stayed"),
+        unchanged={3: [3], 4: [3]},
+        moved={3: 2},
+    )
+    assert {key: row[:2] for key, row in table.rows().items()} == {
+        1: ("x", "note x"),
+        to: ("moved", "note a"),
+        6: ("stayed", "note b"),
+    }
+
+
+@pytest.mark.parametrize("other", [3, 4, 5], ids=["same half", "same other half", "another hash"])
+def test_two_rows_that_swapped_keys_take_each_others_columns(tmp_path: Path, other: int) -> None:
+    table = Table(tmp_path, per_key=False)
+    table.merge((2, UP, 1, "a"), (other, UP, 1, "b"))
+    table.merge(
+        (2, DEL, 2, None),
+        (2, UP, 5, "was b"),
+        (other, DEL, 4, None),
+        (other, UP, 7, "was a"),
+        (9, UP, 3, "a on its way"),
+        (9, DEL, 6, None),
+        unchanged={3: [3], 5: [3], 7: [3]},
+        moved={3: 2, 5: other, 7: 9},
+    )
+    assert {key: row[:2] for key, row in table.rows().items()} == {
+        2: ("was b", "note b"),
+        other: ("was a", "note a"),
+    }
+
+
+def test_a_row_that_moved_takes_nothing_from_a_mirror_that_was_emptied(tmp_path: Path) -> None:
+    table = Table(tmp_path, per_key=False)
+    table.merge((2, UP, 1, "a"))
+    with pytest.raises(MissingImageError):
+        table.merge(
+            (2, DEL, 2, None), (5, UP, 3, "m"), unchanged={3: [3]}, moved={3: 2}, empty=True
+        )
+
+
+@pytest.mark.fault("N31")
+def test_the_files_of_a_task_are_numbered_in_its_own_block_and_found_there(tmp_path: Path) -> None:
+    table = Table(tmp_path, per_key=False)
+    table.merge((1, UP, 1, "a"))
+    table.task = (2, 3)
+    written = table.merge((2, UP, 2, "b"), (3, UP, 2, "c"))
+    number = 1 + 2 * ORDINALS_A_BLOCK
+    assert (written.ordinals.tolist(), written.entries.file.tolist()) == ([number], [number] * 2)
+    table.merge((2, UP, 3, "d"), (3, DEL, 3, None))
+    assert {key: row[0] for key, row in table.rows().items()} == {1: "a", 2: "d"}
+
+
+def test_updates_of_rows_that_are_not_there_are_counted(tmp_path: Path) -> None:
+    table = Table(tmp_path, per_key=False)
+    assert table.merge((1, UP, 1, "a"), (2, UP, 2, "b")).unknown_updates == 0
+    updates = frozenset({3, 4, 5})
+    written = table.merge(
+        (1, UP, 3, "a"), (3, UP, 4, "c"), (4, DEL, 5, None), (5, UP, 6, "e"), updates=updates
+    )
+    assert written.unknown_updates == 1
+    assert counts(written) == {"insert": 2, "update": 1, "none": 1}

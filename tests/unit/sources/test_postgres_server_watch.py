@@ -107,6 +107,17 @@ def test_a_slot_that_is_gone_or_invalid_is_lost(found: SlotFacts | None) -> None
         watch(found)
 
 
+def test_why_a_slot_is_lost_is_told_in_the_words_of_the_server_if_it_has_any() -> None:
+    with pytest.raises(PositionLostError, match="invalidated the slot s: idle_timeout"):
+        watch(slot(invalidation_reason="idle_timeout"))
+    with pytest.raises(PositionLostError, match="invalidated the slot s: its log was removed"):
+        watch(slot(wal_status=WalStatus.LOST))
+
+
+def test_a_slot_that_confirmed_nothing_is_ahead_of_nobody() -> None:
+    check_continuity(slot(confirmed_flush=None), 0)
+
+
 @pytest.mark.parametrize("found", [slot(plugin="wal2json"), slot(database="other")])
 def test_a_slot_of_somebody_else_is_not_touched(found: SlotFacts) -> None:
     with pytest.raises(ConfigError, match=r"source\.slot"):

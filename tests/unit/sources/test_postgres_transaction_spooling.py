@@ -324,6 +324,73 @@ def test_a_keepalive_moves_the_position_but_not_inside_a_transaction() -> None:
     assert spooled.spooling.position == 155
 
 
+def test_how_far_the_server_is_never_falls() -> None:
+    spooled = Spooled()
+    assert (spooled.spooling.position, spooled.spooling.server_position) == (0, 0)
+    assert spooled.spooling.newest_commit_at is None
+    spooled.spooling.take_frames([])
+    begin = encode_message(Begin(150, 0, 1))
+    spooled.spooling.take_frames([LogData(9, 300, 0, begin), LogData(9, 400, 0, b"M")])
+    assert (spooled.spooling.position, spooled.spooling.server_position) == (0, 400)
+    spooled.take(relation(7), insert(7))
+    spooled.spooling.take_frames([Keepalive(350, 0, wants_reply=False)])
+    spooled.take(Commit(150, 155, 0))
+    assert (spooled.spooling.position, spooled.spooling.server_position) == (155, 400)
+    spooled.spooling.take_frames([Keepalive(500, 0, wants_reply=False)])
+    spooled.take(*transaction(200, insert(7)))
+    assert (spooled.spooling.position, spooled.spooling.server_position) == (500, 500)
+    # Alone, a commit tells as much as a frame does.
+    spooled.take(*transaction(600, insert(7)))
+    assert spooled.spooling.server_position == 605
+
+
+def test_each_description_tells_the_transaction_that_it_first_came_in() -> None:
+    spooled = Spooled()
+    spooled.take(relation(7), *transaction(10, insert(7), relation(8), insert(8)))
+    spooled.finish()
+    spooled.take(*transaction(20, insert(7), insert(8)))
+    spooled.finish()
+    spooled.take(relation(8), Begin(30, 30, XID + 1), relation(7), insert(7), insert(8))
+    spooled.take(Commit(30, 35, 30))
+    first, second, third = spooled.finish()
+    assert (first.relations, first.xids) == ((relation(7), relation(8)), (0, XID))
+    assert (second.relations, second.xids) == ((relation(7), relation(8)), (0, XID))
+    assert (third.relations, third.xids) == ((relation(7), relation(8)), (XID + 1, 0))
+
+
+def test_what_is_settled_is_counted_in_bytes_and_rows_whether_it_is_written_or_not() -> None:
+    sizes = [len(encode_message(each)) for each in transaction(10, relation(7), insert(7))]
+    waiting, written = Spooled(write_bytes=1 << 20), Spooled(write_bytes=1)
+    for spooled in (waiting, written):
+        spooled.take(*transaction(10, relation(7), insert(7)))
+        spooled.take(Begin(20, 20, XID), insert(7))
+        assert spooled.spooling.settled_rows == 1
+        assert spooled.spooling.open_oids == {7}
+        assert spooled.spooling.open_bytes == spooled.spooling.settled_bytes >= sum(sizes)
+    assert waiting.spooling.settled_bytes == sum(sizes)
+    assert (waiting.files.written, len(written.files.written)) == ([], 1)
+
+
+def test_what_is_abandoned_leaves_no_file() -> None:
+    spooled = Spooled(write_bytes=1)
+    spooled.take(*transaction(10, relation(7), insert(7)))
+    spooled.spooling.abandon()
+    assert (spooled.files.files, spooled.files.abandoned) == ({}, ["s-00000001.segment"])
+
+
+def test_a_transaction_that_moves_on_keeps_what_the_one_before_it_described() -> None:
+    """What an earlier transaction changed is not undone with the open one."""
+    spooled = Spooled()
+    wider = relation(7, columns=2)
+    spooled.take(*transaction(10, relation(7), insert(7)))
+    spooled.take(*transaction(20, wider, insert(7, columns=2)))
+    opened = transaction(30, insert(7, columns=2), insert(7, columns=2))
+    spooled.take(*opened[:2])
+    spooled.finish()
+    spooled.take(*opened[2:])
+    assert [each.relations for each in spooled.finish()] == [(relation(7),), (wider,), (wider,)]
+
+
 def test_a_truncation_counts_once_and_touches_all_its_tables() -> None:
     spooled = Spooled()
     both = Truncate((7, 8), TruncateOption.CASCADE)
@@ -359,6 +426,14 @@ def test_what_may_not_come_is_refused_with_its_position(wrong: bytes) -> None:
     with pytest.raises(MalformedChangeError) as caught:
         spooled.spooling.take_frames([LogData(0x1_0000_0002, 0x1_0000_0002, 0, wrong)])
     assert caught.value.position == format_lsn(0x1_0000_0002)
+
+
+@pytest.mark.parametrize("wrong", [b"B\0", b"C\0", b"I", b"I\0\0\0\7", b"T\0", b"R\0", b"S\0"])
+def test_what_is_cut_short_inside_a_transaction_is_refused(wrong: bytes) -> None:
+    spooled = Spooled()
+    spooled.take(Begin(1, 1, 1))
+    with pytest.raises(MalformedChangeError):
+        spooled.spooling.take_frames([LogData(9, 9, 0, wrong)])
 
 
 @pytest.mark.parametrize(
