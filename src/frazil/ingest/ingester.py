@@ -63,9 +63,7 @@ class Ingester:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        self._session = session
-        self._lake = lake
-        self._source = source
+        self._session, self._lake, self._source = session, lake, source
         self._settings = settings
         self._captures = captures
         self._turn = nullcontext if claim is None else claim.turn
@@ -74,6 +72,7 @@ class Ingester:
         self._book = Book(ledger, settings.pipeline)
         self._tables: dict[str, CapturedTable] = {}
         self._places: dict[str, Place] = {}
+        self._obstacles_met: dict[str, str] = {}
         # Read whole at the moment: the source must keep what came since.
         self._being_read: set[str] = set()
         self._progress_of_whole: ReadingProgress | None = None
@@ -291,7 +290,10 @@ class Ingester:
             tell_apart=self._source.tell_apart,
             position=self._position_text(),
             retries_held=retries_held,
+            obstacles_met=self._obstacles_met,
         )
+        blocked = {name: it.obstacle for name, it in found.items() if it.obstacle is not None}
+        self._obstacles_met |= {name: obstacle.told for name, obstacle in blocked.items()}
         for each in changed:
             log_state(each, found.get(each.table))
         return changed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.errors import PositionLostError, SlotBusyError
+from frazil.errors import PermissionError, PositionLostError, SlotBusyError  # noqa: A004
 from frazil.ingest.book import Book
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import IngestSettings
@@ -20,6 +20,7 @@ from frazil.sources.protocol import Batch, Limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from frazil.errors import FrazilError
     from frazil.sources.protocol import Progress
 
 NAME, OTHER = "public.users", "public.orders"
@@ -83,10 +84,13 @@ class Source:
         self.while_planning: Callable[[], object] = lambda: None
         # How much log there is after a position.
         self.log: dict[object, int] = {}
+        self.obstacles: dict[str, FrazilError] = {}
 
     def discover(self) -> tuple[SourceTable, ...]:
+        met = self.obstacles.get
         return tuple(
-            SourceTable(name=each, identity="i", shape="", columns=()) for each in self.tables
+            SourceTable(name=each, identity="i", shape="", columns=(), obstacle=met(each))
+            for each in self.tables
         )
 
     def tell_apart(self, _before: str, _now: str, *, was_gone: bool) -> tuple[str, ...]:
@@ -240,3 +244,20 @@ def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
     ingester.step()
 
     assert isinstance(ledger.known[NAME].state, ResyncNeeded if is_forgotten else Held)
+
+
+@pytest.mark.fault("N40", "N43")
+def test_a_resync_behind_an_obstacle_keeps_the_identity_and_goes_on_without_it() -> None:
+    """A name in the lake belongs to the table that has an identity in the ledger."""
+    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
+    ledger.known[OTHER] = standing(OTHER, Live())
+    source.obstacles[NAME] = PermissionError("select is revoked.", next_step="grant select")
+    ingester = ingester_of(source, ledger)
+    for _ in range(2):
+        ingester.step()
+        assert ledger.known[NAME] == standing(NAME, Copying(source.obstacles[NAME].told))
+    source.obstacles.clear()
+    # A server that was away in between changes nothing.
+    ingester.stop()
+    ingester.step()
+    assert ledger.known[NAME] == standing(NAME, Copying())
