@@ -303,9 +303,7 @@ class Ingester:
         with self._book.lock:
             changed, batch = {each.table: each for each in self._look()}, self._new_name()
             end = self._source.newest()
-            standings = {**self._book.standings, **changed}.values()
-            needed = any(isinstance(each.state, Live) for each in standings)
-            if not needed and self._is_past_bound(end):
+            if not self._has(Live, changed) and self._is_past_bound(end):
                 changed |= self._without_held(changed)
                 self._book.move(self._marker(end, batch=batch), tuple(changed.values()))
                 self._source.acknowledge(end)
@@ -392,7 +390,7 @@ class Ingester:
             # Before every acknowledgement: what the source does not announce is found here.
             looked = {each.table: each for each in self._look()}
             standings = {**looked, **self._troubled(walked), **self._reread(walked)}
-            if self._is_past_bound(batch.end):
+            if self._has(Held, standings) and self._is_past_bound(batch.end):
                 standings |= self._without_held(standings)
             holds = self._being_read or any(
                 isinstance(each.state, Held)
@@ -464,6 +462,10 @@ class Ingester:
             return False
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         return kept > self._settings.held_bytes
+
+    def _has(self, kind: type[State], changed: Mapping[str, TableStanding]) -> bool:
+        standings = {**self._book.standings, **changed}.values()
+        return any(isinstance(each.state, kind) for each in standings)
 
     def _without_held(self, changed: Mapping[str, TableStanding]) -> dict[str, TableStanding]:
         return outlast_held({**self._book.standings, **changed}, self._position_text())

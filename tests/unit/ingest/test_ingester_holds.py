@@ -381,3 +381,14 @@ def test_a_source_that_begins_on_another_timeline_is_written_down(
     source.generation = epoch
     ingester_of(source, ledger).start()
     assert [each.epoch for each in begun] == ([epoch] if is_written else [])
+
+
+@pytest.mark.fault("N33")
+def test_a_new_timeline_is_written_down_before_any_table_moves_on_it() -> None:
+    """Else the marker of a table would look like another history after a crash."""
+    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    ledger.marker = replace(ledger.marker, witness="seen")
+    source.generation = 2
+    ingester_of(source, ledger).start()
+    assert (ledger.marker.epoch, ledger.marker.position) == (2, BEGAN)
+    assert ledger.marker.witness == "seen"
