@@ -12,7 +12,6 @@ import pytest
 
 from frazil.clients.postgres.catalog_facts import load_slot
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.dsn import Hidden
 from frazil.clients.postgres.replication import connect_replication
 from frazil.errors import ShutdownRequested, SourceUnavailableError
 from frazil.model.marker import Marker
@@ -21,6 +20,7 @@ from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.table_description import TableWishes
+from tests.support.postgres_doors import Secret
 from tests.support.services import open_folder
 from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby
 
@@ -75,7 +75,7 @@ def paused(pair: tuple[Postgres, Postgres]) -> Iterator[Postgres]:
 
 
 def no_slot(standby: Postgres) -> bool:
-    with connect(Hidden(standby.dsn), purpose="test") as session:
+    with connect(Secret(standby.dsn), purpose="test") as session:
         return load_slot(session, SLOT) is None
 
 
@@ -84,7 +84,7 @@ def test_a_slot_that_waits_for_the_primary_gives_up_and_names_the_remedy(
     paused: Postgres, *, temporary: bool
 ) -> None:
     with connect_replication(
-        Hidden(paused.dsn), purpose="test", slot_patience=timedelta(milliseconds=300)
+        Secret(paused.dsn), purpose="test", slot_patience=timedelta(milliseconds=300)
     ) as connection:
         for _ in range(2):
             with pytest.raises(
@@ -106,7 +106,7 @@ def test_whoever_stops_need_not_wait_for_the_primary(paused: Postgres) -> None:
 
     asking = threading.Thread(target=stop_when_it_waits, daemon=True)
     with connect_replication(
-        Hidden(paused.dsn), purpose="test", is_stopping=stopping.is_set
+        Secret(paused.dsn), purpose="test", is_stopping=stopping.is_set
     ) as connection:
         asking.start()
         with pytest.raises(ShutdownRequested):
@@ -122,7 +122,7 @@ def test_a_standby_that_is_behind_is_waited_for(
     primary, standby = pair
     source = PostgresSource(
         PostgresSettings(
-            dsn=Hidden(standby.dsn),
+            dsn=Secret(standby.dsn),
             slot=SLOT,
             publication="p",
             creates_publication=False,

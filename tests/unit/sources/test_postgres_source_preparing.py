@@ -113,7 +113,7 @@ def test_without_a_stream_the_log_is_compared_with_what_the_ledger_says() -> Non
 
 @pytest.mark.fault("N34")
 def test_beside_a_stream_the_slot_is_not_read_again_and_what_was_read_since_counts() -> None:
-    source = Server(server=replace(SERVER, log_end=READ_SINCE.end))
+    source = Server(server=replace(SERVER, log_end=READ_SINCE.end), stops=True)
     source._witness = READ_SINCE
     open_stream: Any = SimpleNamespace(backend=1)
     source._stream = open_stream
