@@ -183,11 +183,17 @@ def test_nothing_follows_in_a_lane_once_the_other_one_failed_for_good() -> None:
     stage = Stage(Script(report(), whole=(PositionLostError("lost"),)))
     looks: list[float] = []
     stage.loop._on_step = looks.append
-    step, done = stage.script.step, threading.Event()
+    step, read_whole = stage.script.step, stage.script.read_whole
+    under_way, done = threading.Event(), threading.Event()
 
     def step_that_outlasts_the_other_lane() -> BatchReport | None:
+        under_way.set()
         assert done.wait(60)
         return step()
+
+    def fail_meanwhile() -> BatchReport | None:
+        assert under_way.wait(60)
+        return read_whole()
 
     def tell(_error: Exception, _step: Step) -> None:
         # The lane is about to fail; it has once this returns and its thread ends.
@@ -200,9 +206,11 @@ def test_nothing_follows_in_a_lane_once_the_other_one_failed_for_good() -> None:
         done.set()
 
     stage.script.step = step_that_outlasts_the_other_lane  # type: ignore[method-assign]
+    stage.script.read_whole = fail_meanwhile  # type: ignore[method-assign]
     stage.loop._on_error = tell
     with pytest.raises(PositionLostError):
         stage.loop.run()
+    assert stage.script.done == ["whole", "step"]
     assert looks == []
 
 
