@@ -12,8 +12,11 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from frazil.clients.postgres.catalog_facts import load_slot
+from frazil.clients.postgres.connecting import connect
 from frazil.demo.services import embedded_postgres
 from frazil.errors import SourceReplacedError
+from frazil.model.lsn import parse_lsn
 from frazil.sources.in_memory_database import Insert
 from tests.support.postgres_doors import database_on
 from tests.support.postgres_subject import PostgresSubject
@@ -111,6 +114,21 @@ def test_a_server_that_crashed_is_gone_on_with(server: Postgres, subject: Postgr
     capture.catch_up()
     capture.expect_the_truth()
     assert len(capture.told(ORDERS)) == 4
+
+
+@pytest.mark.fault("N45")
+def test_a_slot_that_nobody_reads_moves_on_and_never_back(subject: PostgresSubject) -> None:
+    capture = begun(subject, ORDERS)
+    early = capture.acknowledged
+    capture.source.close()
+    grow(subject)
+    newest = capture.source.newest()
+    for position in (newest, str(early), newest):
+        capture.source.acknowledge(position)
+        with connect(subject.database.dsn, purpose="test") as session:
+            slot = load_slot(session, subject.slot)
+        assert slot is not None
+        assert slot.confirmed_flush == parse_lsn(str(newest))
 
 
 @pytest.mark.fault("N34")

@@ -217,6 +217,26 @@ def test_a_declared_key_must_be_kept_unique_by_the_server(
     assert found == (key if is_unique else NoKey(NoKeyReason.NOT_UNIQUE, key))
 
 
+@pytest.mark.fault("N38")
+def test_a_key_that_may_still_be_null_in_old_rows_keeps_nothing_unique(publish: Database) -> None:
+    if publish.server.version < 18:
+        pytest.skip("nothing is called not null here before its rows were looked at")
+    publish.run(
+        f"insert into {TABLE} values (11, 'b', 11, null), (12, 'b', 12, null)",
+        f"create unique index on {TABLE} (free)",
+        f"alter table {TABLE} add constraint promised not null free not valid",
+        f"alter table {TABLE} replica identity full",
+    )
+    assert mirror_key(look(publish).table, None, ("free",)) == NoKey(
+        NoKeyReason.NOT_UNIQUE, ("free",)
+    )
+    publish.run(
+        f"delete from {TABLE} where free is null",
+        f"alter table {TABLE} validate constraint promised",
+    )
+    assert mirror_key(look(publish).table, None, ("free",)) == ("free",)
+
+
 @pytest.mark.fault("N35")
 def test_a_partitioned_table_is_as_durable_as_its_leaves(database: Database) -> None:
     """The server lets a leaf become unlogged, though its root is published by name."""

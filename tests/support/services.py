@@ -6,6 +6,7 @@ A folder that wants them imports them into its conftest. What a test breaks it s
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,13 @@ def etcd() -> Iterator[services.Etcd]:
 
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    with open_folder() as folder:
+        yield folder
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
     """A folder that every user may enter: as root, PostgreSQL does not run as root."""
     with tempfile.TemporaryDirectory(prefix="frazil-test-", dir="/tmp") as name:
         Path(name).chmod(0o755)

@@ -8,6 +8,7 @@ table that cannot be copied because of an obstacle is looked at each time, and c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.errors import UnsupportedSchemaChangeError
@@ -24,6 +25,7 @@ IS_GONE = UnsupportedSchemaChangeError(
     next_step="bring it back, or leave it out by source.exclude",
 )
 GONE = IS_GONE.told
+_NONE_MET: Mapping[str, str] = MappingProxyType({})
 
 
 class TellApart(Protocol):
@@ -42,6 +44,8 @@ class _Look:
     position: str
     tell_apart: TellApart
     retries_held: bool
+    # The last obstacle it met, as it was told.
+    obstacle_met: str | None
 
     def standing_now(self) -> TableStanding:
         """How it stands now, and what it is: the same table may show more than was recorded."""
@@ -73,8 +77,9 @@ class _Look:
     def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying:
         if table.obstacle is not None:
             return Copying(table.obstacle.told)
-        met_an_obstacle = before.reason is not None and not self.standing.identity
-        return Copying() if self.retries_held or met_an_obstacle else before
+        never_tried = before.reason is not None and not self.standing.identity
+        waited_for_this = before.reason is not None and before.reason == self.obstacle_met
+        return Copying() if self.retries_held or never_tried or waited_for_this else before
 
     def _gone(self, before: Copying | Live | Held) -> State:
         if isinstance(before, Copying):
@@ -93,13 +98,15 @@ def judge_tables(
     tell_apart: TellApart,
     position: str,
     retries_held: bool = False,
+    obstacles_met: Mapping[str, str] = _NONE_MET,
 ) -> tuple[TableStanding, ...]:
     """The standings that change, new tables included.
 
     ``tell_apart`` says in words what happened between two identities of a table that may have been
     gone in between, none for the same table: then the newer one is recorded. ``position`` is what
     the source was acknowledged to. A table that is held is tried again only
-    when ``retries_held``: when somebody may have acted.
+    when ``retries_held``: when somebody may have acted. ``obstacles_met`` are the obstacles that
+    the looks before have found: a table that waits for one of them is copied once it is gone.
     """
     known = {name: each for name, each in standings.items() if not isinstance(each.state, Left)}
     new = [
@@ -115,6 +122,7 @@ def judge_tables(
                 position=position,
                 tell_apart=tell_apart,
                 retries_held=retries_held,
+                obstacle_met=obstacles_met.get(name),
             ).standing_now()
             if wants(name)
             else replace(standing, state=Left(position)),
@@ -131,9 +139,13 @@ def _told(table: SourceTable) -> str | None:
 
 
 def _identified(standing: TableStanding, table: SourceTable | None) -> TableStanding:
-    """With the identity under which it is to be copied; none while an obstacle is in the way."""
+    """With the identity under which it is to be copied.
+
+    One that was never tried gets none while an obstacle is in the way. One that has an identity
+    keeps it, and with it its name in the lake.
+    """
     if table is None or not isinstance(standing.state, Copying):
         return standing
-    if table.obstacle is not None:
-        return replace(standing, identity="")
-    return standing if standing.identity else replace(standing, identity=table.identity)
+    if standing.identity or table.obstacle is not None:
+        return standing
+    return replace(standing, identity=table.identity)

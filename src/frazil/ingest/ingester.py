@@ -19,10 +19,10 @@ from frazil.ingest.captured import CapturedTable, Place
 from frazil.ingest.decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
-from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlasted
+from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlast_held
 from frazil.ingest.walk import Walked, ledger_entries, of_one_table, place_if_known, walk_batch
 from frazil.ledger.rows import position_text
-from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.ledger.standing import Copying, Held, Left, Live, TableStanding
 from frazil.model.marker import Marker
 from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
@@ -63,9 +63,7 @@ class Ingester:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        self._session = session
-        self._lake = lake
-        self._source = source
+        self._session, self._lake, self._source = session, lake, source
         self._settings = settings
         self._captures = captures
         self._turn = nullcontext if claim is None else claim.turn
@@ -74,6 +72,7 @@ class Ingester:
         self._book = Book(ledger, settings.pipeline)
         self._tables: dict[str, CapturedTable] = {}
         self._places: dict[str, Place] = {}
+        self._obstacles_met: dict[str, str] = {}
         # Read whole at the moment: the source must keep what came since.
         self._being_read: set[str] = set()
         self._progress_of_whole: ReadingProgress | None = None
@@ -291,16 +290,25 @@ class Ingester:
             tell_apart=self._source.tell_apart,
             position=self._position_text(),
             retries_held=retries_held,
+            obstacles_met=self._obstacles_met,
         )
+        blocked = {name: it.obstacle for name, it in found.items() if it.obstacle is not None}
+        self._obstacles_met |= {name: obstacle.told for name, obstacle in blocked.items()}
         for each in changed:
             log_state(each, found.get(each.table))
         return changed
 
     def _look_again(self) -> None:
+        """Look without a batch: for tables to capture, and for log that is kept for too long."""
         with self._book.lock:
-            changed = self._look()
-            if changed:
-                self._book.note(changed, batch=self._new_name())
+            changed, batch = {each.table: each for each in self._look()}, self._new_name()
+            end = self._source.newest()
+            if not self._has(Live, changed) and self._is_past_bound(end):
+                changed |= self._without_held(changed)
+                self._book.move(self._marker(end, batch=batch), tuple(changed.values()))
+                self._source.acknowledge(end)
+            elif changed:
+                self._book.note(tuple(changed.values()), batch=batch)
 
     def _prepare_source(self, changed: Sequence[TableStanding]) -> None:
         """Let the source keep what these tables need; then write down how they stand.
@@ -382,7 +390,8 @@ class Ingester:
             # Before every acknowledgement: what the source does not announce is found here.
             looked = {each.table: each for each in self._look()}
             standings = {**looked, **self._troubled(walked), **self._reread(walked)}
-            standings |= self._past_bound(standings, batch.end)
+            if self._has(Held, standings) and self._is_past_bound(batch.end):
+                standings |= self._without_held(standings)
             holds = self._being_read or any(
                 isinstance(each.state, Held)
                 or (isinstance(each.state, Live) and each.table not in planned_for)
@@ -444,31 +453,22 @@ class Ingester:
             name: self._standing(name, Copying()) for name in walked.reread & self._live().keys()
         }
 
-    def _past_bound(
-        self, changed: Mapping[str, TableStanding], end: Position | None
-    ) -> dict[str, TableStanding]:
-        """Held tables for which the source has kept enough: it goes on without them.
+    def _is_past_bound(self, end: Position | None) -> bool:
+        """Whether the source has kept enough for held tables: it goes on without them.
 
         What was not read yet is kept for everybody, and while tables are copied for those.
         """
-        held = {
-            each.table: each.state
-            for each in {**self._book.standings, **changed}.values()
-            if isinstance(each.state, Held)
-        }
-        if not held or self.acknowledged is None or self._being_read or end is None:
-            return {}
+        if self.acknowledged is None or self._being_read or end is None:
+            return False
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
-        if kept <= self._settings.held_bytes:
-            return {}
-        at = self._position_text()
-        forgotten = {
-            name: self._standing(name, ResyncNeeded(at, outlasted(state)))
-            for name, state in held.items()
-        }
-        for each in forgotten.values():
-            log_state(each)
-        return forgotten
+        return kept > self._settings.held_bytes
+
+    def _has(self, kind: type[State], changed: Mapping[str, TableStanding]) -> bool:
+        standings = {**self._book.standings, **changed}.values()
+        return any(isinstance(each.state, kind) for each in standings)
+
+    def _without_held(self, changed: Mapping[str, TableStanding]) -> dict[str, TableStanding]:
+        return outlast_held({**self._book.standings, **changed}, self._position_text())
 
     def _take_places(self, walked: Walked) -> None:
         for name, done in walked.committed.items():

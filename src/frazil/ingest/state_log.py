@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
@@ -11,6 +12,8 @@ from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from frazil.ledger.standing import TableStanding
     from frazil.model.source_table import SourceTable
 
@@ -40,8 +43,19 @@ def _log_stopped(event: str, table: str, error: FrazilError) -> None:
     _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
 
 
-def outlasted(held: Held) -> str:
-    """Why a table that was paused for too long has to be read again."""
+def outlast_held(standings: Mapping[str, TableStanding], position: str) -> dict[str, TableStanding]:
+    """The tables that were paused for too long, as they stand from here on."""
+    forgotten = {
+        name: replace(each, state=ResyncNeeded(position, _outlasted(each.state)))
+        for name, each in standings.items()
+        if isinstance(each.state, Held)
+    }
+    for each in forgotten.values():
+        log_state(each)
+    return forgotten
+
+
+def _outlasted(held: Held) -> str:
     # What was to be done then does not help any more.
     why = held.reason.partition(" Next: ")[0].removesuffix(".")
     return f"it was stopped for longer than source.on_stopped_table allows, by {why}"

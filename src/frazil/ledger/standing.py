@@ -86,7 +86,7 @@ State = Copying | Live | Held | ResyncNeeded | Left
 class TableStanding:
     """The state of one table; ``identity`` is what identifies it at the source.
 
-    A table that could not be copied because of an obstacle has none: nothing of it was tried.
+    A table of which nothing was tried yet, because of an obstacle, has none.
     """
 
     table: str

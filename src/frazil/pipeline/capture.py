@@ -61,14 +61,16 @@ def build_capture(
     *,
     claims: bool = False,
     clock: Clock | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Capture:
     """The source and its ingester; nothing is asked of the source yet.
 
-    One that ``claims`` stands by while another process works for the same slot.
+    One that ``claims`` stands by while another process works for the same slot. Where it waits for
+    the source, it asks ``is_stopping`` whether that is still wished.
     """
     names = LakeNames(config)
     settings = postgres_settings(config, names)
-    source = PostgresSource(settings, clock=clock)
+    source = PostgresSource(settings, clock=clock, is_stopping=is_stopping)
     lake = Lake(session, config.catalog.name)
     limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
     given = _postgres(config)

@@ -212,7 +212,8 @@ class IngestLoop:
             randomness=self._randomness,
             once=self._once,
         )
-        if self._is_abandoned:
+        if self._is_abandoned or (self._stop.is_set() and isinstance(error, ShutdownRequested)):
+            # Not a failure: what it waited for is not wished any longer.
             return False
         self._on_error(error, step)
         if not self._is_alive():

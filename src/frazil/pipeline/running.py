@@ -212,7 +212,7 @@ class _Merges:
 
 
 def _followed_capture(place: Place) -> Capture:
-    capture = build_capture(place.session, place.config, claims=True)
+    capture = build_capture(place.session, place.config, claims=True, is_stopping=place.stop.is_set)
     source = place.config.source
     place.board.follow_capture(
         capture.ingester,

@@ -41,6 +41,7 @@ def judged(
     *,
     is_wanted: bool = True,
     retries_held: bool = False,
+    obstacle_met: str | None = None,
 ) -> tuple[TableStanding, ...]:
     return judge_tables(
         {} if before is None else {NAME: before},
@@ -49,6 +50,7 @@ def judged(
         tell_apart=tell_apart,
         position=POSITION,
         retries_held=retries_held,
+        obstacles_met={} if obstacle_met is None else {NAME: obstacle_met},
     )
 
 
@@ -141,9 +143,7 @@ WAITS = stands(Copying(OBSTACLE.told), "")
 
 
 @pytest.mark.fault("N40")
-@pytest.mark.parametrize(
-    "before", [None, stands(Left("0/10")), stands(Copying()), stands(Copying("failed"))], ids=str
-)
+@pytest.mark.parametrize("before", [None, stands(Left("0/10"))], ids=str)
 def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableStanding | None) -> None:
     assert judged(before, BLOCKED) == (WAITS,)
     assert judged(WAITS, BLOCKED) == ()
@@ -153,6 +153,28 @@ def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableStanding 
 @pytest.mark.fault("N40")
 def test_a_table_is_copied_as_soon_as_it_can_be() -> None:
     assert judged(WAITS, table()) == (stands(Copying()),)
+
+
+@pytest.mark.fault("N40", "N43")
+@pytest.mark.parametrize("before", [Copying(), Copying("failed")], ids=str)
+def test_a_table_to_be_read_again_keeps_its_identity_behind_an_obstacle(before: object) -> None:
+    """By it, its name in the lake stays its own: a newcomer has none."""
+    waits = stands(Copying(OBSTACLE.told))
+    assert judged(stands(before), BLOCKED) == (waits,)
+    for met in (None, OBSTACLE.told):
+        assert judged(waits, BLOCKED, obstacle_met=met) == ()
+        assert judged(waits, BLOCKED, obstacle_met=met, retries_held=True) == ()
+    # It goes on by itself, and what went wrong in a copy does not.
+    assert judged(waits, table(), obstacle_met=OBSTACLE.told) == (stands(Copying()),)
+    assert judged(waits, table(), retries_held=True) == (stands(Copying()),)
+    assert judged(stands(Copying("failed")), table(), obstacle_met=OBSTACLE.told) == ()
+    assert judged(stands(Copying()), table(), obstacle_met=OBSTACLE.told) == ()
+
+
+@pytest.mark.fault("N40")
+def test_a_missing_table_that_is_to_be_read_again_keeps_its_identity() -> None:
+    missing = replace(BLOCKED, identity="")
+    assert judged(stands(Copying()), missing) == (stands(Copying(OBSTACLE.told)),)
 
 
 def test_what_went_wrong_in_a_copy_waits_until_somebody_acts() -> None:

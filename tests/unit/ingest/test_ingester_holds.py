@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.errors import PositionLostError, SlotBusyError
+from frazil.errors import (
+    MarkerLostError,
+    PermissionError,  # noqa: A004
+    PositionLostError,
+    SlotBusyError,
+    StorageError,
+    TableNotFoundError,
+)
 from frazil.ingest.book import Book
+from frazil.ingest.captured import Place
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import IngestSettings
+from frazil.ingest.walk import place_if_known
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
@@ -20,6 +29,7 @@ from frazil.sources.protocol import Batch, Limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from frazil.errors import FrazilError
     from frazil.sources.protocol import Progress
 
 NAME, OTHER = "public.users", "public.orders"
@@ -83,10 +93,14 @@ class Source:
         self.while_planning: Callable[[], object] = lambda: None
         # How much log there is after a position.
         self.log: dict[object, int] = {}
+        self.obstacles: dict[str, FrazilError] = {}
+        self.streams = True
 
     def discover(self) -> tuple[SourceTable, ...]:
+        met = self.obstacles.get
         return tuple(
-            SourceTable(name=each, identity="i", shape="", columns=()) for each in self.tables
+            SourceTable(name=each, identity="i", shape="", columns=(), obstacle=met(each))
+            for each in self.tables
         )
 
     def tell_apart(self, _before: str, _now: str, *, was_gone: bool) -> tuple[str, ...]:
@@ -102,14 +116,19 @@ class Source:
         self.prepares()
         return BEGAN if since is None else since.position
 
-    def plan(self, _progress: Progress, _limit: Limit) -> Batch:
+    def plan(self, _progress: Progress, _limit: Limit) -> Batch | None:
         self.while_planning()
+        if not self.streams:
+            return None
         none: Any = None
         return Batch(reader=none, splits=(), parts=(), end=LATER)
 
     def plan_whole(self, tables: Collection[str]) -> None:
         if tables:
             self.while_reading()
+
+    def newest(self) -> object:
+        return LATER
 
     def kept_since(self, position: object) -> int:
         return self.log.get(position, 0)
@@ -240,3 +259,136 @@ def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
     ingester.step()
 
     assert isinstance(ledger.known[NAME].state, ResyncNeeded if is_forgotten else Held)
+
+
+@pytest.mark.fault("N40", "N43")
+def test_a_resync_behind_an_obstacle_keeps_the_identity_and_goes_on_without_it() -> None:
+    """A name in the lake belongs to the table that has an identity in the ledger."""
+    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
+    ledger.known[OTHER] = standing(OTHER, Live())
+    source.obstacles[NAME] = PermissionError("select is revoked.", next_step="grant select")
+    ingester = ingester_of(source, ledger)
+    for _ in range(2):
+        ingester.step()
+        assert ledger.known[NAME] == standing(NAME, Copying(source.obstacles[NAME].told))
+    source.obstacles.clear()
+    # A server that was away in between changes nothing.
+    ingester.stop()
+    ingester.step()
+    assert ledger.known[NAME] == standing(NAME, Copying())
+
+
+PAUSED = Held("0/1", "FRZ-SCH-01 it cannot be followed.")
+
+
+@pytest.mark.fault("N45")
+@pytest.mark.parametrize(("kept", "is_forgotten"), [(501, True), (500, False)])
+def test_the_log_is_bounded_too_where_every_table_is_paused(
+    kept: int, *, is_forgotten: bool
+) -> None:
+    """No batch comes then; nothing else would tell how much is kept."""
+    source, ledger = Source(NAME), Ledger(standing(NAME, PAUSED))
+    source.streams, source.log = False, {BEGAN: kept}
+    ingester = ingester_of(source, ledger, held_bytes=500)
+    ingester._retries_held = False
+    assert ingester.step() is None
+    assert isinstance(ledger.known[NAME].state, ResyncNeeded if is_forgotten else Held)
+    assert source.acknowledged == ([LATER] if is_forgotten else [])
+    assert ledger.marker.position == (LATER if is_forgotten else BEGAN)
+    # Nobody needs what follows either.
+    source.log = {LATER: 0, BEGAN: 0}
+    ingester.step()
+    assert source.acknowledged == ([LATER] if is_forgotten else [])
+
+
+@pytest.mark.fault("N45")
+def test_what_a_live_table_or_a_copy_needs_is_kept_though_nothing_is_streamed() -> None:
+    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    source.streams, source.log = False, {BEGAN: 1000}
+    ingester = ingester_of(source, ledger, held_bytes=500)
+    ingester.step()
+    assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
+    ledger.known[NAME] = standing(NAME, PAUSED)
+    ledger.commits += 1
+    ingester._being_read.add(OTHER)
+    ingester.step()
+    assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
+
+
+class Broken:
+    """A captured table whose changelog answers with this."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def load_place(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.fault("N33", "N44")
+@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize(
+    "error", [MarkerLostError("none"), TableNotFoundError("gone"), IndexError("a value of a row")]
+)
+def test_a_broken_table_does_not_keep_the_source_from_being_prepared(
+    error: Exception, *, is_live: bool
+) -> None:
+    broken: Any = Broken(error)
+    assert place_if_known(lambda: broken, is_live=is_live) is None
+
+
+def test_a_position_that_a_live_table_may_tell_later_is_waited_for() -> None:
+    away: Any = Broken(StorageError("away"))
+    with pytest.raises(StorageError):
+        place_if_known(lambda: away, is_live=True)
+    # One that is held is not worth that: it has its own error already.
+    assert place_if_known(lambda: away, is_live=False) is None
+
+
+@pytest.mark.fault("N33")
+def test_a_source_is_compared_with_every_table_whose_rows_stay() -> None:
+    third, fourth = "public.third", "public.fourth"
+    states = {NAME: Live(), OTHER: PAUSED, third: Live(), fourth: Copying()}
+    standings = {name: standing(name, each) for name, each in states.items()}
+    source, ledger = Source(*states), Ledger(*standings.values())
+    ingester = ingester_of(source, ledger)
+    tables: dict[str, Any] = {
+        NAME: Broken(Place(position="0/12", epoch=1, shape="")),
+        OTHER: Broken(Place(position="0/14", epoch=1, shape="")),
+        third: Broken(MarkerLostError("none")),
+        fourth: Broken(Place(position="0/99", epoch=1, shape="")),
+    }
+    ingester._table = tables.__getitem__  # type: ignore[method-assign,assignment]
+    assert Ingester._reached(ingester, standings) == ["0/12", "0/14"]
+
+
+@pytest.mark.fault("N33")
+@pytest.mark.parametrize(("epoch", "is_written"), [(1, False), (2, True)])
+def test_a_source_that_begins_on_another_timeline_is_written_down(
+    epoch: int, *, is_written: bool
+) -> None:
+    """Else tables would move on a timeline that the ledger does not know."""
+    source, ledger = Source(NAME), Ledger(standing(NAME, Copying()))
+    begun: list[Marker] = []
+
+    def begin_anew(goal: Marker) -> Any:
+        begun.append(goal)
+        return ledger.record((), start=ledger.marker.position, goal=goal, standings=())
+
+    ledger.begin_anew = begin_anew  # type: ignore[attr-defined]
+    source.generation = epoch
+    ingester_of(source, ledger).start()
+    assert [each.epoch for each in begun] == ([epoch] if is_written else [])
+
+
+@pytest.mark.fault("N33")
+def test_a_new_timeline_is_written_down_before_any_table_moves_on_it() -> None:
+    """Else the marker of a table would look like another history after a crash."""
+    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    ledger.marker = replace(ledger.marker, witness="seen")
+    source.generation = 2
+    ingester_of(source, ledger).start()
+    assert (ledger.marker.epoch, ledger.marker.position) == (2, BEGAN)
+    assert ledger.marker.witness == "seen"

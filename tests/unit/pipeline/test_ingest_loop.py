@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.errors import FencedError, PositionLostError, SourceUnavailableError
+from frazil.errors import (
+    FencedError,
+    PositionLostError,
+    ShutdownRequested,
+    SourceUnavailableError,
+)
 from frazil.ingest.report import BatchReport
 from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.pipeline.ingest_loop import IngestLoop
@@ -171,6 +176,55 @@ def test_a_lane_that_fails_for_good_ends_the_other_one() -> None:
     stage = Stage(Script(whole=(PositionLostError("lost"),)))
     with pytest.raises(PositionLostError):
         stage.loop.run()
+
+
+def test_nothing_follows_in_a_lane_once_the_other_one_failed_for_good() -> None:
+    """A step that was under way ends, and is not told as if capture went on."""
+    stage = Stage(Script(report(), whole=(PositionLostError("lost"),)))
+    looks: list[float] = []
+    stage.loop._on_step = looks.append
+    step, read_whole = stage.script.step, stage.script.read_whole
+    under_way, done = threading.Event(), threading.Event()
+
+    def step_that_outlasts_the_other_lane() -> BatchReport | None:
+        under_way.set()
+        assert done.wait(60)
+        return step()
+
+    def fail_meanwhile() -> BatchReport | None:
+        assert under_way.wait(60)
+        return read_whole()
+
+    def tell(_error: Exception, _step: Step) -> None:
+        # The lane is about to fail; it has once this returns and its thread ends.
+        threading.Thread(target=wait_for_the_end, daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "frazil whole tables":
+                thread.join(60)
+        done.set()
+
+    stage.script.step = step_that_outlasts_the_other_lane  # type: ignore[method-assign]
+    stage.script.read_whole = fail_meanwhile  # type: ignore[method-assign]
+    stage.loop._on_error = tell
+    with pytest.raises(PositionLostError):
+        stage.loop.run()
+    assert stage.script.done == ["whole", "step"]
+    assert looks == []
+
+
+def test_a_wait_that_a_stop_interrupts_is_no_failure() -> None:
+    stage = Stage(Script(ShutdownRequested("not waited for"), behind=9))
+    step = stage.script.step
+
+    def told_while_it_waits() -> BatchReport | None:
+        stage.stop.set()
+        return step()
+
+    stage.script.step = told_while_it_waits  # type: ignore[method-assign]
+    assert stage.once() is Ending.TOLD
+    assert stage.errors == []
 
 
 def test_an_engine_that_is_gone_ends_the_loop() -> None:

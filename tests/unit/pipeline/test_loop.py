@@ -198,6 +198,17 @@ def test_an_error_nobody_foresaw_stops_its_table_and_does_not_show_its_text(
 
 
 @pytest.mark.fault("N44")
+@pytest.mark.parametrize("error", [RuntimeError("x"), errors.DefectError("unexpected x")])
+def test_a_process_that_stays_does_not_try_a_defect_for_ever(error: Exception) -> None:
+    def step(failures: int) -> object:
+        chance = SeededRandomness(1)
+        return plan_step(error, failures=failures, retry=RETRY, randomness=chance)
+
+    assert isinstance(step(RETRY.attempts - 1), Again)
+    assert step(RETRY.attempts) == Hold()
+
+
+@pytest.mark.fault("N44")
 def test_a_defect_that_passes_leaves_nothing_behind(stage: Stage) -> None:
     stage.table("a", RuntimeError("x"), 1)
     loop = stage.loop()

@@ -182,3 +182,32 @@ def test_the_code_of_an_error_says_what_to_do(state: str, expected: type[Excepti
 def test_a_command_may_give_a_code_its_own_meaning() -> None:
     error = translate_state("42704", doing="testing", meanings={"42704": PositionLostError})
     assert type(error) is PositionLostError
+
+
+# Every setting of a session that changes how a value is printed; the walk over pg_settings in the
+# tests with services finds one that is missing here.
+PRINTING = {
+    "timezone",
+    "datestyle",
+    "intervalstyle",
+    "bytea_output",
+    "extra_float_digits",
+    "search_path",
+    "quote_all_identifiers",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "xmlbinary",
+    "xmloption",
+    "array_nulls",
+}
+
+
+@pytest.mark.fault("N39")
+@pytest.mark.parametrize("setting", sorted(PRINTING))
+def test_copies_and_streams_pin_what_changes_the_text_of_a_value(setting: str) -> None:
+    dsn = "postgresql://h/d?options=-c%20work_mem%3D1MB"
+    streamed = replication_parameters(Secret(dsn), purpose="stream", lock_patience=PATIENCE)
+    for parameters in (session(dsn), streamed):
+        pinned = [word.split("=")[0] for word in parameters["options"].split("-c ")]
+        assert setting in pinned

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch, parse_history
-from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
+from frazil.errors import (
+    ConfigError,
+    PositionLostError,
+    SourceReplacedError,
+    SourceUnavailableError,
+)
 from frazil.model.lsn import format_lsn
 from frazil.model.marker import Marker
 from frazil.model.postgres_facts import PublicationFacts, SlotFacts, WalStatus
 from frazil.sources.postgres.server_watch import (
+    as_looked_at,
     check_continuation,
     check_continuity,
     check_publication,
@@ -153,6 +159,38 @@ def test_a_server_that_ends_before_what_we_have_was_set_back() -> None:
     check_timeline(server(), (), generation=1, position=server().log_end)
     with pytest.raises(SourceReplacedError, match=r"ends at 0/1000.*restored"):
         check_timeline(server(), (), generation=1, position=server().log_end + 1)
+
+
+STANDBY = replace(server(), is_standby=True)
+
+
+def test_a_standby_that_is_behind_is_waited_for() -> None:
+    check_timeline(STANDBY, (), generation=1, position=STANDBY.log_end)
+    with pytest.raises(SourceUnavailableError, match=r"replayed up to 0/1000 .*0/1001"):
+        check_timeline(STANDBY, (), generation=1, position=STANDBY.log_end + 1)
+    # Its primary was promoted, and it has not come to that yet.
+    with pytest.raises(SourceUnavailableError, match="timeline 2"):
+        check_timeline(STANDBY, (), generation=2, position=POSITION)
+    with pytest.raises(SourceUnavailableError):
+        continued(found=STANDBY, kept=slot(), reached=STANDBY.log_end + 1)
+    # Neither its slot nor its publication can be judged before that.
+    with pytest.raises(SourceUnavailableError):
+        continued(found=STANDBY, publication=None, reached=STANDBY.log_end + 1)
+
+
+def test_a_standby_of_another_history_is_refused_however_far_it_is() -> None:
+    switches = (TimelineSwitch(1, POSITION - 1),)
+    for log_end in (POSITION - 1, POSITION + 1):
+        standby = SystemIdentity("7301", 2, log_end, "shop", is_standby=True)
+        with pytest.raises(SourceReplacedError, match="another history"):
+            check_timeline(standby, switches, generation=1, position=POSITION)
+
+
+def test_a_standby_is_as_far_as_when_its_tables_were_looked_at() -> None:
+    assert as_looked_at(STANDBY, 0x800).log_end == 0x800
+    assert as_looked_at(STANDBY, 0x1800).log_end == 0x1000
+    assert as_looked_at(STANDBY, None) == STANDBY
+    assert as_looked_at(server(), 0x800) == server()
 
 
 def test_a_switch_away_from_the_very_timeline_we_are_on_is_looked_at() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import select
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -33,13 +35,16 @@ from frazil.clients.postgres.translation import (
 )
 from frazil.model.lsn import parse_lsn
 from frazil.seams import SystemClock
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from frazil.clients.postgres.dsn import Hidden
     from frazil.errors import FrazilError
     from frazil.seams import Clock
+
+_log = get_logger(__name__)
 
 # A new slot waits for every transaction that is open; one that stays open is reported, not awaited.
 SLOT_PATIENCE = timedelta(minutes=5)
@@ -47,8 +52,17 @@ SLOT_PATIENCE = timedelta(minutes=5)
 # Before any fail-over or restore.
 FIRST_TIMELINE = 1
 
+# A busy primary logs its running transactions four times in this.
+STANDBY_PATIENCE = timedelta(minutes=1)
+
+_REPLAYED = b"""
+    select case when pg_is_in_recovery() then coalesce(pg_last_wal_replay_lsn(), '0/0')::text end
+"""
+# How long nobody looks whether the end is wished.
+_GLANCE_SECONDS = 0.25
 _HISTORY_WORDS = 2
 _CLOCK = SystemClock()
+_ON_PRIMARY = "on the primary: select pg_log_standby_snapshot()"
 # What a slot promised is gone: dropped, invalidated, or its log removed.
 _LOST: Mapping[str, type[FrazilError]] = MappingProxyType(
     {
@@ -63,12 +77,16 @@ _TAKEN: Mapping[str, type[FrazilError]] = MappingProxyType({DUPLICATE_OBJECT: er
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """Which server, on which timeline, how far its log is, and the database we are in."""
+    """Which server, on which timeline, how far its log is, and the database we are in.
+
+    A standby may have more of its log to replay, and more timelines to follow to.
+    """
 
     system_identifier: str
     timeline: int
     log_end: int
     database: str
+    is_standby: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +132,18 @@ class _SlotRow(NamedTuple):
 class ReplicationConnection:
     """A connection that takes replication commands, one after another, from one thread."""
 
-    def __init__(self, connection: psycopg.Connection, *, clock: Clock = _CLOCK) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection,
+        *,
+        clock: Clock = _CLOCK,
+        standby_patience: timedelta = STANDBY_PATIENCE,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._connection = connection
         self._clock = clock
+        self._standby_patience = standby_patience
+        self._is_stopping = is_stopping
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +163,8 @@ class ReplicationConnection:
 
     def identify(self) -> SystemIdentity:
         """Which server this is."""
+        # Asked first: one that is promoted in between is judged when it is asked again.
+        replayed = self._load_replayed()
         with (
             translated("asking Postgres for its identity"),
             self._connection.cursor(row_factory=args_row(_IdentityRow)) as cursor,
@@ -146,17 +175,20 @@ class ReplicationConnection:
         return SystemIdentity(
             system_identifier=row.system_identifier,
             timeline=row.timeline,
-            log_end=parse_lsn(row.log_end),
+            # A standby names what it has received; tables are as of what it has replayed.
+            log_end=parse_lsn(replayed or row.log_end),
             database=row.database,
+            is_standby=replayed is not None,
         )
 
-    def is_standby(self) -> bool:
-        """Whether the server follows another one."""
+    def _load_replayed(self) -> str | None:
+        """How far a standby has come; None for a server that follows no other one."""
         with (
             translated("asking Postgres whether it is a standby"),
             self._connection.cursor(row_factory=scalar_row) as cursor,
         ):
-            return bool(cursor.execute(b"select pg_is_in_recovery()").fetchone())
+            found = cursor.execute(_REPLAYED).fetchone()
+        return None if found is None else str(found)
 
     def load_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """The timelines that led to this one, oldest first; none for the first."""
@@ -179,30 +211,70 @@ class ReplicationConnection:
 
         A temporary one lives as long as this connection, and a little longer, until the server has
         seen its end: SlotBusyError while another one has the name. SourceUnavailableError when a
-        transaction stays open for longer than the connection's patience; then there is no slot.
+        transaction stays open for longer than the connection's patience, or when the primary of a
+        standby does not log its transactions in time; ShutdownRequested when the end is wished
+        meanwhile. Then there is no slot.
         ``failover`` is asked for where the server has such slots, which a standby cannot have.
         """
+        is_standby = self._load_replayed() is not None
         command = create_slot_command(
             name,
             temporary=temporary,
-            failover=failover and not self.is_standby(),
+            failover=failover and not is_standby,
             server_version=self.server_version,
         )
-        row, waited_in_vain = None, False
+        if is_standby:
+            _log.info("a slot on a standby waits for its primary", slot=name, remedy=_ON_PRIMARY)
+        patience = self._standby_patience if is_standby else None
+        row, in_vain = None, None
         with (
             translated(f"creating the slot {name}", meanings=_TAKEN if temporary else {}),
             self._connection.cursor(row_factory=args_row(_SlotRow)) as cursor,
         ):
             try:
-                row = cursor.execute(command.encode()).fetchone()
+                with self._given_up(patience):
+                    row = cursor.execute(command.encode()).fetchone()
             except psycopg.errors.LockNotAvailable:
-                waited_in_vain = True
-        if waited_in_vain:
-            raise _behind_a_transaction(name)
+                in_vain = _behind_a_transaction(name)
+            except psycopg.errors.QueryCanceled:
+                # Another one may have cancelled it as well: then it may be tried again.
+                in_vain = _waited_for_the_primary(name) if is_standby else None
+                if self._is_stopping():
+                    in_vain = errors.ShutdownRequested("the slot is not waited for any longer.")
+                if in_vain is None:
+                    raise
+        if in_vain is not None:
+            raise in_vain
         if row is None:
             message = f"Postgres did not say where the slot {name} begins."
             raise errors.SourceUnavailableError(message)
         return CreatedSlot(row.name, parse_lsn(row.consistent_point), row.snapshot)
+
+    @contextmanager
+    def _given_up(self, patience: timedelta | None) -> Iterator[None]:
+        """Cancel the command of the block when it takes longer, or when the end is wished."""
+        ended = threading.Event()
+        began = self._clock.monotonic()
+
+        def is_due() -> bool:
+            waited = self._clock.monotonic() - began
+            return self._is_stopping() or (
+                patience is not None and waited > patience.total_seconds()
+            )
+
+        def watch() -> None:
+            while not ended.wait(_GLANCE_SECONDS):
+                if is_due():
+                    with suppress(errors.FrazilError):
+                        self.cancel()
+
+        watcher = threading.Thread(target=watch, name="frazil slot", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
     def drop_slot(self, name: str, *, wait: bool = False) -> None:
         """Drop a slot. SlotBusyError while it is read, PositionLostError if there is none."""
@@ -276,13 +348,27 @@ def _behind_a_transaction(slot: str) -> FrazilError:
     return errors.SourceUnavailableError(message, next_step=step)
 
 
+def _waited_for_the_primary(slot: str) -> FrazilError:
+    message = (
+        f"creating the slot {slot} failed: on a standby it waits until the primary logs its "
+        "running transactions, and it has not in time."
+    )
+    return errors.SourceUnavailableError(message, next_step=_ON_PRIMARY)
+
+
 def connect_replication(
     dsn: Hidden,
     *,
     purpose: str,
     slot_patience: timedelta = SLOT_PATIENCE,
     clock: Clock = _CLOCK,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> ReplicationConnection:
     """A connection for replication commands; raises what ``connect`` does."""
     connection = open_replication(dsn, purpose=purpose, lock_patience=slot_patience, clock=clock)
-    return ReplicationConnection(connection, clock=clock)
+    return ReplicationConnection(
+        connection,
+        clock=clock,
+        standby_patience=min(slot_patience, STANDBY_PATIENCE),
+        is_stopping=is_stopping,
+    )

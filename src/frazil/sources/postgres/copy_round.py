@@ -26,7 +26,7 @@ from frazil.sources.postgres.table_description import describe_table
 from frazil.sources.protocol import Anew, Batch, Split, TablePart, TableTrouble
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from frazil.clients.postgres.replication import SystemIdentity
     from frazil.model.postgres_facts import Leaf
@@ -66,11 +66,14 @@ class CopyRound:
         slot: str,
         clock: Clock,
         refused: Mapping[str, FrazilError] = MappingProxyType({}),
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """``refused`` are the tables that the server did not let into the publication."""
         self._settings = settings
         self._refused = refused
-        self._snapshot = open_copy_snapshot(settings.dsn, slot=slot, clock=clock)
+        self._snapshot = open_copy_snapshot(
+            settings.dsn, slot=slot, clock=clock, is_stopping=is_stopping
+        )
         self._tables: dict[str, _Table] = {}
         self._troubles: dict[str, FrazilError] = {}
         try:

@@ -9,6 +9,7 @@ from frazil.errors import SlotBusyError
 from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from frazil.clients.postgres.dsn import Hidden
@@ -83,15 +84,20 @@ def open_copy_snapshot(
     slot: str,
     clock: Clock = _CLOCK,
     slot_patience: timedelta = SLOT_PATIENCE,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> CopySnapshot:
     """Take a snapshot with a temporary slot of this name, which lives as long as the snapshot.
 
     Waits for the transactions that are open now; SourceUnavailableError when one of them stays
     open for longer than the patience. Waits as long for another slot of the name, which may be
-    one that was just let go; SlotBusyError when it stays.
+    one that was just let go; SlotBusyError when it stays. ShutdownRequested when the end is wished.
     """
     connection = connect_replication(
-        dsn, purpose="copy snapshot", slot_patience=slot_patience, clock=clock
+        dsn,
+        purpose="copy snapshot",
+        slot_patience=slot_patience,
+        clock=clock,
+        is_stopping=is_stopping,
     )
     try:
         identity = connection.identify()

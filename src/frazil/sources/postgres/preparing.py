@@ -153,6 +153,7 @@ def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Mar
         timeline=look.server.timeline,
         log_end=look.position,
         database=look.server.database,
+        is_standby=look.server.is_standby,
     )
     check_continuation(
         settings,

@@ -6,9 +6,15 @@ wherever the slot is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
+from frazil.errors import (
+    ConfigError,
+    PositionLostError,
+    SourceReplacedError,
+    SourceUnavailableError,
+)
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.sources.postgres.server_checks import PLUGIN
 
@@ -37,6 +43,13 @@ def check_source(server: SystemIdentity, slot: str, counted_in: str) -> None:
         raise SourceReplacedError(message, next_step=_RIGHT_SERVER)
 
 
+def as_looked_at(server: SystemIdentity, position: int | None) -> SystemIdentity:
+    """The server as of the look at its tables: a standby may have replayed more since."""
+    if position is None or not server.is_standby:
+        return server
+    return replace(server, log_end=min(server.log_end, position))
+
+
 def check_timeline(
     server: SystemIdentity,
     switches: Iterable[TimelineSwitch],
@@ -46,8 +59,23 @@ def check_timeline(
 ) -> None:
     """Refuse a server whose history left ours before the position we have reached.
 
-    ``generation`` is the timeline on which that position was counted.
+    ``generation`` is the timeline on which that position was counted. A standby that is behind may
+    still come there, be it after a restart or a fail-over of its primary: SourceUnavailableError.
+    What it has left for good is another history there too.
     """
+    _check_switches(switches, generation=generation, position=position)
+    if server.is_standby and (server.timeline < generation or server.log_end < position):
+        message = (
+            f"the standby has replayed up to {format_lsn(server.log_end)} on timeline "
+            f"{server.timeline}, and captured is what came before {format_lsn(position)} on "
+            f"timeline {generation}: it is waited for."
+        )
+        raise SourceUnavailableError(
+            message,
+            position=format_lsn(position),
+            next_step="if it stays behind, see in pg_stat_wal_receiver whether it follows its "
+            "primary, and whether replay is paused; a server that was restored has to be promoted",
+        )
     if server.timeline < generation:
         message = (
             f"the server is on timeline {server.timeline}, and positions were counted on "
@@ -61,6 +89,9 @@ def check_timeline(
             "captured: it was restored."
         )
         raise SourceReplacedError(message, position=format_lsn(position))
+
+
+def _check_switches(switches: Iterable[TimelineSwitch], *, generation: int, position: int) -> None:
     for switch in switches:
         if switch.timeline >= generation and switch.position < position:
             message = (

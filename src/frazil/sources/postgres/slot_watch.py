@@ -1,4 +1,4 @@
-"""How the server and its slot stand, asked again and again over one connection."""
+"""How the server and its slot stand, asked again and again; and a slot that nobody reads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.clients.postgres.catalog_facts import load_position, load_slot
 from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.dsn import Access
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
     from frazil.model.postgres_facts import SlotFacts
     from frazil.sources.postgres.settings import PostgresSettings
+
+# Never back, and not where it could not be read from either: that is told when it is read.
+_ADVANCE = """
+    select pg_replication_slot_advance(slot_name, %(position)s::pg_lsn)
+    from pg_replication_slots
+    where slot_name = %(slot)s and not active and wal_status <> 'lost'
+        and confirmed_flush_lsn < %(position)s::pg_lsn
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,13 @@ class SlotLook:
 
     newest: int
     slot: SlotFacts | None
+
+
+def advance_slot(settings: PostgresSettings, position: str) -> None:
+    """Let the server forget what is before this position, while nobody reads the slot."""
+    with connect(settings.dsn, purpose="slot", access=Access.READ_WRITE) as session:
+        parameters = {"slot": settings.slot, "position": position}
+        session.execute(_ADVANCE, parameters, doing=f"advancing the slot {settings.slot}")
 
 
 class SlotWatch:

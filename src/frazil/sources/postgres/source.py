@@ -19,9 +19,7 @@ from frazil.clients.postgres.dsn import Access
 from frazil.clients.postgres.replication import connect_replication
 from frazil.model.lsn import format_lsn, parse_lsn
 from frazil.seams import SystemClock, SystemRandomness
-from frazil.sources.postgres.catalog_looking import (
-    load_views_of,
-)
+from frazil.sources.postgres.catalog_looking import load_views_of
 from frazil.sources.postgres.copy_round import CopyRound
 from frazil.sources.postgres.copy_snapshot import copy_slot_name
 from frazil.sources.postgres.history_proof import (
@@ -34,6 +32,7 @@ from frazil.sources.postgres.history_proof import (
 from frazil.sources.postgres.publication_changing import publish_tables
 from frazil.sources.postgres.selection import is_meant
 from frazil.sources.postgres.server_watch import (
+    as_looked_at,
     check_continuation,
     check_continuity,
     check_kind,
@@ -41,13 +40,11 @@ from frazil.sources.postgres.server_watch import (
     is_useless,
     source_identity,
 )
+from frazil.sources.postgres.slot_watch import advance_slot
 from frazil.sources.postgres.stream_planning import StreamPlanner
 from frazil.sources.postgres.stream_spool import StreamSpool, Taken
 from frazil.sources.postgres.table_discovery import discover_tables
-from frazil.sources.postgres.table_identity import (
-    identity_differences,
-    relation_oid,
-)
+from frazil.sources.postgres.table_identity import identity_differences, relation_oid
 from frazil.sources.postgres.traces import refuse_busy
 from frazil.sources.protocol import Batch
 from frazil.telemetry.logs import get_logger
@@ -119,11 +116,15 @@ class PostgresSource:
         *,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
+        self._is_stopping = is_stopping
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._server: SystemIdentity | None = None
+        # As of which position of the log tables were looked at last.
+        self._looked_at: int | None = None
         self._stream: _Stream | None = None
         # What was read of the log last, as the ledger has it or will have it.
         self._witness: Witness | None = None
@@ -147,8 +148,10 @@ class PostgresSource:
         One that cannot be described is among them all the same: reading it says why. So is one
         that cannot be captured at the moment, with the reason.
         """
-        with self._session("looking at tables") as session, session.one_view():
-            return discover_tables(session, self._settings)
+        with self._session("looking at tables") as session:
+            self._looked_at = load_position(session)
+            with session.one_view():
+                return discover_tables(session, self._settings)
 
     def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What the server never announces, by what the ledger recorded."""
@@ -177,7 +180,7 @@ class PostgresSource:
                     settings,
                     since,
                     reached=max((read_to, *(parse_lsn(str(each)) for each in reached))),
-                    server=server,
+                    server=as_looked_at(server, self._looked_at),
                     switches=connection.load_history(server.timeline),
                     publication=publication,
                     slot=slot,
@@ -194,12 +197,6 @@ class PostgresSource:
             self._publish(tables)
             if slot is not None:
                 return format_lsn(slot.confirmed_flush or 0)
-            if connection.is_standby():
-                _log.warning(
-                    "a slot on a standby waits until the primary logs its running transactions",
-                    slot=settings.slot,
-                    remedy="on the primary: select pg_log_standby_snapshot()",
-                )
             # Where servers have such slots, it is kept when another one takes over.
             created = connection.create_slot(settings.slot, failover=True)
             _log.info("slot created", slot=settings.slot)
@@ -294,9 +291,10 @@ class PostgresSource:
 
     def acknowledge(self, position: Position) -> None:
         """Confirm the slot."""
-        stream = self._stream
-        if stream is not None:
-            stream.stream.confirm(parse_lsn(str(position)))
+        if self._stream is not None:
+            self._stream.stream.confirm(parse_lsn(str(position)))
+        else:
+            advance_slot(self._settings, str(position))
 
     def close(self) -> None:
         """End the stream; a snapshot that tables are being read in stays."""
@@ -382,7 +380,8 @@ class PostgresSource:
         stream, _ = self._patiently(lambda: self._read_slot(proof.begin, purpose="history"))
         with stream:
             while not proof.take(stream.receive(_RECEIVE_SECONDS)):
-                pass
+                if self._is_stopping():
+                    raise errors.ShutdownRequested("the history is not compared any further.")
 
     def _witnessed(self, end: int, last: SeenTransaction | None = None) -> str:
         known = self._witness or Witness(begin=end, end=end)
@@ -423,7 +422,13 @@ class PostgresSource:
 
     def _open_round(self, refused: Mapping[str, errors.FrazilError]) -> CopyRound:
         slot = copy_slot_name(self._settings.slot, self._randomness)
-        opened = CopyRound(self._settings, slot=slot, clock=self._clock, refused=refused)
+        opened = CopyRound(
+            self._settings,
+            slot=slot,
+            clock=self._clock,
+            refused=refused,
+            is_stopping=self._is_stopping,
+        )
         try:
             # What follows the snapshot comes from the stream, and must be of the same server.
             _require_same(opened.server, self._identified())
@@ -447,7 +452,7 @@ class PostgresSource:
     @contextmanager
     def _replication(self, purpose: str) -> Iterator[ReplicationConnection]:
         with connect_replication(
-            self._settings.dsn, purpose=purpose, clock=self._clock
+            self._settings.dsn, purpose=purpose, clock=self._clock, is_stopping=self._is_stopping
         ) as connection:
             yield connection
 

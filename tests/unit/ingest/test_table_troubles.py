@@ -1,0 +1,168 @@
+"""Whose trouble it is: one table's defect is tried again a few times, and stops that table only."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from frazil.errors import (
+    DefectError,
+    SourceUnavailableError,
+    StorageError,
+    UnrepresentableValueError,
+    WriteFailedError,
+)
+from frazil.ingest.retrying_tables import RetryingTables
+from frazil.ingest.task import IngestJob, _Desk
+from frazil.ingest.walk import Walked, of_one_table
+from frazil.sources.protocol import ChangeColumn
+
+if TYPE_CHECKING:
+    from frazil.errors import FrazilError
+
+pytestmark = pytest.mark.fault("N44")
+
+NAME, OTHER = "public.users", "public.orders"
+DEFECT = DefectError("unexpected IndexError (reference 1).", table=NAME)
+ATTEMPTS = 3
+
+
+def walked(trouble: FrazilError | None, *, committed: bool = False) -> Walked:
+    found = Walked("b", troubles={} if trouble is None else {NAME: trouble})
+    if committed:
+        done: Any = None
+        found.committed[OTHER if trouble else NAME] = done
+    return found
+
+
+def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
+    retrying = RetryingTables(ATTEMPTS)
+    for _ in range(ATTEMPTS - 1):
+        met = walked(DEFECT)
+        retrying.count(met)
+        assert retrying.may_pass(NAME, DEFECT)
+        # Told as something that may pass, because the capture of the others goes on.
+        with pytest.raises(WriteFailedError, match="reference 1"):
+            retrying.require_final_of(met)
+    retrying.count(walked(DEFECT))
+    retrying.require_final_of(walked(DEFECT))
+    assert not retrying.may_pass(NAME, DEFECT)
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_table_that_went_on_begins_to_count_again(*, forgets: bool) -> None:
+    retrying = RetryingTables(1)
+    retrying.count(walked(DEFECT))
+    assert not retrying.may_pass(NAME, DEFECT)
+    if forgets:
+        retrying.forget()
+    else:
+        retrying.count(walked(None, committed=True))
+    assert retrying.may_pass(NAME, DEFECT)
+
+
+def test_what_is_met_outside_of_a_batch_counts_as_well() -> None:
+    retrying = RetryingTables(2)
+    with pytest.raises(WriteFailedError):
+        retrying.require_final(NAME, DEFECT)
+    retrying.require_final(NAME, DEFECT)
+
+
+def test_what_needs_a_person_is_not_tried_again() -> None:
+    retrying, final = RetryingTables(ATTEMPTS), UnrepresentableValueError("does not fit")
+    retrying.require_final_of(walked(final))
+    assert not retrying.may_pass(NAME, final)
+    assert retrying.may_pass(NAME, StorageError("away"))
+
+
+def test_a_copy_that_brought_nothing_waits_and_one_that_did_goes_on() -> None:
+    retrying = RetryingTables(ATTEMPTS)
+    retrying.require_headway(walked(SourceUnavailableError("away"), committed=True))
+    retrying.require_headway(walked(UnrepresentableValueError("does not fit")))
+    with pytest.raises(SourceUnavailableError):
+        retrying.require_headway(walked(SourceUnavailableError("away")))
+
+
+def test_what_the_machine_does_is_not_blamed_on_a_table() -> None:
+    for error in (StorageError("away"), OSError("disk"), MemoryError()):
+        with pytest.raises(type(error)):
+            of_one_table(error, NAME, "preparing its changelog")
+    assert isinstance(of_one_table(KeyError("a value"), NAME, "preparing"), DefectError)
+
+
+class Writer:
+    """Takes everything, or fails when it is closed."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.is_abandoned = False
+
+    def write(self, _rows: object) -> None:
+        """All is well."""
+
+    def close(self) -> tuple[object, ...]:
+        if self.error is not None:
+            raise self.error
+        return ()
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+def lay_out(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def breaks(_rows: pa.RecordBatch) -> pa.RecordBatch:
+    raise IndexError("a value of a row")
+
+
+ROWS = pa.RecordBatch.from_pydict({ChangeColumn.OPERATION: ["INSERT"]})
+
+
+def desk(writer: Writer, *, layout: Any = lay_out) -> _Desk:
+    well = SimpleNamespace(layout=SimpleNamespace(lay_out=lay_out))
+    targets: Any = {NAME: SimpleNamespace(layout=SimpleNamespace(lay_out=layout)), OTHER: well}
+    writers: Any = {NAME: writer, OTHER: Writer()}
+    return _Desk(targets, writers=writers)
+
+
+def test_a_defect_while_rows_of_a_table_are_laid_out_leaves_the_other_one_written() -> None:
+    writer = Writer()
+    opened = desk(writer, layout=breaks)
+    for table in (NAME, OTHER, NAME):
+        opened.write(table, ROWS)
+    outcome = opened.close()
+    assert outcome.written.keys() == {OTHER}
+    assert outcome.written[OTHER].operations == {"INSERT": 1}
+    assert isinstance(outcome.troubles[NAME], DefectError)
+    assert "a value of a row" not in str(outcome.troubles[NAME])
+    assert writer.is_abandoned
+
+
+def test_a_defect_while_files_are_closed_is_of_their_table_too() -> None:
+    opened = desk(Writer(IndexError("a value of a row")))
+    for table in (NAME, OTHER):
+        opened.write(table, ROWS)
+    outcome = opened.close()
+    assert outcome.written.keys() == {OTHER}
+    assert isinstance(outcome.troubles[NAME], DefectError)
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError()])
+def test_what_the_machine_does_fails_the_task(error: Exception) -> None:
+    opened = desk(Writer(error))
+    opened.write(NAME, ROWS)
+    with pytest.raises(type(error)):
+        opened.close()
+
+
+def test_what_a_source_refuses_is_not_written() -> None:
+    final = UnrepresentableValueError("does not fit")
+    reader = SimpleNamespace(read=lambda _split: [SimpleNamespace(table=NAME, error=final)])
+    some: Any = reader
+    outcome = IngestJob(reader=some, tasks=(), targets={}).do([SimpleNamespace(weight=1)])  # type: ignore[list-item]
+    assert outcome.troubles == {NAME: final}
