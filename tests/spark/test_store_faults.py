@@ -27,7 +27,7 @@ from frazil.model.table_name import TableName
 from frazil.sources.in_memory import InMemorySource
 from frazil.sources.in_memory_database import Delete, InMemoryDatabase, Insert, Update
 from frazil.sources.protocol import Limit
-from tests.support.faulty_proxy import Answer, CutReply, HttpProxy, LoseReply, Refuse
+from tests.support.faulty_proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +73,8 @@ SLOW_DOWN = error(503, "SlowDown")
 EXPIRED = error(403, "ExpiredToken")
 SKEWED = error(403, "RequestTimeTooSkewed")
 DENIED = error(403, "AccessDenied")
+# Amazon answers 200 before it has put the parts together, and may have to take it back.
+TAKEN_BACK = error(200, "InternalError")
 
 
 def asking(method: str, path: str) -> Match:
@@ -84,6 +86,8 @@ def asking(method: str, path: str) -> Match:
 CHANGES, ROWS = r"/users_changelog/data/", r"/users/data/"
 LEDGER, INDEX, METADATA = r"/ledger/data/", r"\.stats|/_index/", r"\.avro|\.metadata\.json"
 WRITES, READS = "PUT|POST", "GET"
+# Files of tasks are uploaded in parts, however small they are; the last request makes them a file.
+PART, WHOLE = r".*[?&]partNumber=", r".*[?&]uploadId="
 
 
 @dataclass
@@ -149,6 +153,18 @@ class World:
             return stopped
         return None
 
+    def seen(self) -> dict[str, list[tuple[str, int]]]:
+        """The files that readers of each table are sent to."""
+        return {
+            table: sorted(
+                (row.file_path, row.record_count)
+                for row in self.spark.sql(
+                    f"select * from {self.name(table).quoted}.files"
+                ).collect()
+            )
+            for table in ("users", "users_changelog")
+        }
+
     def check(self) -> None:
         """The mirror is what the source is, and every change is in the changelog once."""
         expected = {int(str(row["id"])): row["name"] for row in self.database.contents(TABLE)}
@@ -200,6 +216,12 @@ PASSING: dict[str, tuple[Match, list[Fault]]] = {
     "the index is cut": (asking(READS, INDEX), [CutReply(20)] * 2),
     "metadata is cut": (asking(READS, METADATA), [CutReply(20)] * 2),
     "no reply for metadata": (asking(WRITES, METADATA), [LoseReply(), SLOW_DOWN]),
+    "half of a metadata file": (asking(WRITES, METADATA), [CutRequest()] * 2),
+    "half a part of the index": (asking("PUT", INDEX + PART), [CutRequest()] * 2),
+    "no reply to a part of ingest": (asking("PUT", CHANGES + PART), [LoseReply()]),
+    "no reply to the last request of ingest": (asking("POST", CHANGES + WHOLE), [LoseReply()]),
+    "no reply to the last request of merge": (asking("POST", ROWS + WHOLE), [LoseReply()]),
+    "an index that is taken back": (asking("POST", INDEX + WHOLE), [TAKEN_BACK]),
 }
 
 
@@ -217,6 +239,34 @@ def test_a_fault_that_passes_costs_at_most_a_run(
         world.proxy.heal()
     met = [each for each in world.proxy.requests[before:] if each.fault in faults]
     assert met, "the fault did not come"
+    assert world.work() is None
+    world.check()
+
+
+@pytest.mark.fault("K2", "S3")
+@pytest.mark.parametrize(
+    ("path", "verb", "request_", "fault"),
+    [
+        (CHANGES, "POST", WHOLE, TAKEN_BACK),
+        (ROWS, "PUT", PART, CutRequest()),
+        (ROWS, "POST", WHOLE, LoseReply()),
+    ],
+    ids=["taken back for ingest", "half a part of merge", "no reply to merge"],
+)
+def test_a_file_that_is_never_whole_is_never_referenced(
+    world: World, path: str, verb: str, request_: str, fault: Fault
+) -> None:
+    """Whatever the store keeps of it: readers see what they saw, until the next run."""
+    world.change()
+    before = world.seen()
+    world.proxy.script(asking(verb, path + request_), *[fault] * FOR_EVER)
+    try:
+        assert isinstance(world.work(), LakeError)
+    finally:
+        world.proxy.heal()
+    seen = world.seen()
+    assert seen["users"] == before["users"]
+    assert (seen["users_changelog"] == before["users_changelog"]) == (path == CHANGES)
     assert world.work() is None
     world.check()
 
