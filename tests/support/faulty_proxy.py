@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
 # Far above any healthy step, far below pytest's own limit.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 CHUNK_BYTES = 64 * 1024
 # They describe one connection, so they are not passed on (RFC 9110, 7.6.1): the proxy frames bodies
 # anew, names the upstream as host and answers `Expect` itself.
