@@ -33,7 +33,8 @@ class StorageCredential:
 def load_access(gateway: IcebergGateway, table: JavaObject, location: str) -> dict[str, str]:
     """The properties that open the files at the location."""
     io = table.io()
-    return access_to(location, gateway.to_json(io.properties()), gateway.storage_credentials(io))
+    vended = [StorageCredential(*each) for each in gateway.storage_credentials(io)]
+    return access_to(location, gateway.to_json(io.properties()), vended)
 
 
 def access_to(

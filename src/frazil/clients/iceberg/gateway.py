@@ -11,8 +11,6 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.clients.iceberg.file_access import StorageCredential
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -213,14 +211,11 @@ class IcebergGateway:
         response = builder.withPlanStatus(self._root.rest.PlanStatus.COMPLETED).build()
         return str(responses.PlanTableScanResponseParser.toJson(response))
 
-    def storage_credentials(self, io: JavaObject) -> tuple[StorageCredential, ...]:
-        """What the catalog vended for prefixes of locations; ``properties()`` do not have it."""
+    def storage_credentials(self, io: JavaObject) -> tuple[tuple[str, dict[str, str]], ...]:
+        """Prefixes of locations and what the catalog vended for them; not in ``properties()``."""
         if not self._class(f"{_ICEBERG}.io.SupportsStorageCredentials").isInstance(io):
             return ()
-        return tuple(
-            StorageCredential(str(each.prefix()), self.to_json(each.config()))
-            for each in io.credentials()
-        )
+        return tuple((str(each.prefix()), self.to_json(each.config())) for each in io.credentials())
 
     def to_json(self, value: JavaObject) -> Any:  # noqa: ANN401 - whatever the JSON holds
         """A Java map, list or number as Python values, in one crossing."""
