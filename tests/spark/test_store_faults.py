@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import resource
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
