@@ -229,7 +229,8 @@ def no_file_of_the_jvm(spark: SparkSession) -> Iterator[None]:
 
     Workers of Python are other processes, and have limits of their own.
     """
-    pid = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    jvm: Any = spark.sparkContext._jvm
+    pid = int(jvm.java.lang.ProcessHandle.current().pid())
     soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
     try:
@@ -269,7 +270,8 @@ def test_check_finds_a_store_that_does_not_know_checksums_and_the_setting_helps(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    system = spark.sparkContext._jvm.java.lang.System
+    jvm: Any = spark.sparkContext._jvm
+    system = jvm.java.lang.System
     with StoreWithoutChecksums(object_store.endpoint, keep_host=True) as store:
 
         def look(name: str) -> Findings:
