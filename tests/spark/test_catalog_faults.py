@@ -121,7 +121,8 @@ class Lender:
     loans: list[HttpProxy] = field(default_factory=list)
 
     def lend(self, body: bytes) -> bytes:
-        answer = json.loads(body)
+        # Reports of metrics are answered with nothing.
+        answer = json.loads(body or b"{}")
         if "metadata" not in answer:
             return body
         door = self.stack.enter_context(HttpProxy(self.store.endpoint, keep_host=True))
