@@ -52,7 +52,7 @@ def render(catalogue: Catalogue, marks: Mapping[str, list[str]]) -> str:
         "",
         "What can happen, what frazil does then, and the tests that prove it. The list is made of "
         'the marks on the tests (`@pytest.mark.fault("K3")`); `make test` runs all of them but '
-        "those under `tests/deep`, which `make test-deep` runs.",
+        "those with the mark `deep`, which `make test-deep` runs.",
         "",
     ]
     for chapter, faults in catalogue.items():

@@ -92,7 +92,9 @@ def test_the_rest_catalog_keeps_namespaces_through_a_crash(tmp_path: Path) -> No
         assert created.status_code == 200
         catalog.kill()
         catalog.restart()
-        assert httpx.get(f"{catalog.uri}/v1/namespaces").json()["namespaces"] == [["kept"]]
+        assert httpx.get(f"{catalog.uri}/v1/namespaces", timeout=60).json()["namespaces"] == [
+            ["kept"]
+        ]
 
 
 def test_etcd_keeps_keys_through_a_crash_and_in_its_folder(tmp_path: Path) -> None:

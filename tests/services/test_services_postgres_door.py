@@ -181,11 +181,21 @@ def test_errors_name_the_code_and_never_the_row(database: Database) -> None:
 
 def test_a_backend_that_is_ended_or_cancelled_is_retried(database: Database) -> None:
     with connect(database.dsn, purpose="victim") as session:
-        timer = threading.Timer(0.2, session.cancel)
-        timer.start()
-        with pytest.raises(errors.SourceUnavailableError, match="57014"):
-            session.execute("select pg_sleep(20)", doing="sleeping")
-        timer.join()
+        ended = threading.Event()
+
+        def cancel() -> None:
+            # A session that does nothing yet is not cancelled.
+            while not ended.wait(0.2):
+                session.cancel()
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        try:
+            with pytest.raises(errors.SourceUnavailableError, match="57014"):
+                session.execute("select pg_sleep(600)", doing="sleeping")
+        finally:
+            ended.set()
+            canceller.join()
         database.run(f"select pg_terminate_backend({session.backend}, 5000)")
         with pytest.raises(errors.SourceUnavailableError):
             session.execute("select 1", doing="asking")

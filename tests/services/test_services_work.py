@@ -173,12 +173,12 @@ def test_the_object_stores_own_catalog_refuses_another_credential(
     }
     assert httpx.post(object_store.token_uri, data=form).status_code == 401
     namespaces = f"{object_store.iceberg_uri}/v1/{object_store.table_bucket}/namespaces"
-    assert httpx.get(namespaces).status_code in {401, 403}
+    assert httpx.get(namespaces, timeout=60).status_code in {401, 403}
 
 
 def test_an_etcd_key_ends_with_its_lease(etcd: Etcd) -> None:
     key = base64.b64encode(b"frazil/leader").decode()
-    with httpx.Client(base_url=etcd.endpoint) as client:
+    with httpx.Client(base_url=etcd.endpoint, timeout=60) as client:
         lease = client.post("/v3/lease/grant", json={"TTL": 1}).json()["ID"]
         client.post("/v3/kv/put", json={"key": key, "value": key, "lease": lease})
         assert "kvs" in client.post("/v3/kv/range", json={"key": key}).json()

@@ -117,7 +117,9 @@ def test_with_a_source_the_captured_tables_are_looked_at(shop: Shop) -> None:
     for missing in ("public.users", "public.orders_changelog", "frazil.shop_ledger"):
         assert about[missing].endswith("is not there yet: the first run creates it")
     warehouse = shop.document.parent / "warehouse"
-    assert about["warehouse"] == f"file://{warehouse}: a table was created, written to and removed"
+    assert (
+        about["warehouse"] == f"file://{warehouse}: a table was created, written, read and removed"
+    )
     # Nothing of it is left: no table, no namespace, no file.
     namespaces = shop.spark.sql(f"show namespaces in {shop.catalog}").collect()
     assert [row[0] for row in namespaces] == ["public"]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pyspark
@@ -152,12 +155,59 @@ def test_a_session_under_spark_submit_uses_its_jvm(tmp_path: Path) -> None:
     assert report["master"] == "local[2]"
 
 
-@pytest.mark.fault("O4")
 def test_an_ordinary_session_is_silent_and_leaves_nothing_behind(tmp_path: Path) -> None:
     config = document(tmp_path, "local[2]")
     finished = run(sys.executable, "-c", PROGRAM, config)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
+    report = json.loads(finished.stdout)
+    assert (report["rows"], report["leaks"], report["left"]) == (1000, [], [])
+
+
+# As a locked-down container has it: a user whom nobody knows, without a home, who may write to one
+# folder and open few files.
+LOCKED_DOWN = """
+import os, resource, sys
+user = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+if user != os.geteuid():
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+os.execv(sys.executable, [sys.executable, "-c", *sys.argv[2:]])
+"""
+
+
+def somebody() -> int:
+    """A user whom nobody knows; ourselves where only we can reach the interpreter."""
+    above = Path(sys.executable).resolve().parents
+    is_for_all = all(each.stat().st_mode & stat.S_IXOTH for each in above)
+    return 54321 if os.geteuid() == 0 and is_for_all else os.geteuid()
+
+
+@pytest.mark.fault("O4")
+def test_a_user_without_name_and_home_with_one_folder_and_few_files_is_enough() -> None:
+    with tempfile.TemporaryDirectory(prefix="frazil-test-", dir="/tmp") as name:
+        folder, user = Path(name), somebody()
+        (folder / "cache").mkdir(0o755)
+        (folder / "cache" / "jars").mkdir(0o755)
+        for jar in ensure_jars(ICEBERG_RUNTIME, SQLITE_DRIVER):
+            shutil.copy(jar, folder / "cache" / "jars")
+        config = document(folder, "local[2]")
+        for each in (folder, *folder.rglob("*")):
+            each.chmod(0o755 if each.is_dir() else 0o644)
+            os.chown(each, user, -1)
+        environment = {name: value for name, value in os.environ.items() if name != "HOME"}
+        finished = subprocess.run(
+            [sys.executable, "-c", LOCKED_DOWN, str(user), PROGRAM, config],
+            env={**environment, "FRAZIL_CACHE": str(folder / "cache"), "TMPDIR": str(folder)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
     assert (report["rows"], report["leaks"], report["left"]) == (1000, [], [])
 

@@ -107,7 +107,7 @@ def stand_by(process: PipelineProcess) -> None:
     source = source_of(process)
     assert source["trouble"] is None
     assert "frazil lock" in source["standby"]
-    with urlopen(f"{process.address}/readyz", timeout=10) as answer:  # noqa: S310 - our own server
+    with urlopen(f"{process.address}/readyz", timeout=60) as answer:  # noqa: S310 - our own server
         assert answer.status == 200
     told = process.command("status")
     assert told.returncode == 0, told.stdout + told.stderr

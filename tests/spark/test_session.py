@@ -134,7 +134,7 @@ def test_what_spark_warns_of_comes_through_our_logger(
         loggers = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
         loggers.getLogger("com.example.Noise").info("below the threshold: 4712")
         loggers.getLogger("com.example.Noise").warn("a marker: 4711 canary-in-the-jvm")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while "4711" not in written.getvalue() and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:

@@ -7,27 +7,22 @@ process would, and the mirror is what the source is.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import resource
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+from frazil.cli.lake_check import look_into
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark import attach_session
 from frazil.config import load_config
-from frazil.errors import FrazilError, LakeError
-from frazil.ingest.ingester import Ingester
-from frazil.ingest.settings import CaptureSettings, IngestSettings
-from frazil.ledger.table import Ledger
-from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings
-from frazil.model.schema import Primitive
-from frazil.model.table_name import TableName
-from frazil.sources.in_memory import InMemorySource
-from frazil.sources.in_memory_database import Delete, InMemoryDatabase, Insert, Update
-from frazil.sources.protocol import Limit
-from tests.support.faulty_proxy import Answer, CutReply, HttpProxy, LoseReply, Refuse
+from frazil.errors import LakeError
+from frazil.pipeline.findings import Findings
+from frazil.pipeline.recovery import Action, recovery_for
+from tests.support.faulty_proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
+from tests.support.ingested_world import World, asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,13 +30,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from frazil.config import Config
     from frazil.demo.services import ObjectStore
-    from tests.support.faulty_proxy import Fault, Match
+    from tests.support.faulty_proxy import Fault, Match, _Request
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-TABLE = "shop.users"
-ROOMY = 1 << 30
 FOR_EVER = 10_000
 
 # The catalog's own retries are shortened: a test shall not wait for them by the minute.
@@ -73,116 +67,54 @@ SLOW_DOWN = error(503, "SlowDown")
 EXPIRED = error(403, "ExpiredToken")
 SKEWED = error(403, "RequestTimeTooSkewed")
 DENIED = error(403, "AccessDenied")
-
-
-def asking(method: str, path: str) -> Match:
-    """Requests of these methods whose path has this in it."""
-    methods, pattern = re.compile(method), re.compile(path)
-    return lambda verb, where, _: bool(methods.fullmatch(verb) and pattern.search(where))
+# Amazon answers 200 before it has put the parts together, and may have to take it back.
+TAKEN_BACK = error(200, "InternalError")
 
 
 CHANGES, ROWS = r"/users_changelog/data/", r"/users/data/"
 LEDGER, INDEX, METADATA = r"/ledger/data/", r"\.stats|/_index/", r"\.avro|\.metadata\.json"
 WRITES, READS = "PUT|POST", "GET"
+CHECKSUMS = re.compile("(?i)x-amz-(?:sdk-)?checksum-|x-amz-trailer")
+# Files of tasks are uploaded in parts, however small they are; the last request makes them a file.
+PART, WHOLE = r".*[?&]partNumber=", r".*[?&]uploadId="
 
 
-@dataclass
-class World:
-    """A source, its changelog and its mirror; every step is one of a new process."""
-
-    spark: SparkSession
-    proxy: HttpProxy
-    catalog: str
-    folder: Path
-    database: InMemoryDatabase = field(default_factory=InMemoryDatabase)
-    written: int = 0
-
-    def __post_init__(self) -> None:
-        columns = {"id": Primitive.LONG, "name": Primitive.STRING}
-        self.database.add_table(TABLE, columns, key=["id"])
-
-    def name(self, table: str) -> TableName:
-        return TableName(self.catalog, ("shop",), table)
-
-    def change(self) -> None:
-        """A row more, another one changed, and one gone."""
-        self.written += 3
-        new = [self.written + each for each in range(3)]
-        rows = [Insert(TABLE, {"id": each, "name": "new"}) for each in new]
-        self.database.transact(*rows)
-        self.database.transact(
-            Update(TABLE, (new[0],), {"id": new[0], "name": f"after {self.written}"}),
-            Delete(TABLE, (new[1],)),
+def configure(folder: Path, name: str, store: ObjectStore, endpoint: str) -> Config:
+    document = folder / "frazil.yaml"
+    document.write_text(
+        DOCUMENT.format(
+            name=name,
+            folder=folder,
+            bucket=store.bucket,
+            endpoint=endpoint,
+            key=store.access_key,
+            secret=store.secret_key,
         )
+    )
+    return load_config(document, environ={}).config
 
-    def ingest(self) -> None:
-        lake = Lake(self.spark, self.catalog)
-        ingester = Ingester(
-            self.spark,
-            lake,
-            InMemorySource(self.database),
-            Ledger.ensure(lake, self.name("ledger")),
-            settings=IngestSettings(pipeline="faults", limit=Limit(1000, ROOMY), held_bytes=ROOMY),
-            captures=lambda _: CaptureSettings(changelog=self.name("users_changelog")),
-        )
-        while ingester.read_whole() is not None:
-            pass
-        while ingester.step() is not None:
-            pass
 
-    def merge(self) -> None:
-        settings = MergeSettings(
-            changelog=self.name("users_changelog"),
-            mirror=self.name("users"),
-            key=("id",),
-            # A run for every merge, and an empty cache each time: the index is read from the store.
-            index=IndexSettings(cache_dir=self.folder / uuid4().hex, young_entries=1),
-        )
-        Merger(self.spark, Lake(self.spark, self.catalog), settings).merge()
-
-    def work(self) -> FrazilError | None:
-        """One run of everything; what it stopped with, if it did. Anything else is a defect."""
-        try:
-            self.ingest()
-            self.merge()
-        except FrazilError as stopped:
-            return stopped
-        return None
-
-    def check(self) -> None:
-        """The mirror is what the source is, and every change is in the changelog once."""
-        expected = {int(str(row["id"])): row["name"] for row in self.database.contents(TABLE)}
-        found = self.spark.table(self.name("users").quoted).collect()
-        assert sorted((row.id, row.name) for row in found) == sorted(expected.items())
-        changes = self.spark.table(self.name("users_changelog").quoted).collect()
-        sequences = [row.cdc_sequence_number for row in changes if row.cdc_operation != "READ"]
-        assert len(set(sequences)) == len(sequences)
+@pytest.fixture(scope="module")
+def proxy(object_store: ObjectStore) -> Iterator[HttpProxy]:
+    with HttpProxy(object_store.endpoint, keep_host=True) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")
 def world(
-    spark: SparkSession, object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
+    spark: SparkSession,
+    object_store: ObjectStore,
+    proxy: HttpProxy,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> World:
     folder = tmp_path_factory.mktemp("faults")
     name = f"f_{uuid4().hex[:8]}"
-    with HttpProxy(object_store.endpoint, keep_host=True) as proxy:
-        document = folder / "frazil.yaml"
-        document.write_text(
-            DOCUMENT.format(
-                name=name,
-                folder=folder,
-                bucket=object_store.bucket,
-                endpoint=proxy.url,
-                key=object_store.access_key,
-                secret=object_store.secret_key,
-            )
-        )
-        attach_session(spark, load_config(document, environ={}).config)
-        made = World(spark, proxy, name, folder)
-        made.change()
-        assert made.work() is None
-        made.check()
-        yield made
+    attach_session(spark, configure(folder, name, object_store, proxy.url))
+    made = World(spark, name, folder)
+    made.change()
+    assert made.work() is None
+    made.check()
+    return made
 
 
 # What is asked for, and what comes instead.
@@ -200,23 +132,57 @@ PASSING: dict[str, tuple[Match, list[Fault]]] = {
     "the index is cut": (asking(READS, INDEX), [CutReply(20)] * 2),
     "metadata is cut": (asking(READS, METADATA), [CutReply(20)] * 2),
     "no reply for metadata": (asking(WRITES, METADATA), [LoseReply(), SLOW_DOWN]),
+    "half of a metadata file": (asking(WRITES, METADATA), [CutRequest()] * 2),
+    "half a part of the index": (asking("PUT", INDEX + PART), [CutRequest()] * 2),
+    "no reply to a part of ingest": (asking("PUT", CHANGES + PART), [LoseReply()]),
+    "no reply to the last request of ingest": (asking("POST", CHANGES + WHOLE), [LoseReply()]),
+    "no reply to the last request of merge": (asking("POST", ROWS + WHOLE), [LoseReply()]),
+    "an index that is taken back": (asking("POST", INDEX + WHOLE), [TAKEN_BACK]),
 }
 
 
 @pytest.mark.fault("K2", "S1", "S2", "S3", "C7")
 @pytest.mark.parametrize(("match", "faults"), PASSING.values(), ids=PASSING)
 def test_a_fault_that_passes_costs_at_most_a_run(
-    world: World, match: Match, faults: list[Fault]
+    world: World, proxy: HttpProxy, match: Match, faults: list[Fault]
 ) -> None:
     world.change()
-    before = len(world.proxy.requests)
-    world.proxy.script(match, *faults)
+    before = len(proxy.requests)
+    proxy.script(match, *faults)
     try:
         world.work()
     finally:
-        world.proxy.heal()
-    met = [each for each in world.proxy.requests[before:] if each.fault in faults]
+        proxy.heal()
+    met = [each for each in proxy.requests[before:] if each.fault in faults]
     assert met, "the fault did not come"
+    assert world.work() is None
+    world.check()
+
+
+@pytest.mark.fault("K2", "S3")
+@pytest.mark.parametrize(
+    ("path", "match", "fault"),
+    [
+        (CHANGES, asking("POST", CHANGES + WHOLE), TAKEN_BACK),
+        (ROWS, asking("PUT", ROWS + PART), CutRequest()),
+        (ROWS, asking("POST", ROWS + WHOLE), LoseReply()),
+    ],
+    ids=["taken back for ingest", "half a part of merge", "no reply to merge"],
+)
+def test_a_file_that_is_never_whole_is_never_referenced(
+    world: World, proxy: HttpProxy, path: str, match: Match, fault: Fault
+) -> None:
+    """Whatever the store keeps of it: readers see what they saw, until the next run."""
+    world.change()
+    before = world.seen()
+    proxy.script(match, *[fault] * FOR_EVER)
+    try:
+        assert isinstance(world.work(), LakeError)
+    finally:
+        proxy.heal()
+    seen = world.seen()
+    assert seen["users"] == before["users"]
+    assert (seen["users_changelog"] == before["users_changelog"]) == (path == CHANGES)
     assert world.work() is None
     world.check()
 
@@ -233,25 +199,95 @@ def test_a_fault_that_passes_costs_at_most_a_run(
     ids=["slow down", "credentials that expire", "no access to the index", "a skewed clock"],
 )
 def test_a_fault_that_stays_stops_the_run_by_name_and_leaves_the_tables_whole(
-    world: World, object_store: ObjectStore, match: Match, fault: Fault
+    world: World, proxy: HttpProxy, object_store: ObjectStore, match: Match, fault: Fault
 ) -> None:
     world.change()
-    world.proxy.script(match, *[fault] * FOR_EVER)
+    proxy.script(match, *[fault] * FOR_EVER)
     try:
         stopped = world.work()
     finally:
-        world.proxy.heal()
+        proxy.heal()
     assert isinstance(stopped, LakeError)
     assert object_store.secret_key not in f"{stopped}{stopped.next_step}"
     assert world.work() is None
     world.check()
 
 
-def test_nothing_is_decided_by_a_listing(world: World) -> None:
+def test_nothing_is_decided_by_a_listing(world: World, proxy: HttpProxy) -> None:
     """A store may list what is gone and hide what is there: nobody asks it."""
-    before = len(world.proxy.requests)
+    before = len(proxy.requests)
     world.change()
     assert world.work() is None
-    asked = world.proxy.requests[before:]
+    asked = proxy.requests[before:]
     assert asked
     assert not [each.path for each in asked if "list-type" in each.path or "prefix=" in each.path]
+
+
+@contextmanager
+def no_file_of_the_jvm(spark: SparkSession) -> Iterator[None]:
+    """The system lets the JVM write into no file, as if the disk of ``spark.local.dir`` were full.
+
+    Workers of Python are other processes, and have limits of their own.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.fault("O2")
+def test_without_room_for_spark_a_run_stops_by_name_and_the_next_one_goes_on(
+    spark: SparkSession, world: World
+) -> None:
+    world.change()
+    before = world.seen()
+    with no_file_of_the_jvm(spark):
+        stopped = world.work()
+    assert stopped is not None
+    assert recovery_for(stopped).action in {Action.LATER, Action.NOW}, repr(stopped)
+    assert world.seen()["users"] == before["users"]
+    assert world.work() is None
+    world.check()
+
+
+class StoreWithoutChecksums(HttpProxy):
+    """A store of the time before Amazon's clients sent checksums."""
+
+    def _record(self, request: _Request) -> tuple[int, Fault]:
+        if any(CHECKSUMS.match(name) for name in request.headers):
+            self.script(lambda *_: True, error(400, "InvalidArgument"))
+        return super()._record(request)
+
+
+@pytest.mark.fault("S7")
+def test_check_finds_a_store_that_does_not_know_checksums_and_the_setting_helps(
+    spark: SparkSession,
+    object_store: ObjectStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    system = jvm.java.lang.System
+    with StoreWithoutChecksums(object_store.endpoint, keep_host=True) as store:
+
+        def look() -> list[str]:
+            """What is wrong with the warehouse; the tables of the document are not there yet."""
+            name = f"f_{uuid4().hex[:8]}"
+            config = configure(tmp_path, name, object_store, store.url)
+            found = look_into(Lake(attach_session(spark, config), name), config, Findings())
+            said = [each.sentence for each in found.problems]
+            return [each for each in said if "The warehouse" in each]
+
+        (found,) = look()
+        assert "AWS_REQUEST_CHECKSUM_CALCULATION=when_required" in found
+        # Java and Arrow read the environment; that of a JVM which runs cannot be changed.
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+        system.setProperty("aws.requestChecksumCalculation", "when_required")
+        try:
+            assert look() == []
+        finally:
+            system.clearProperty("aws.requestChecksumCalculation")

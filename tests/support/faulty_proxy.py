@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
 # Far above any healthy step, far below pytest's own limit.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 CHUNK_BYTES = 64 * 1024
 # They describe one connection, so they are not passed on (RFC 9110, 7.6.1): the proxy frames bodies
 # anew, names the upstream as host and answers `Expect` itself.
@@ -78,6 +78,18 @@ class Refuse:
 
 
 @dataclass(frozen=True)
+class CutRequest:
+    """Forward the head and half of the body, then end both connections."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Forward, and answer what the function makes of the reply's body."""
+
+    body: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True)
 class Delay:
     """Wait, then forward."""
 
@@ -97,8 +109,10 @@ class TimeOut:
 
 
 Unforwarded: TypeAlias = Answer | Refuse | TimeOut
-Forwarded: TypeAlias = Pass | AnswerInstead | LoseReply | CutReply | Delay | HoldUntilReleased
-Fault: TypeAlias = Unforwarded | Forwarded
+Forwarded: TypeAlias = (
+    Pass | AnswerInstead | LoseReply | CutReply | Rewrite | Delay | HoldUntilReleased
+)
+Fault: TypeAlias = Unforwarded | Forwarded | CutRequest
 
 
 @dataclass(frozen=True)
@@ -290,6 +304,8 @@ class HttpProxy:
                 self._listener.wait(lambda: False, seconds)
             case HoldUntilReleased(name):
                 return _spoil(request, fault, self._hold(request, name, index))
+            case CutRequest():
+                return _spoil(request, fault, self._forward(request, index, half=True))
         return _spoil(request, fault, self._forward(request, index))
 
     def _hold(self, request: _Request, name: str, index: int) -> Answer | None:
@@ -303,19 +319,24 @@ class HttpProxy:
             self._listener.changed.notify_all()
         return reply
 
-    def _forward(self, request: _Request, index: int) -> Answer | None:
+    def _forward(self, request: _Request, index: int, *, half: bool = False) -> Answer | None:
         """The upstream's reply, over a new connection: a stale one would be another fault."""
         host, port = self._upstream.hostname or LOOPBACK, self._upstream.port
         upstream = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
         called = request.headers.get("Host", "") if self._keep_host else ""
         headers = _end_to_end(request.headers) | {"Host": called or self._upstream.netloc}
+        body = request.body
+        if half:
+            headers, body = headers | {"Content-Length": str(len(body))}, body[: len(body) // 2]
         with suppress(OSError, http.client.HTTPException), closing(upstream):
             if self._listener.closed:
                 return None
             upstream.connect()
             with self._listener.owned(upstream.sock):
                 self._note(index, upstream_status=None)
-                upstream.request(request.method, request.path, request.body or None, headers)
+                upstream.request(request.method, request.path, body or None, headers)
+                if half:
+                    return None
                 with upstream.getresponse() as got:
                     reply = Answer(got.status, got.read(), dict(got.getheaders()))
             self._note(index, upstream_status=reply.status)
@@ -328,6 +349,8 @@ def _spoil(request: _Request, fault: Fault, reply: Answer | None) -> bytes:
         return b""
     if isinstance(fault, AnswerInstead):
         return _wire(request, Answer(fault.status))
+    if isinstance(fault, Rewrite):
+        reply = replace(reply, body=fault.body(reply.body))
     wire = _wire(request, reply)
     if isinstance(fault, CutReply):
         head = wire.index(b"\r\n\r\n") + 4

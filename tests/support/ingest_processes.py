@@ -161,7 +161,7 @@ class SlotWatch:
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join(30)
+        self._thread.join(120)
         assert self.problem is None, self.problem
 
     def _watch(self) -> None:
@@ -193,7 +193,7 @@ def booked_position(world: CapturedDatabase) -> int | None:
     name = f"{world.document['pipeline']}_ledger"
     if not Path(catalog).exists():
         return None
-    with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True, timeout=30)) as connection:
+    with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True, timeout=120)) as connection:
         try:
             row = connection.execute(
                 "select metadata_location from iceberg_tables where table_name = ?", (name,)

@@ -99,7 +99,7 @@ class Writer(threading.Thread):
     def finish(self) -> None:
         """No more changes."""
         self._end.set()
-        self.join(30)
+        self.join(120)
         assert not self.is_alive()
         assert self.error is None, self.error
 

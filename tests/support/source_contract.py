@@ -217,7 +217,7 @@ class SourceContract:
         capture.catch_up()
         assert not capture.source.wait(0.05, ROOMY)
         subject.transact(insert(ORDERS, 2))
-        assert any(capture.source.wait(1.0, TIGHT) for _ in range(30))
+        assert any(capture.source.wait(1.0, TIGHT) for _ in range(120))
         capture.catch_up()
         assert not capture.source.wait(0.05, TIGHT)
 

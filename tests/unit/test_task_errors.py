@@ -85,7 +85,7 @@ def read_nothing(error: Exception) -> pa.RecordBatch:
     raise error
 
 
-@pytest.mark.fault("N44")
+@pytest.mark.fault("N44", "O2", "O3")
 @pytest.mark.parametrize("task", [without_a_disk, without_memory])
 def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     text = text_out_of(task)
@@ -93,7 +93,7 @@ def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     assert type(told(text)) is WriteFailedError
 
 
-@pytest.mark.fault("N44")
+@pytest.mark.fault("N44", "O3")
 @pytest.mark.parametrize(
     "text",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -51,7 +52,7 @@ def test_it_follows_the_pipeline_without_being_loaded_again(shown: Shown) -> Non
     expect(page.get_by_text("1 of 6 tables needs you")).to_be_visible()
     expect(page).to_have_title("1 of 6 tables needs you · shop")
     expect(page.get_by_role("article")).to_have_count(2)
-    assert "stopped" in str(page.locator("link[rel=icon]").get_attribute("href"))
+    expect(page.locator("link[rel=icon]")).to_have_attribute("href", re.compile("stopped"))
     shown.status = running()
     expect(page.get_by_role("article")).to_have_count(0)
     expect(page.locator("#tables li")).to_have_count(5)
@@ -109,7 +110,7 @@ def test_without_a_script_it_is_loaded_again(shown: Shown) -> None:
     expect(reload).to_have_attribute("content", "1")
     expect(page.get_by_text("1 of 6 tables needs you")).to_be_visible()
     shown.status = running()
-    expect(page.get_by_text("Following 5 tables")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("Following 5 tables")).to_be_visible()
 
 
 @pytest.mark.parametrize("name", ["starting", "copying", "stopped", "unreachable"])

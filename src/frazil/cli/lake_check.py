@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 _NO_ANSWER = (errors.CatalogError, errors.PermissionError)
 _ADVICE = "Look at catalog and storage in the configuration, and whether the catalog runs."
 
+# Amazon's clients send checksums with every upload, which not every store understands.
+_CHECKSUMS = (
+    " A store that does not know Amazon's checksums needs "
+    "AWS_REQUEST_CHECKSUM_CALCULATION=when_required in the environment."
+)
+
 
 def check_lake(config: Config, source: Findings) -> Findings:
     """Everything about the lake; what keeps us from looking is told, not raised."""
@@ -72,8 +78,11 @@ def _warehouse(lake: Lake, config: Config) -> LookedAt | Problem:
     except errors.FrazilError as error:
         # Of a table that only served to try.
         error.table = None
-        return problem_of(error, advice=f"The warehouse, {place}, cannot be written to. {_ADVICE}")
-    return LookedAt("warehouse", f"{place}: a table was created, written to and removed")
+        advice = f"The warehouse, {place}, cannot be written to. {_ADVICE}"
+        if config.storage.s3.endpoint is not None:
+            advice += _CHECKSUMS
+        return problem_of(error, advice=advice)
+    return LookedAt("warehouse", f"{place}: a table was created, written, read and removed")
 
 
 def _places(config: Config, names: Mapping[str, Named]) -> Iterator[Place]:

@@ -1,10 +1,11 @@
-"""Whether a run could write: a table is created, written to, and removed with all it left."""
+"""Whether a run could work: a table is created, written, read and removed with all it left."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from frazil.errors import StorageError
 from frazil.ledger.standing import Live, TableStanding
 from frazil.ledger.table import Ledger
 from frazil.model.table_name import parse_table_name
@@ -20,10 +21,11 @@ _TOKEN_BYTES = 6
 
 
 def try_writing(lake: Lake, config: Config) -> None:
-    """Raises what keeps a table from being created, written to or removed.
+    """Raises what keeps a table from being created, written, read or removed.
 
     The catalog, the store and both writers have a part in it, as in every batch: the driver
-    writes metadata, and the writer of tasks a file with one row.
+    writes metadata, and the writer of tasks a file with one row. It is read again, because some
+    stores take what they do not understand for a part of the file.
     """
     name = _trial_name(config)
     is_new = not lake.has_namespace(name)
@@ -32,6 +34,8 @@ def try_writing(lake: Lake, config: Config) -> None:
         try:
             row = TableStanding(table=name.table, identity="", state=Live())
             trial.note([], pipeline=config.pipeline, batch=name.table, standings=[row])
+            if trial.standings() != (row,):
+                raise StorageError("what was written is not what is read.", table=str(name))
         finally:
             lake.drop_table(name)
     finally:

@@ -91,3 +91,29 @@ def test_the_second_signal_ends_the_process_where_it_is(number: int, status: int
         assert process.poll() is None
         process.send_signal(number)
         assert end_of(process) == (status, [])
+
+
+@pytest.mark.fault("N52")
+def test_a_second_interrupt_ends_a_command_where_it_is() -> None:
+    script = """
+import os, signal, time
+from frazil.cli.interrupting import Interrupts
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+with Interrupts():
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        pass
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        print("raised again")
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LONG, check=False
+    )
+    assert (finished.returncode, finished.stdout) == (130, "")

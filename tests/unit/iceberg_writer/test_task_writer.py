@@ -267,6 +267,7 @@ def test_nested_values_wait_for_their_turn_unharmed(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.fault("O2")
 def test_a_local_disk_that_takes_nothing_is_told_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path, folder:
     assert fetcher.fetched == [1, 1]
 
 
+@pytest.mark.fault("O2")
 def test_a_full_disk_costs_only_time(tmp_path: Path) -> None:
     # No file may grow beyond a page, which is how a full disk looks to one process.
     script = """

@@ -252,6 +252,7 @@ def test_the_position_stands_still_while_something_is_pending(tmp_path: Path) ->
         assert spool.take(ALL).end == 200
 
 
+@pytest.mark.fault("O2", "O3")
 def test_a_full_spool_pauses_the_reader_which_goes_on_answering(tmp_path: Path) -> None:
     with spooling(tmp_path, max_bytes=1) as (stream, spool):
         stream.send(*transaction(10, relation(), insert(word="a")), Begin(20, MOMENT, 1))
@@ -354,6 +355,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.fault("O2")
 def test_a_full_disk_is_an_error_that_says_what_to_do_and_confirms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,6 +211,12 @@ class IcebergGateway:
         response = builder.withPlanStatus(self._root.rest.PlanStatus.COMPLETED).build()
         return str(responses.PlanTableScanResponseParser.toJson(response))
 
+    def storage_credentials(self, io: JavaObject) -> tuple[tuple[str, dict[str, str]], ...]:
+        """Prefixes of locations and what the catalog vended for them; not in ``properties()``."""
+        if not self._class(f"{_ICEBERG}.io.SupportsStorageCredentials").isInstance(io):
+            return ()
+        return tuple((str(each.prefix()), self.to_json(each.config())) for each in io.credentials())
+
     def to_json(self, value: JavaObject) -> Any:  # noqa: ANN401 - whatever the JSON holds
         """A Java map, list or number as Python values, in one crossing."""
         return json.loads(self._mapper.writeValueAsString(value))

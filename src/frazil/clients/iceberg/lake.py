@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from frazil.clients.iceberg.file_access import is_vended, load_access
 from frazil.clients.iceberg.gateway import IcebergGateway
 from frazil.clients.iceberg.metadata_log import KEPT_VERSIONS, KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.table import LakeTable
@@ -98,7 +99,11 @@ class Lake:
             identifier = self._gateway.identifier(name.namespace, name.table)
             table = self._catalog.loadTable(identifier)
             try:
-                table.refresh()
+                if is_vended(load_access(self._gateway, table, str(table.location()))):
+                    # Refreshing a table that was kept keeps its credentials.
+                    table = self._load_anew(identifier)
+                else:
+                    table.refresh()
             except Py4JError:
                 # Dropped or made again by somebody else: what is kept is not this table any more.
                 table = self._load_anew(identifier)

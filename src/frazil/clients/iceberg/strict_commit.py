@@ -144,6 +144,10 @@ class Committer:
         # The last snapshot proven to descend from the one that wrote the marker, and that one.
         self._proven: tuple[int, int] | None = None
 
+    def go_on_with(self, table: JavaObject) -> None:
+        """The same table, loaded anew; that it is the same is proven at every commit."""
+        self._table = table
+
     def commit(self, commit: StrictCommit) -> Receipt:
         """Make one attempt.
 

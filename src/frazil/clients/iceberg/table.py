@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.file_access import Renewal, load_access
 from frazil.clients.iceberg.live_files import LiveFiles
 from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.snapshot_range import check_range
@@ -46,6 +47,7 @@ class LakeTable:
         self.name = name
         self._gateway = gateway
         self._table = table
+        self._reload = reload
         self._invalidate = invalidate
         self._reader = TableReader(gateway, str(name))
         self._clock = clock or SystemClock()
@@ -58,13 +60,15 @@ class LakeTable:
             reader=self._reader,
             reload=reload,
         )
+        self._renewal = self._begin_renewal()
 
     def load_version(self) -> TableVersion:
         """The table as it is now, to be asked several questions about one moment."""
+        metadata = self._refreshed()
         return TableVersion(
             gateway=self._gateway,
             table=self._table,
-            metadata=self._refreshed(),
+            metadata=metadata,
             reader=self._reader,
             committer=self._committer,
         )
@@ -118,6 +122,8 @@ class LakeTable:
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """One attempt; what happened is in the receipt or in the error."""
+        with translated(str(self.name), "refreshing the table"):
+            self._renew()
         receipt = self._committer.commit(commit)
         self.show_latest()
         return receipt
@@ -181,4 +187,16 @@ class LakeTable:
 
     def _refreshed(self) -> JavaObject:
         with translated(str(self.name), "refreshing the table"):
+            self._renew()
             return self._table.operations().refresh()
+
+    def _renew(self) -> None:
+        """Load the table anew before vended credentials end: refreshing keeps the old ones."""
+        if self._renewal.is_due():
+            self._table = self._reload()
+            self._committer.go_on_with(self._table)
+            self._renewal = self._begin_renewal()
+
+    def _begin_renewal(self) -> Renewal:
+        location = str(self._table.location())
+        return Renewal(load_access(self._gateway, self._table, location), self._clock)

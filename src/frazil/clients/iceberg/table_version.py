@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.file_access import load_access
 from frazil.clients.iceberg.removed_files import load_removed_sequence
 from frazil.clients.iceberg.translation import translated
 from frazil.clients.iceberg.write_target import plan_write_target
@@ -78,7 +79,7 @@ class TableVersion:
         """
         state = self.state
         with translated(self._name, "asking how the table's files are reached"):
-            io_properties = self._gateway.to_json(self._table.io().properties())
+            io_properties = load_access(self._gateway, self._table, state.location)
         return plan_write_target(
             table=self._name,
             location=state.location,
