@@ -16,8 +16,8 @@ from frazil.clients.postgres.catalog_facts import load_slot
 from frazil.clients.postgres.connecting import connect
 from frazil.demo.services import embedded_postgres
 from frazil.errors import SourceReplacedError
-from frazil.model.lsn import parse_lsn
-from frazil.sources.in_memory_database import Insert
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.testing.in_memory_database import Insert
 from tests.support.postgres_doors import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import ORDERS, begun, insert

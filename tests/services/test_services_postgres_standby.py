@@ -14,12 +14,12 @@ from frazil.clients.postgres.catalog_facts import load_slot
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.errors import ShutdownRequested, SourceUnavailableError
+from frazil.hooks import SystemClock
 from frazil.model.marker import Marker
-from frazil.seams import SystemClock
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.table_description import TableWishes
+from frazil.sources.postgres.tables.description import TableWishes
 from tests.support.postgres_doors import Secret
 from tests.support.services import open_folder
 from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby

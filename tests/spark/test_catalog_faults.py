@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from tests.support.faulty_proxy import Answer, HttpProxy, Rewrite
 from tests.support.ingested_world import World, asking

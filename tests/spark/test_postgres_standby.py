@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
-from frazil.ledger.standing import Copying, Live
+from frazil.ledger.table_state import Copying, Live
 from tests.support.captured import captured_database
 from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby
 

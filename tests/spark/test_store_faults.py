@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.cli.lake_check import look_into
+from frazil.cli.verbs.lake_check import look_into
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import LakeError
-from frazil.pipeline.findings import Findings
+from frazil.pipeline.checks.findings import Findings
 from frazil.pipeline.recovery import Action, recovery_for
 from tests.support.faulty_proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
 from tests.support.ingested_world import World, asking

@@ -13,12 +13,12 @@ from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings
-from frazil.model.schema import Primitive
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
+from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
-from frazil.sources.in_memory import InMemorySource
-from frazil.sources.in_memory_database import Delete, InMemoryDatabase, Insert, Update
 from frazil.sources.protocol import Limit
+from frazil.testing.in_memory_database import Delete, InMemoryDatabase, Insert, Update
+from frazil.testing.in_memory_source import InMemorySource
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from frazil.demo.services import embedded_postgres
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

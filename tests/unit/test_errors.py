@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from frazil import errors
 from frazil.errors import ConfigError, FrazilError, MalformedChangeError, leaves
 from frazil.pipeline.recovery import RECOVERY, Action, recovery_for
-from frazil.pipeline.trouble import trouble_of_error
+from frazil.pipeline.status.problems import trouble_of_error
 
 LEAVES = leaves()
 

@@ -97,7 +97,7 @@ def test_the_second_signal_ends_the_process_where_it_is(number: int, status: int
 def test_a_second_interrupt_ends_a_command_where_it_is() -> None:
     script = """
 import os, signal, time
-from frazil.cli.interrupting import Interrupts
+from frazil.cli.process.interrupting import Interrupts
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)

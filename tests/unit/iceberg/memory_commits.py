@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.codec.marker_json import decode_marker
 from frazil.model.marker import Marker, Move, Role
 from tests.unit.iceberg.memory_table import NAME, MemoryTable

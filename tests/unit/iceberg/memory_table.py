@@ -13,9 +13,9 @@ from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from frazil.clients.iceberg.commit.strict_commit import Committer
 from frazil.clients.iceberg.gateway import FileIntake
-from frazil.clients.iceberg.strict_commit import Committer
-from frazil.clients.iceberg.table_state import TableReader
+from frazil.clients.iceberg.read.table_metadata import TableReader
 from tests.unit.iceberg.java_errors import thrown
 
 if TYPE_CHECKING:

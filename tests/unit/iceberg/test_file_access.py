@@ -12,7 +12,7 @@ from frazil.clients.iceberg.file_access import (
     StorageCredential,
     access_to,
 )
-from frazil.seams import ManualClock
+from frazil.hooks import ManualClock
 
 pytestmark = pytest.mark.fault("C6")
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil import errors
-from frazil.clients.iceberg.strict_commit import (
+from frazil.clients.iceberg.commit.strict_commit import (
     FileChanges,
     Outcome,
     StatisticsFile,
     StrictCommit,
 )
 from frazil.codec.marker_json import encode_marker
+from frazil.hooks import Failpoint, InjectedFault, armed
 from frazil.model.marker import Override, Role, SnapshotRef
-from frazil.model.schema import Field, Primitive, Schema
-from frazil.seams import Failpoint, InjectedFault, armed
+from frazil.model.schema.types import Field, Primitive, Schema
 from tests.unit.iceberg.java_errors import thrown
 from tests.unit.iceberg.memory_commits import (
     INGEST,

@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from frazil import errors
-from frazil.clients.iceberg.translation import java_classes, translate, translated
+from frazil.clients.java_errors import java_classes, translate, translated
 from tests.unit.iceberg.java_errors import FakeException, thrown
 
 ICEBERG = "org.apache.iceberg.exceptions."

@@ -16,12 +16,12 @@ from frazil.errors import (
     StorageError,
     TableNotFoundError,
 )
-from frazil.ingest.book import Book
-from frazil.ingest.captured import Place
+from frazil.ingest.batch_run import place_if_known
+from frazil.ingest.captured_table import Place
 from frazil.ingest.ingester import Ingester
+from frazil.ingest.ledger_cache import Book
 from frazil.ingest.settings import IngestSettings
-from frazil.ingest.walk import place_if_known
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
 from frazil.sources.protocol import Batch, Limit

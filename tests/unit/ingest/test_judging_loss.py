@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
-from frazil.ingest.book import judging_loss
+from frazil.ingest.ledger_cache import judging_loss
 
 if TYPE_CHECKING:
-    from frazil.ingest.book import Book
+    from frazil.ingest.ledger_cache import Book
 
 pytestmark = pytest.mark.fault("N2", "N56")
 

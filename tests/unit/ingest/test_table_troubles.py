@@ -15,9 +15,9 @@ from frazil.errors import (
     UnrepresentableValueError,
     WriteFailedError,
 )
+from frazil.ingest.batch_run import Walked, of_one_table
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.task import IngestJob, _Desk
-from frazil.ingest.walk import Walked, of_one_table
 from frazil.sources.protocol import ChangeColumn
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.clients.iceberg.table_state import SnapshotFacts
-from frazil.codec.index_head import write_head
-from frazil.codec.index_run import encode_run
+from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
+from frazil.codec.key_index.head import write_head
+from frazil.codec.key_index.run import encode_run
 from frazil.errors import StorageError
-from frazil.mirror.index_loading import (
+from frazil.mirror.index.loading import (
     HEAD_PROPERTY,
     Expectation,
     KeyIndex,
@@ -26,7 +26,7 @@ from frazil.mirror.index_loading import (
 from frazil.model.key import plan_key_hash
 from frazil.model.key_index import IndexKey, IndexManifest, Run, RunBlob, RunPart
 from frazil.model.repair import RepairReason
-from frazil.model.schema import Primitive
+from frazil.model.schema.types import Primitive
 from frazil.model.table_facts import SnapshotOperation
 from tests.unit.codec.index_rows import entries_of
 from tests.unit.mirror.index_files import data_file, position_deletes, put, vectors

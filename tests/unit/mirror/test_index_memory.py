@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.mirror.run_tiers import plan_bits
+from frazil.mirror.index.run_tiers import plan_bits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ KEYS = 6_000_000
 PROGRAM = """
 import resource, sys
 import numpy as np, pyarrow as pa
-from frazil.mirror.run_building import FILE, HI, LO, POSITION, RunStore, _BucketWriting
+from frazil.mirror.index.run_building import FILE, HI, LO, POSITION, RunStore, _BucketWriting
 from frazil.model.key_index import KeyHash
 folder, rows, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

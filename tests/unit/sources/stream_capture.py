@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Insert,
@@ -17,13 +17,13 @@ from frazil.codec.pgoutput_messages import (
     RelationColumn,
     ReplicaIdentity,
 )
-from frazil.model.lsn import format_lsn
-from frazil.model.postgres_names import QualifiedName
+from frazil.model.postgres.lsn import format_lsn
+from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.stream_planning import StreamPlanner
-from frazil.sources.postgres.stream_spool import Taken
-from frazil.sources.postgres.table_description import TableWishes, describe_table
-from frazil.sources.postgres.transaction_spooling import TransactionSpooling
+from frazil.sources.postgres.stream.planner import StreamPlanner
+from frazil.sources.postgres.stream.spool import Taken
+from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
+from frazil.sources.postgres.tables.description import TableWishes, describe_table
 from frazil.sources.protocol import Progress, TableProgress, TableRows
 from tests.support.pgoutput_frames import text
 from tests.support.postgres_views import attribute, view
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from frazil.codec.pgoutput_messages import Message
-    from frazil.model.postgres_facts import Attribute
+    from frazil.codec.pgoutput.messages import Message
+    from frazil.model.postgres.facts import Attribute
     from frazil.model.source_table import SourceTable
-    from frazil.sources.postgres.catalog_view import CatalogView
-    from frazil.sources.postgres.segment import Segment
     from frazil.sources.postgres.settings import Wishes
+    from frazil.sources.postgres.stream.segment import Segment
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.protocol import Batch, TablePart
 
 ORDERS, ITEMS = "shop.orders", "shop.items"

@@ -14,10 +14,10 @@ from frazil.errors import (
     SourceReplacedError,
     SourceUnavailableError,
 )
-from frazil.model.lsn import format_lsn
 from frazil.model.marker import Marker
-from frazil.model.postgres_facts import PublicationFacts, SlotFacts, WalStatus
-from frazil.sources.postgres.server_watch import (
+from frazil.model.postgres.facts import PublicationFacts, SlotFacts, WalStatus
+from frazil.model.postgres.lsn import format_lsn
+from frazil.sources.postgres.slot.continuity import (
     as_looked_at,
     check_continuation,
     check_continuity,

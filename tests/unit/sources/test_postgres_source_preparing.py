@@ -18,19 +18,20 @@ from frazil.errors import (
     SourceUnavailableError,
 )
 from frazil.model.marker import Marker
-from frazil.model.postgres_facts import SlotFacts, WalStatus
-from frazil.sources.postgres import copy_round, table_discovery
-from frazil.sources.postgres.copy_round import CopyRound
-from frazil.sources.postgres.history_proof import SeenTransaction, Witness, encode_witness
+from frazil.model.postgres.facts import SlotFacts, WalStatus
+from frazil.sources.postgres import discovery as table_discovery
+from frazil.sources.postgres.copy import round as copy_round
+from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.source import PostgresSource
-from frazil.sources.postgres.table_description import TableWishes, describe_table
+from frazil.sources.postgres.stream.history_proof import SeenTransaction, Witness, encode_witness
+from frazil.sources.postgres.tables.description import TableWishes, describe_table
 from tests.support.postgres_sound import PUBLICATION
 from tests.support.postgres_views import view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
 
 SERVER = SystemIdentity("7301", 1, 0x1000, "shop")
 LAST = SeenTransaction(0x200, 700, 5_000)

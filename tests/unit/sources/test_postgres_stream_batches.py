@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     ReplicaIdentity,
     Truncate,
     TruncateOption,
 )
 from frazil.errors import DefectError, UnsupportedSchemaChangeError
-from frazil.model.postgres_facts import PrimaryKey
-from frazil.model.schema import Primitive
-from frazil.sources.postgres.stream_spool import Taken
-from frazil.sources.postgres.table_description import TableWishes, describe_table
+from frazil.model.postgres.facts import PrimaryKey
+from frazil.model.schema.types import Primitive
+from frazil.sources.postgres.stream.spool import Taken
+from frazil.sources.postgres.tables.description import TableWishes, describe_table
 from tests.support.postgres_views import ID, INT, TEXT, WORD, attribute, view
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from frazil.codec.pgoutput_messages import Message
-    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.codec.pgoutput.messages import Message
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
 
 from tests.unit.sources.stream_capture import (
     BIGINT,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 # Credentials that somebody made for a while. The end is told with them, or not at all.
 _VENDED = re.compile(r"s3\.session-token|gcs\.oauth2\.token|adls\.sas-token\.")

@@ -33,8 +33,8 @@ from frazil.clients.postgres.translation import (
     translate_state,
     translated,
 )
-from frazil.model.lsn import parse_lsn
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
+from frazil.model.postgres.lsn import parse_lsn
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.postgres.dsn import Hidden
     from frazil.errors import FrazilError
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 _log = get_logger(__name__)
 

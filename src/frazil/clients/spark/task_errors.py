@@ -1,0 +1,114 @@
+"""Errors of ours that cross from a Spark task to the driver, and what is said about all others.
+
+Spark carries an exception as text and writes it to its log. An error of ours travels inside that
+text and is raised again on the driver as what it was; of any other error only its kind and the
+place leave the task, because its text may show a row. ``defects`` says which of those may pass.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from frazil import errors
+from frazil.clients.defects import defect, is_environment, origin_of
+from frazil.clients.java_errors import gone_file, missing_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+_Arguments = ParamSpec("_Arguments")
+
+_CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
+_UNTOLD = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
+
+
+class CarriedError(Exception):
+    """An error of ours on its way out of a task, as text that survives Spark."""
+
+    def __init__(self, error: errors.FrazilError) -> None:
+        document = {
+            "code": error.code,
+            "message": error.message,
+            "table": error.table,
+            "position": error.position,
+            "next_step": error.next_step,
+            "is_gone": isinstance(error, errors.StorageError) and error.is_gone,
+        }
+        packed = base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
+        super().__init__(f"<frazil-error:{packed}>")
+
+
+class UntoldError(Exception):
+    """Any other error on its way out of a task: its kind and where it arose, not what it says."""
+
+    def __init__(self, error: Exception) -> None:
+        word = "failure" if is_environment(error) else "defect"
+        super().__init__(f"<frazil-{word}:{origin_of(error)}>")
+
+
+def carries_errors(
+    task: Callable[_Arguments, Iterator[pa.RecordBatch]],
+) -> Callable[_Arguments, Iterator[pa.RecordBatch]]:
+    """A task whose errors of ours reach the driver as what they are, and others without a word."""
+
+    @wraps(task)
+    def carrying(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from task(*args, **kwargs)
+        except errors.FrazilError as error:
+            raise CarriedError(error) from None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not speak
+            raise UntoldError(error) from None
+
+    return carrying
+
+
+@contextmanager
+def running_tasks(table: str, doing: str) -> Iterator[None]:
+    """Around a Spark job: raises the task's own error, DefectError, or else WriteFailedError.
+
+    A file that Iceberg's own reader did not find is StorageError.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        missing = missing_file(error)
+        if missing is not None:
+            raise gone_file(missing, table=table, doing=doing) from None
+        raise _told(str(error), table=table, doing=doing) from None
+
+
+def _told(text: str, *, table: str, doing: str) -> errors.FrazilError:
+    carried = _CARRIED.search(text)
+    if carried is not None:
+        return _unpacked(carried[1], table)
+    untold = _UNTOLD.search(text)
+    if untold is not None and untold[1] == "defect":
+        return defect(untold[2], table=table, doing=doing)
+    # A lost executor, a worker that was killed, files of a shuffle that are gone: they may pass.
+    what = "an error of Spark's" if untold is None else untold[2]
+    return errors.WriteFailedError(f"a Spark task failed while {doing}: {what}.", table=table)
+
+
+def _unpacked(packed: str, table: str) -> errors.FrazilError:
+    document = json.loads(base64.urlsafe_b64decode(packed))
+    kind = next(leaf for leaf in errors.leaves() if leaf.code == document["code"])
+    error = kind(
+        document["message"],
+        table=document["table"] or table,
+        position=document["position"],
+        next_step=document["next_step"],
+    )
+    if isinstance(error, errors.StorageError):
+        error.is_gone = document["is_gone"]
+    return error

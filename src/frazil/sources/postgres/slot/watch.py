@@ -1,0 +1,65 @@
+"""How the server and its slot stand, asked again and again; and a slot that nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.clients.postgres.catalog_facts import load_position, load_slot
+from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.dsn import Access
+
+if TYPE_CHECKING:
+    from frazil.clients.postgres.session import Session
+    from frazil.model.postgres.facts import SlotFacts
+    from frazil.sources.postgres.settings import PostgresSettings
+
+# Never back, and not where it could not be read from either: that is told when it is read.
+_ADVANCE = """
+    select pg_replication_slot_advance(slot_name, %(position)s::pg_lsn)
+    from pg_replication_slots
+    where slot_name = %(slot)s and not active and wal_status <> 'lost'
+        and confirmed_flush_lsn < %(position)s::pg_lsn
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLook:
+    """The end of the server's log, and the slot; None while there is none."""
+
+    newest: int
+    slot: SlotFacts | None
+
+
+def advance_slot(settings: PostgresSettings, position: str) -> None:
+    """Let the server forget what is before this position, while nobody reads the slot."""
+    with connect(settings.dsn, purpose="slot", access=Access.READ_WRITE) as session:
+        parameters = {"slot": settings.slot, "position": position}
+        session.execute(_ADVANCE, parameters, doing=f"advancing the slot {settings.slot}")
+
+
+class SlotWatch:
+    """One thread asks; a connection that is lost is opened anew by the next question."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._session: Session | None = None
+
+    def look(self) -> SlotLook:
+        """Ask the server; raises SourceUnavailableError and what else connecting meets."""
+        if self._session is None:
+            self._session = connect(self._settings.dsn, purpose="watch")
+        try:
+            # The log first: what the slot has by then cannot be further.
+            newest = load_position(self._session)
+            return SlotLook(newest, load_slot(self._session, self._settings.slot))
+        except errors.FrazilError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
