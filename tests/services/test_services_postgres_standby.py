@@ -19,7 +19,7 @@ from frazil.model.marker import Marker
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.tables.description import TableWishes
+from frazil.sources.postgres.tables.description import TableOptions
 from tests.support.postgres_doors import Secret
 from tests.support.services import open_folder
 from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby
@@ -132,7 +132,7 @@ def test_a_standby_that_is_behind_is_waited_for(
             spool_bytes=1 << 30,
             heartbeat_seconds=10,
             copy_connections=1,
-            wishes=lambda _table: TableWishes(),
+            options=lambda _table: TableOptions(),
         )
     )
     let_it_follow(standby, position(primary))

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
-from frazil.ledger.table_state import Copying, Live
+from frazil.ledger.table_state import Copying, Streaming
 from tests.support.captured import captured_database
 from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby
 
@@ -51,7 +51,7 @@ def test_a_standby_is_captured_like_any_server(spark: SparkSession, shared_folde
         _let_it_follow(db, standby)
         db.ingest()
         states = db.states()
-        assert states["users"] == Live()
+        assert states["users"] == Streaming()
         assert isinstance(states["late"], Copying)
         assert "add it on the primary" in (states["late"].reason or "")
         db.run(

@@ -20,7 +20,7 @@ from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import LakeError
 from frazil.pipeline.checks.findings import Findings
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from tests.support.faulty_proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
 from tests.support.ingested_world import World, asking
 
@@ -248,7 +248,7 @@ def test_without_room_for_spark_a_run_stops_by_name_and_the_next_one_goes_on(
     with no_file_of_the_jvm(spark):
         stopped = world.work()
     assert stopped is not None
-    assert recovery_for(stopped).action in {Action.LATER, Action.NOW}, repr(stopped)
+    assert recovery_for(stopped).action in {RecoveryAction.LATER, RecoveryAction.NOW}, repr(stopped)
     assert world.seen()["users"] == before["users"]
     assert world.work() is None
     world.check()

@@ -17,7 +17,7 @@ from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
 from frazil.sources.protocol import Limit
-from frazil.testing.in_memory_database import Delete, InMemoryDatabase, Insert, Update
+from frazil.testing.in_memory_database import DeleteRow, InMemoryDatabase, InsertRow, UpdateRow
 from frazil.testing.in_memory_source import InMemorySource
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class World:
         """A row more, another one changed, and one gone."""
         self.written += 3
         new = [self.written + each for each in range(3)]
-        rows = [Insert(TABLE, {"id": each, "name": "new"}) for each in new]
+        rows = [InsertRow(TABLE, {"id": each, "name": "new"}) for each in new]
         self.database.transact(*rows)
         self.database.transact(
-            Update(TABLE, (new[0],), {"id": new[0], "name": f"after {self.written}"}),
-            Delete(TABLE, (new[1],)),
+            UpdateRow(TABLE, (new[0],), {"id": new[0], "name": f"after {self.written}"}),
+            DeleteRow(TABLE, (new[1],)),
         )
 
     def new_ingester(self) -> Ingester:
@@ -80,7 +80,7 @@ class World:
 
     def ingest(self, ingester: Ingester | None = None) -> None:
         ingester = ingester or self.new_ingester()
-        while ingester.read_whole() is not None:
+        while ingester.copy_tables() is not None:
             pass
         while ingester.step() is not None:
             pass

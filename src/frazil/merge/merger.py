@@ -17,7 +17,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
 from frazil.merge.planning.plan import HEALED, is_healed_by_copy, plan_merge
-from frazil.merge.report import MergeReport, Phase
+from frazil.merge.report import MergePhase, MergeReport
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
 from frazil.model.policy import Deletes
@@ -133,7 +133,7 @@ class Merger:
             )
             planning = self._clock.monotonic() - start
             done = apply_merge(work)
-        phases = {**done.phases, Phase.PLAN: planning}
+        phases = {**done.phases, MergePhase.PLAN: planning}
         return replace(done, phases=phases, seconds=done.seconds + planning)
 
     def merge(self, *, stop: Callable[[], bool] = _never, rebuild: bool = False) -> MergeReport:
@@ -173,7 +173,7 @@ class Merger:
             if plan.replaces is not None or not self._is_healed_by_copy(error, plan):
                 raise
             return self._merge_next(rebuild=True)
-        phases = {**done.phases, Phase.PLAN: done.phases[Phase.PLAN] + planning}
+        phases = {**done.phases, MergePhase.PLAN: done.phases[MergePhase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)
         return _Done(commit, plan.remaining_snapshots)
 

@@ -9,13 +9,13 @@ import pytest
 
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.codec.marker_json import decode_marker
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from tests.unit.iceberg.memory_table import NAME, MemoryTable
 
 if TYPE_CHECKING:
     from frazil import errors
 
-INGEST, MERGE = Role.INGEST, Role.MERGE
+INGEST, MERGE = MarkerRole.INGEST, MarkerRole.MERGE
 
 
 def goal(position: int, *, batch: str | None = None, source: str = "s") -> Marker:
@@ -23,20 +23,20 @@ def goal(position: int, *, batch: str | None = None, source: str = "s") -> Marke
     return Marker(pipeline="p", source=source, position=str(position), batch=name)
 
 
-def move(start: int | None, to: int, role: Role = INGEST, **facts: str) -> Move:
-    return Move(role, None if start is None else str(start), goal(to, **facts))
+def move(start: int | None, to: int, role: MarkerRole = INGEST, **facts: str) -> MarkerMove:
+    return MarkerMove(role, None if start is None else str(start), goal(to, **facts))
 
 
 def file(path: str, **facts: str) -> str:
     return json.dumps({"path": path, **facts})
 
 
-def appended(start: int | None, to: int, role: Role = INGEST, **facts: Any) -> StrictCommit:
+def appended(start: int | None, to: int, role: MarkerRole = INGEST, **facts: Any) -> StrictCommit:
     changes = FileChanges(added=(file(f"data-{to}"),))
     return StrictCommit(move=move(start, to, role), changes=changes, **facts)
 
 
-def marker(table: MemoryTable, role: Role = INGEST) -> Marker:
+def marker(table: MemoryTable, role: MarkerRole = INGEST) -> Marker:
     return decode_marker(table.version.texts[role.property_name])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from frazil import errors
 from frazil.codec.marker_json import encode_marker
-from frazil.model.marker import Role, SnapshotRef
+from frazil.model.marker import MarkerRole, SnapshotRef
 from tests.unit.iceberg.memory_commits import (
     INGEST,
     MERGE,
@@ -41,7 +41,7 @@ def test_commits_of_others_leave_the_marker_valid(table: MemoryTable) -> None:
         (MERGE, "frazil position set shop.orders --role merge"),
     ],
 )
-def test_a_table_that_was_set_back_is_not_written_to(role: Role, step: str) -> None:
+def test_a_table_that_was_set_back_is_not_written_to(role: MarkerRole, step: str) -> None:
     table = MemoryTable()
     table.committer.commit(appended(None, 1, role))
     table.committer.commit(appended(1, 2, role))

@@ -9,14 +9,14 @@ import pytest
 
 from frazil import errors
 from frazil.clients.iceberg.commit.strict_commit import (
+    CommitOutcome,
     FileChanges,
-    Outcome,
     StatisticsFile,
     StrictCommit,
 )
 from frazil.codec.marker_json import encode_marker
 from frazil.hooks import Failpoint, InjectedFault, armed
-from frazil.model.marker import Override, Role, SnapshotRef
+from frazil.model.marker import MarkerRole, Override, SnapshotRef
 from frazil.model.schema.types import Field, Primitive, Schema
 from tests.unit.iceberg.java_errors import thrown
 from tests.unit.iceberg.memory_commits import (
@@ -70,7 +70,7 @@ def test_files_marker_and_all_that_belongs_to_them_land_together(table: MemoryTa
 
     receipt = table.committer.commit(commit)
 
-    assert receipt.outcome is Outcome.COMMITTED
+    assert receipt.outcome is CommitOutcome.COMMITTED
     assert receipt.marker == goal(2).written_by(SnapshotRef(2, 2)) == marker(table)
     version = table.version
     assert version.files == {"data-1", "data-2"}
@@ -160,7 +160,7 @@ def test_enough_earlier_versions_are_kept_to_tell_a_rollback_after_expiry(
 def test_a_batch_that_is_in_is_not_written_twice(table: MemoryTable) -> None:
     before = table.version
     receipt = table.committer.commit(appended(None, 1))
-    assert (receipt.outcome, receipt.marker) == (Outcome.ALREADY_DONE, marker(table))
+    assert (receipt.outcome, receipt.marker) == (CommitOutcome.ALREADY_DONE, marker(table))
     assert table.version is before
 
 
@@ -181,7 +181,7 @@ def test_a_marker_of_another_source_needs_a_resync(table: MemoryTable) -> None:
         (MERGE, "frazil position set shop.orders --role merge"),
     ],
 )
-def test_a_marker_that_is_gone_is_no_beginning(role: Role, step: str) -> None:
+def test_a_marker_that_is_gone_is_no_beginning(role: MarkerRole, step: str) -> None:
     table = MemoryTable()
     refused = refuse(table, appended(1, 2, role), errors.MarkerLostError, "is gone")
     assert refused.next_step == step
@@ -208,10 +208,10 @@ def test_another_table_under_the_name_is_not_touched(table: MemoryTable) -> None
 def test_what_was_planned_on_another_head_is_planned_again(table: MemoryTable) -> None:
     table.change(table.version.foreign())
     refuse(table, appended(1, 2, planned_on=1), errors.CommitConflictError, "newer head")
-    assert table.committer.commit(appended(1, 2, planned_on=2)).outcome is Outcome.COMMITTED
+    assert table.committer.commit(appended(1, 2, planned_on=2)).outcome is CommitOutcome.COMMITTED
     # Without a head it holds on any.
     table.change(table.version.foreign())
-    assert table.committer.commit(appended(2, 3)).outcome is Outcome.COMMITTED
+    assert table.committer.commit(appended(2, 3)).outcome is CommitOutcome.COMMITTED
 
 
 def test_what_was_planned_on_a_head_does_not_hold_on_a_table_without_one() -> None:
@@ -221,13 +221,15 @@ def test_what_was_planned_on_a_head_does_not_hold_on_a_table_without_one() -> No
 def test_what_was_planned_on_another_schema_is_planned_again(table: MemoryTable) -> None:
     table.change(replace(table.version, schema=4))
     refuse(table, appended(1, 2, schema_before=0), errors.CommitConflictError, "newer schema")
-    assert table.committer.commit(appended(1, 2, schema_before=4)).outcome is Outcome.COMMITTED
+    assert (
+        table.committer.commit(appended(1, 2, schema_before=4)).outcome is CommitOutcome.COMMITTED
+    )
 
 
 def test_an_operator_sets_a_marker_only_over_the_one_that_was_seen(table: MemoryTable) -> None:
     seen = table.version.texts["frazil.ingest"]
     over = StrictCommit(move=Override(INGEST, seen, goal(9)))
-    assert table.committer.commit(over).outcome is Outcome.COMMITTED
+    assert table.committer.commit(over).outcome is CommitOutcome.COMMITTED
     assert marker(table).position == "9"
     refuse(table, over, errors.CommitConflictError, "moved meanwhile")
     # One that nobody can read is replaced as well, if it is the one that was seen.
@@ -311,7 +313,7 @@ UNKNOWN = _raising(f"{ICEBERG}CommitStateUnknownException")
 def test_a_commit_whose_reply_was_lost_is_found(table: MemoryTable) -> None:
     table.reply = UNKNOWN
     receipt = table.committer.commit(appended(1, 2))
-    assert (receipt.outcome, receipt.marker) == (Outcome.FOUND_AFTERWARDS, marker(table))
+    assert (receipt.outcome, receipt.marker) == (CommitOutcome.FOUND_AFTERWARDS, marker(table))
     assert table.version.files == {"data-1", "data-2"}
 
 
@@ -323,7 +325,7 @@ def test_a_commit_that_landed_is_found_also_below_the_next_one(table: MemoryTabl
 
     table.reply = goes_on
     receipt = table.committer.commit(appended(1, 2))
-    assert (receipt.outcome, receipt.marker.position) == (Outcome.FOUND_AFTERWARDS, "2")
+    assert (receipt.outcome, receipt.marker.position) == (CommitOutcome.FOUND_AFTERWARDS, "2")
     assert marker(table).position == "3"
 
 
@@ -346,7 +348,7 @@ def test_the_same_batch_by_another_process_is_found(table: MemoryTable) -> None:
 
     table.meanwhile = another
     receipt = table.committer.commit(appended(1, 2))
-    assert (receipt.outcome, receipt.marker) == (Outcome.FOUND_AFTERWARDS, marker(table))
+    assert (receipt.outcome, receipt.marker) == (CommitOutcome.FOUND_AFTERWARDS, marker(table))
     assert len(table.version.snapshots) == 2
 
 
@@ -418,4 +420,4 @@ def test_a_process_that_dies_leaves_all_of_a_commit_or_nothing(
     assert (marker(table).position == "2") is landed
     assert ("data-2" in table.version.files) is landed
     outcome = table.committer.commit(appended(1, 2)).outcome
-    assert outcome is (Outcome.ALREADY_DONE if landed else Outcome.COMMITTED)
+    assert outcome is (CommitOutcome.ALREADY_DONE if landed else CommitOutcome.COMMITTED)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
 from frazil.ingest.ledger_cache import judging_loss
-
-if TYPE_CHECKING:
-    from frazil.ingest.ledger_cache import Book
 
 pytestmark = pytest.mark.fault("N2", "N56")
 

@@ -15,7 +15,7 @@ from frazil.errors import (
     UnrepresentableValueError,
     WriteFailedError,
 )
-from frazil.ingest.batch_run import Walked, of_one_table
+from frazil.ingest.batch_run import BatchResult, of_one_table
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.task import IngestJob, _Desk
 from frazil.sources.protocol import ChangeColumn
@@ -30,8 +30,8 @@ DEFECT = DefectError("unexpected IndexError (reference 1).", table=NAME)
 ATTEMPTS = 3
 
 
-def walked(trouble: FrazilError | None, *, committed: bool = False) -> Walked:
-    found = Walked("b", troubles={} if trouble is None else {NAME: trouble})
+def walked(trouble: FrazilError | None, *, committed: bool = False) -> BatchResult:
+    found = BatchResult("b", troubles={} if trouble is None else {NAME: trouble})
     if committed:
         done: Any = None
         found.committed[OTHER if trouble else NAME] = done

@@ -43,7 +43,7 @@ from frazil.model.schema.types import Field, Primitive, Schema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from frazil.merge.folding.folded_keys import Folded
+    from frazil.merge.folding.folded_keys import FoldedKeys
     from frazil.merge.writing.key_writer import WrittenKeys
 
 ID, NAME, NOTE, SEQ = (
@@ -177,7 +177,7 @@ class Table:
 
 def _folded(
     parts: Sequence[pa.RecordBatch], layout: FoldLayout, writer: KeyWriter, *, linked: bool
-) -> Iterator[Folded | None]:
+) -> Iterator[FoldedKeys | None]:
     folder = SortedFolder(layout)
     for part in parts:
         writer.compare_superseded(part)

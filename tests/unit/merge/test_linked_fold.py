@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.folding.fold import Change, Kind, Outcome, Outcomes, Row, fold, mirror_after
+from frazil.merge.folding.fold import (
+    Change,
+    FoldResult,
+    KeyAction,
+    KeyOutcome,
+    Row,
+    fold,
+    mirror_after,
+)
 from frazil.merge.folding.linked_fold import fold_linked
 from frazil.merge.planning.change_columns import MERGED
 from frazil.model.policy import Deletes
@@ -16,12 +24,12 @@ from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes
 from tests.unit.merge.histories import delete, moved, shuffled, transactions, upsert, wild_changes
 
 POLICIES = st.sampled_from(Deletes)
-GONE: Outcome[int, object] = Outcome(Kind.DELETE)
+GONE: KeyOutcome[int, object] = KeyOutcome(KeyAction.DELETE)
 
 
 def outcomes(
     *changes: Change[int, object], deletes: Deletes = Deletes.APPLY
-) -> dict[int, Outcome[int, object]]:
+) -> dict[int, KeyOutcome[int, object]]:
     table = pa.Table.from_batches([batch_of(changes)])
     return outcomes_in([fold_linked(table, layout(deletes))])
 
@@ -35,12 +43,12 @@ def test_a_key_change_takes_what_was_not_sent_from_the_row_under_its_old_key() -
     whole = upsert(2, 1)
     drop, insert = moved(2, 3, 2, unchanged={4})
     values = {**insert.values, 4: whole.values[4]}
-    assert outcomes(insert, drop, whole) == {2: GONE, 3: Outcome(Kind.UPSERT, values)}
+    assert outcomes(insert, drop, whole) == {2: GONE, 3: KeyOutcome(KeyAction.UPSERT, values)}
 
 
 def test_a_row_that_goes_from_two_to_three_and_back_is_still_the_mirrors_row() -> None:
     there, back = moved(2, 3, 1, unchanged={4}), moved(3, 2, 3, unchanged={4})
-    row = Outcome(Kind.UPSERT, back[1].values, frozenset({4}), source=2)
+    row = KeyOutcome(KeyAction.UPSERT, back[1].values, frozenset({4}), source=2)
     assert outcomes(*there, *back) == {2: row, 3: GONE}
 
 
@@ -106,12 +114,12 @@ def news_of(
     merged: list[Change[int, object]],
     told: list[Change[int, object]],
     deletes: Deletes = Deletes.APPLY,
-) -> Outcomes[int, object]:
+) -> FoldResult[int, object]:
     """What the changes make of a mirror that has the merged ones already."""
     batch = batch_of([*told, *merged])
     flags = pa.array([False] * len(told) + [True] * len(merged))
     table = pa.Table.from_batches([batch.add_column(0, MERGED, flags)])
-    return Outcomes(outcomes_in([fold_linked(table, layout(deletes))]))
+    return FoldResult(outcomes_in([fold_linked(table, layout(deletes))]))
 
 
 @pytest.mark.fault("N29")
@@ -119,11 +127,14 @@ def test_a_replayed_key_change_finds_its_row_under_the_new_key() -> None:
     _, insert = moved(2, 3, 1, unchanged={4})
     update = upsert(3, 3, unchanged={4})
     found = news_of([insert], [insert, update])
-    row = Outcome(Kind.UPSERT, update.values, frozenset({4}), source=3)
+    row = KeyOutcome(KeyAction.UPSERT, update.values, frozenset({4}), source=3)
     assert found.by_key == {3: row}
     drop, again = moved(3, 5, 3, unchanged={4})
     found = news_of([insert], [insert, drop, again])
-    assert found.by_key == {3: GONE, 5: Outcome(Kind.UPSERT, again.values, frozenset({4}), 3)}
+    assert found.by_key == {
+        3: GONE,
+        5: KeyOutcome(KeyAction.UPSERT, again.values, frozenset({4}), 3),
+    }
 
 
 @pytest.mark.fault("N29")

@@ -24,7 +24,7 @@ from frazil.mirror.index.loading import (
     load_index,
 )
 from frazil.model.key import plan_key_hash
-from frazil.model.key_index import IndexKey, IndexManifest, Run, RunBlob, RunPart
+from frazil.model.key_index import IndexKey, IndexManifest, IndexRun, RunBlob, RunPart
 from frazil.model.repair import RepairReason
 from frazil.model.schema.types import Primitive
 from frazil.model.table_facts import SnapshotOperation
@@ -62,7 +62,7 @@ class Table:
             key=KEY,
             next_ordinal=2,
             files=tuple(files),
-            runs=(Run("r", 0, (part,)),),
+            runs=(IndexRun("r", 0, (part,)),),
         )
         self.counts = {
             "total-data-files": 2,
@@ -211,7 +211,7 @@ def test_files_outside_of_the_table_are_not_believed(table: Table, tmp_path: Pat
 
     (run,) = table.manifest.runs
     part = replace(run.parts[0], location=f"{tmp_path}/secret.puffin")
-    runs = (run, Run("s", 0, (part,)))
+    runs = (run, IndexRun("s", 0, (part,)))
     assert "outside" in refused(table.judge(runs=runs), RepairReason.DAMAGED)
 
 

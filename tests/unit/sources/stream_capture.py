@@ -23,7 +23,7 @@ from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.planner import StreamPlanner
 from frazil.sources.postgres.stream.spool import Taken
 from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
-from frazil.sources.postgres.tables.description import TableWishes, describe_table
+from frazil.sources.postgres.tables.description import TableOptions, describe_table
 from frazil.sources.protocol import Progress, TableProgress, TableRows
 from tests.support.pgoutput_frames import text
 from tests.support.postgres_views import attribute, view
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from frazil.codec.pgoutput.messages import Message
     from frazil.model.postgres.facts import Attribute
     from frazil.model.source_table import SourceTable
-    from frazil.sources.postgres.settings import Wishes
+    from frazil.sources.postgres.settings import OptionsOf
     from frazil.sources.postgres.stream.segment import Segment
     from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.protocol import Batch, TablePart
@@ -83,9 +83,9 @@ def item(*values: object) -> Insert:
     return row(*values, oid=2)
 
 
-def no_wishes(table: str) -> TableWishes:
+def no_wishes(table: str) -> TableOptions:
     del table
-    return TableWishes()
+    return TableOptions()
 
 
 @dataclass
@@ -94,19 +94,19 @@ class Capture:
 
     folder: Path
     catalog: dict[str, CatalogView] = field(default_factory=lambda: {ORDERS: view()})
-    wishes: Wishes = no_wishes
+    options: OptionsOf = no_wishes
     looks: list[set[int]] = field(default_factory=list)
     known: dict[str, TableProgress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         files = SpoolFiles(str(self.folder))
-        self.planner = StreamPlanner(files, self.wishes, self._look)
+        self.planner = StreamPlanner(files, self.options, self._look)
         self._received = TransactionSpooling(
             files, prefix="s", segment_bytes=1, large_bytes=64, write_bytes=1
         )
         self._whole = TransactionSpooling(files, prefix="w")
         for name, found in self.catalog.items():
-            self.stands(name, 0x10, describe_table(found, TableWishes()).table)
+            self.stands(name, 0x10, describe_table(found, TableOptions()).table)
 
     def stands(self, name: str, at: int, table: SourceTable) -> None:
         self.known[name] = TableProgress(format_lsn(at), table.identity, table.shape)

@@ -24,7 +24,7 @@ from frazil.sources.postgres.copy import round as copy_round
 from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.stream.history_proof import SeenTransaction, Witness, encode_witness
-from frazil.sources.postgres.tables.description import TableWishes, describe_table
+from frazil.sources.postgres.tables.description import TableOptions, describe_table
 from tests.support.postgres_sound import PUBLICATION
 from tests.support.postgres_views import view
 
@@ -144,10 +144,10 @@ def test_a_standby_is_judged_as_of_the_look_at_its_tables() -> None:
 WELL, BROKEN, WISHED_BADLY = "shop.well", "shop.broken", "shop.named"
 
 
-def described(found: CatalogView, wishes: TableWishes) -> Any:
+def described(found: CatalogView, options: TableOptions) -> Any:
     if str(found.table.name) == BROKEN:
         raise IndexError("a value of a row")
-    return describe_table(found, wishes)
+    return describe_table(found, options)
 
 
 def views() -> dict[str, CatalogView]:
@@ -159,14 +159,14 @@ def views() -> dict[str, CatalogView]:
     return made
 
 
-def wishes(table: str) -> TableWishes:
+def options(table: str) -> TableOptions:
     if table == WISHED_BADLY:
         raise ConfigError("another table has its name.")
-    return TableWishes()
+    return TableOptions()
 
 
 SETTINGS: Any = SimpleNamespace(
-    publication="p", include=("shop.*",), exclude=(), creates_publication=True, wishes=wishes
+    publication="p", include=("shop.*",), exclude=(), creates_publication=True, options=options
 )
 
 

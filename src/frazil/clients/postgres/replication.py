@@ -40,7 +40,7 @@ from frazil.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
 
@@ -357,7 +357,7 @@ def _waited_for_the_primary(slot: str) -> FrazilError:
 
 
 def connect_replication(
-    dsn: Hidden,
+    dsn: SecretText,
     *,
     purpose: str,
     slot_patience: timedelta = SLOT_PATIENCE,

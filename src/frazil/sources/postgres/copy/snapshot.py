@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.clients.postgres.replication import (
         CreatedSlot,
         ReplicationConnection,
@@ -79,7 +79,7 @@ class CopySnapshot:
 
 
 def open_copy_snapshot(
-    dsn: Hidden,
+    dsn: SecretText,
     *,
     slot: str,
     clock: Clock = _CLOCK,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.clients.postgres.catalog_facts import load_position, load_slot
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.dsn import Access
+from frazil.clients.postgres.dsn import SessionAccess
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
@@ -34,7 +34,7 @@ class SlotLook:
 
 def advance_slot(settings: PostgresSettings, position: str) -> None:
     """Let the server forget what is before this position, while nobody reads the slot."""
-    with connect(settings.dsn, purpose="slot", access=Access.READ_WRITE) as session:
+    with connect(settings.dsn, purpose="slot", access=SessionAccess.READ_WRITE) as session:
         parameters = {"slot": settings.slot, "position": position}
         session.execute(_ADVANCE, parameters, doing=f"advancing the slot {settings.slot}")
 
