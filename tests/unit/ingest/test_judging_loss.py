@@ -20,7 +20,7 @@ def judge(*, moves: bool) -> None:
         if moves:
             ledger.acknowledged = "0/20"
 
-    with judging_loss(cast("Book", ledger), read_again):
+    with judging_loss(cast("LedgerCache", ledger), read_again):
         raise PositionLostError("the slot was confirmed up to 0/20.")
 
 
