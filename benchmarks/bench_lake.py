@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.jars import POSTGRES_DRIVER, ensure_jars
-from frazil.clients.spark import open_session
+from frazil.clients.spark.jars import POSTGRES_DRIVER, ensure_jars
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings
-from frazil.model.schema import Decimal, Field, Primitive, Schema
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema
 from frazil.model.table_name import TableName
 
 if TYPE_CHECKING:

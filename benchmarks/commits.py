@@ -13,16 +13,16 @@ from uuid import uuid4
 import pyarrow as pa
 
 from benchmarks.report import Comparison, Report, Series
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.gateway import FileIntake, IcebergGateway
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.spark import open_session
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.marker import Marker, Move, Role
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_name import TableName
-from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

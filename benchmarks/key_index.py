@@ -18,12 +18,12 @@ from benchmarks.merge_contest import SEED, rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Figure, Report, Series
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.codec.index_head import read_head
-from frazil.codec.key_hash import hash_key
-from frazil.merge.index_care import load_index_facts, rebuild_index
-from frazil.mirror.index_loading import HEAD_PROPERTY
-from frazil.mirror.locating import KeyLocator, TaskIndex
-from frazil.model.schema import Primitive
+from frazil.codec.key_index.head import read_head
+from frazil.codec.key_index.key_hash import hash_key
+from frazil.merge.index_operations import load_index_facts, rebuild_index
+from frazil.mirror.index.loading import HEAD_PROPERTY
+from frazil.mirror.index.locating import KeyLocator, TaskIndex
+from frazil.model.schema.types import Primitive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,11 +15,11 @@ from benchmarks.report import Figure, Report
 from benchmarks.setting import Size
 from benchmarks.source_changes import ROWS_A_TRANSACTION, TABLES, SourceChanges
 from benchmarks.source_server import open_source_server
-from frazil.model.lsn import parse_lsn
+from frazil.hooks import SystemClock
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.pipeline.build_run import Place, build_run
 from frazil.pipeline.library import unobserved
-from frazil.pipeline.running import Place, build_run
-from frazil.pipeline.status_board import StatusBoard
-from frazil.seams import SystemClock
+from frazil.pipeline.status.board import StatusBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.source_server import SourceServer
     from frazil.ingest.report import BatchReport
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.running import Run
+    from frazil.pipeline.build_run import Run
 
 RATE = 1_000
 _PIPELINE = "latency"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bench_lake import tell
 from benchmarks.process_tree import Usage, measure_call
+from frazil.hooks import SystemClock
 from frazil.merge.merger import Merger
-from frazil.pipeline.assemble import load_merges
 from frazil.pipeline.capture import build_capture, build_ingest_loop
-from frazil.pipeline.loop import MergeLoop
-from frazil.seams import SystemClock
+from frazil.pipeline.loops.merge_loop import MergeLoop
+from frazil.pipeline.tables.merge_settings import load_merges
 
 if TYPE_CHECKING:
     from collections.abc import Callable

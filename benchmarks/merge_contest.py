@@ -10,8 +10,8 @@ from benchmarks.bench_lake import OPERATION, KeyKind, tell
 from benchmarks.change_feed import ChangeFeed
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Report, Series
+from frazil.hooks import SystemClock
 from frazil.merge.report import Action
-from frazil.seams import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

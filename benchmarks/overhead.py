@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.bench_lake import Shape
 from benchmarks.merge_contest import Contest, facts, rows_text
 from benchmarks.report import Figure, Report
-from frazil.merge.index_care import load_index_facts
+from frazil.merge.index_operations import load_index_facts
 
 if TYPE_CHECKING:
     from benchmarks.bench_lake import BenchLake

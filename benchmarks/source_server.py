@@ -14,8 +14,8 @@ import psycopg
 from benchmarks.bench_lake import catalog_document
 from benchmarks.process_tree import cpu_seconds_of
 from frazil.config import load_config
-from frazil.demo.postgres_programs import PostgresVersion, find_programs
 from frazil.demo.services import embedded_postgres
+from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ spark: {master: 'local[2]'}
 OUR_SESSION = """
 import sys, time
 from pathlib import Path
-from frazil.clients.spark import open_session
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 config = load_config(Path(sys.argv[1]), environ={}).config
 started = time.perf_counter()

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.report import Comparison, Report, Series
-from frazil.clients.iceberg.arrow_schema import arrow_schema
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.iceberg.write_target import WriteTarget, plan_write_target
-from frazil.model.partitioning import PartitionField, PartitionSpec, parse_transform
-from frazil.model.schema import Decimal, Field, Primitive, Schema
-from frazil.seams import SystemClock, SystemRandomness
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.iceberg.write.write_target import WriteTarget, plan_write_target
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.model.schema.partitioning import PartitionField, PartitionSpec, parse_transform
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

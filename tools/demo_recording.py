@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from frazil.cli.demo_screen import DemoScreen
-from frazil.cli.demo_verb import DemoWish, show_tour
-from frazil.cli.interrupting import Interrupts, interruptible
+from frazil.cli.process.interrupting import Interrupts, interruptible
+from frazil.cli.verbs.demo import DemoWish, show_tour
+from frazil.cli.verbs.demo_screen import DemoScreen
 from frazil.telemetry.redaction import Redactor
 
 COLUMNS = 108

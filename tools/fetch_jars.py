@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from frazil.clients.cache import cache_directory
-from frazil.clients.jars import EVERY_JAR, ensure_jars, missing_jars
-from frazil.clients.java import find_java
+from frazil.clients.spark.jars import EVERY_JAR, ensure_jars, missing_jars
+from frazil.clients.spark.java import find_java
 from frazil.errors import RuntimeMissingError
 
 # Agreed with tools/bootstrap.py.

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from frazil.cli.app import app
 from frazil.cli.exit_codes import MEANINGS
-from frazil.cli.verbs import recovery_in_words
+from frazil.cli.verbs.explain import recovery_in_words
 from frazil.config import config_schema
 from frazil.errors import leaves
 from frazil.pipeline.recovery import RECOVERY

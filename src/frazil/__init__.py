@@ -12,19 +12,19 @@ from frazil.errors import FrazilError
 from frazil.version import __version__
 
 if TYPE_CHECKING:
-    from frazil.clients.spark import open_session
+    from frazil.clients.spark.session import open_session
     from frazil.config import load_config
     from frazil.merge.library import merge_table
     from frazil.merge.report import MergeReport
     from frazil.pipeline.library import run
-    from frazil.pipeline.status import PipelineStatus
+    from frazil.pipeline.status.values import PipelineStatus
 
 _MODULE_OF = {
     "MergeReport": "frazil.merge.report",
-    "PipelineStatus": "frazil.pipeline.status",
+    "PipelineStatus": "frazil.pipeline.status.values",
     "load_config": "frazil.config",
     "merge_table": "frazil.merge.library",
-    "open_session": "frazil.clients.spark",
+    "open_session": "frazil.clients.spark.session",
     "run": "frazil.pipeline.library",
 }
 

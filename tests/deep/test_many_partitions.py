@@ -19,11 +19,11 @@ PROGRAM = """
 import json, re, sys, time
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.iceberg.write_target import plan_write_target
-from frazil.model.partitioning import PartitionField, PartitionSpec, parse_transform
-from frazil.model.schema import Field, Primitive, Schema
-from frazil.seams import SystemClock, SystemRandomness
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.iceberg.write.write_target import plan_write_target
+from frazil.model.schema.partitioning import PartitionField, PartitionSpec, parse_transform
+from frazil.model.schema.types import Field, Primitive, Schema
+from frazil.hooks import SystemClock, SystemRandomness
 schema = Schema(0, (Field(1, "id", Primitive.LONG), Field(2, "data", Primitive.BINARY)))
 spec = PartitionSpec(0, (PartitionField(1, 1000, "id", parse_transform("identity")),))
 to = plan_write_target(

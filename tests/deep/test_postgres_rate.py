@@ -13,9 +13,9 @@ import psutil
 import psycopg
 import pytest
 
-from frazil.model.lsn import parse_lsn
+from frazil.hooks import SystemClock
+from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture, build_ingest_loop
-from frazil.seams import SystemClock
 from tests.spark.conftest import lake_config, spark
 from tests.support.captured import captured_database
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 import frazil
-from frazil.demo.packages import package_folder
 from frazil.demo.services import Postgres, embedded_postgres
+from frazil.demo.services.packages import package_folder
 from frazil.errors import ServiceError
 
 pytestmark = pytest.mark.services
@@ -34,8 +34,8 @@ with embedded_postgres() as server, etcd() as leases:
 """
 
 AS_ROOT_WITH_HIDDEN_PACKAGES = """
-from frazil.demo.accounts import unprivileged_account
-from frazil.demo.postgres_programs import PostgresVersion, find_programs
+from frazil.demo.services.accounts import unprivileged_account
+from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
 from frazil.demo.services import embedded_postgres
 
 with embedded_postgres() as server:

@@ -9,15 +9,15 @@ import pytest
 from frazil.clients.postgres import catalog_queries
 from frazil.clients.postgres.catalog_facts import load_leaves
 from frazil.clients.postgres.connecting import connect
-from frazil.model.postgres_facts import (
+from frazil.model.postgres.facts import (
     GeneratedKind,
     IdentityKind,
     Persistence,
     PrimaryKey,
     RelationKind,
 )
-from frazil.sources.postgres.facts import load_facts
-from frazil.sources.postgres.preflight import find_problems
+from frazil.sources.postgres.checks.facts import load_facts
+from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.problem import PreflightSettings, Severity
 from tests.support.postgres_doors import Database, database_on
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
-    from frazil.model.postgres_facts import PostgresFacts, PublishedTable, TableFacts
+    from frazil.model.postgres.facts import PostgresFacts, PublishedTable, TableFacts
 
 pytestmark = pytest.mark.services
 

@@ -16,8 +16,8 @@ import psutil
 import psycopg
 import pytest
 
-from frazil.demo.process import GuardedProcess, Launch
 from frazil.demo.services import embedded_postgres, etcd
+from frazil.demo.services.process import GuardedProcess, Launch
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:

@@ -13,14 +13,20 @@ import psutil
 import psycopg
 import pytest
 
-from frazil.demo import ports
-from frazil.demo.accounts import unprivileged_account
-from frazil.demo.process import Launch, Service
-from frazil.demo.seaweedfs import REGION
-from frazil.demo.services import ObjectStore, embedded_postgres, etcd, rest_catalog, seaweedfs
-from frazil.demo.signing import signed_headers
+from frazil.demo.services import (
+    ObjectStore,
+    embedded_postgres,
+    etcd,
+    ports,
+    rest_catalog,
+    seaweedfs,
+)
+from frazil.demo.services.accounts import unprivileged_account
+from frazil.demo.services.process import Launch, Service
+from frazil.demo.services.seaweedfs import REGION
+from frazil.demo.services.signing import signed_headers
 from frazil.errors import ServiceError
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.codec.pgoutput_bulk import decode_frames
-from frazil.codec.pgoutput_frames import Frames
+from frazil.codec.pgoutput.bulk_decoder import decode_frames
+from frazil.codec.pgoutput.frames import Frames
 from tests.support.pgoutput_capture import capture
 from tests.support.pgoutput_frames import encode_message
 from tests.support.pgoutput_golden import (
@@ -22,7 +22,7 @@ from tests.support.pgoutput_histories import SlowReplay, told_by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.codec.pgoutput_messages import Message
+    from frazil.codec.pgoutput.messages import Message
     from frazil.demo.services import Postgres
 
 pytestmark = pytest.mark.services

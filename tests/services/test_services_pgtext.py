@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.codec.pgtext import convert
+from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_type import plan_column
-from frazil.model.schema import Primitive
+from frazil.model.postgres.types import plan_column
+from frazil.model.schema.types import Primitive
 from tests.support.postgres_catalog import column_type, copied_text, pinned
 from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP, printed
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.demo.services import Postgres
-    from frazil.model.postgres_type import PostgresType
+    from frazil.model.postgres.types import PostgresType
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 

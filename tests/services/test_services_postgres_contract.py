@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.schema import Primitive
-from frazil.sources.in_memory_database import Insert
+from frazil.model.schema.types import Primitive
+from frazil.testing.in_memory_database import Insert
 from tests.support.postgres_doors import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import (

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from frazil import errors
+from frazil.hooks import SystemClock
 from frazil.model.change import Operation
-from frazil.model.postgres_names import QualifiedName
-from frazil.seams import SystemClock
-from frazil.sources.postgres import copy_reading
-from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
+from frazil.model.postgres.names import QualifiedName
+from frazil.sources.postgres.copy import reader as copy_reading
+from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.protocol import TableRows, TableTrouble
 from tests.support.copies import copying, ranges_now
 from tests.support.postgres_doors import PATIENCE_SECONDS, database_on

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil import errors
-from frazil.codec.pgtext import convert
+from frazil.codec.pgtext.convert import convert
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_names import quote_identifier
+from frazil.model.postgres.names import quote_identifier
 from tests.support.copies import copying, pinned_to
 from tests.support.postgres_catalog import copied_text
 from tests.support.postgres_doors import database_on

@@ -16,7 +16,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import Access
 from frazil.clients.postgres.replication import connect_replication
 from frazil.pipeline.recovery import Action, recovery_for
-from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
+from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.postgres_doors import Database, Secret, database_on
 

@@ -8,17 +8,17 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.postgres.connecting import connect
-from frazil.sources.postgres.catalog_looking import load_views
-from frazil.sources.postgres.mirror_key import NoKey, NoKeyReason, mirror_key
-from frazil.sources.postgres.publication_checks import can_be_published
-from frazil.sources.postgres.table_identity import identity_differences, identity_of
+from frazil.sources.postgres.tables.catalog_views import load_views
+from frazil.sources.postgres.tables.identity import identity_differences, identity_of
+from frazil.sources.postgres.tables.mirror_key import NoKey, NoKeyReason, mirror_key
+from frazil.sources.postgres.tables.selection import can_be_published
 from tests.support.postgres_doors import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
-    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
     from tests.support.postgres_doors import Database
 
 pytestmark = pytest.mark.services

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from frazil.clients.postgres.replication import connect_replication
-from frazil.codec.pgoutput_messages import Begin, Insert
-from frazil.sources.postgres.copy_snapshot import open_copy_snapshot
+from frazil.codec.pgoutput.messages import Begin, Insert
+from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:

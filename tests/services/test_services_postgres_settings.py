@@ -11,7 +11,7 @@ import pytest
 
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
-from frazil.codec.pgtext import SESSION_SETTINGS
+from frazil.codec.pgtext.convert import SESSION_SETTINGS
 from tests.support.postgres_doors import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_replay import Capture

@@ -15,9 +15,9 @@ import pytest
 from frazil import errors
 from frazil.clients.postgres.replication import connect_replication
 from frazil.clients.postgres.translation import translate_state
-from frazil.model.lsn import parse_lsn
+from frazil.model.postgres.lsn import parse_lsn
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.stream_spool import StreamSpool
+from frazil.sources.postgres.stream.spool import StreamSpool
 from frazil.sources.protocol import Limit
 from tests.support.postgres_doors import PATIENCE_SECONDS, Database, Secret, database_on
 from tests.support.spooled import rows_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.demo.services import ObjectStore, Postgres
-    from frazil.sources.postgres.segment import Segment
+    from frazil.sources.postgres.stream.segment import Segment
 
 pytestmark = pytest.mark.services
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.clients.postgres.catalog_facts import load_publication, load_tables, load_types
-from frazil.model.postgres_type import Kind, resolve_type
+from frazil.model.postgres.types import Kind, resolve_type
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
-    from frazil.model.postgres_facts import Attribute, TableFacts
+    from frazil.model.postgres.facts import Attribute, TableFacts
 
 pytestmark = pytest.mark.services
 

@@ -12,16 +12,16 @@ from frazil.clients.postgres.catalog_facts import (
     load_tables,
     load_types,
 )
-from frazil.codec.pgoutput_messages import Begin, Relation
+from frazil.codec.pgoutput.messages import Begin, Relation
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.sources.postgres.catalog_view import CatalogView
-from frazil.sources.postgres.relation_matching import match_relation
-from frazil.sources.postgres.table_description import (
+from frazil.sources.postgres.stream.relation_matching import match_relation
+from frazil.sources.postgres.tables.catalog_view import CatalogView
+from frazil.sources.postgres.tables.description import (
     TableWishes,
     describe_relation,
     describe_table,
 )
-from frazil.sources.postgres.table_shape import decode_shape
+from frazil.sources.postgres.tables.shape import decode_shape
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:

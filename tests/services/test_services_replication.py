@@ -14,7 +14,7 @@ import pytest
 from frazil import errors
 from frazil.clients.postgres.catalog_facts import load_server, load_slot
 from frazil.clients.postgres.replication import connect_replication
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Delete,
@@ -23,9 +23,9 @@ from frazil.codec.pgoutput_messages import (
     Truncate,
     Update,
 )
-from frazil.codec.replication_frames import Keepalive
+from frazil.codec.pgoutput.replication_frames import Keepalive
 from frazil.demo.services import embedded_postgres
-from frazil.model.lsn import format_lsn, parse_lsn
+from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.pipeline.recovery import Action, recovery_for
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.postgres_doors import PATIENCE_SECONDS, Database, Secret, database_on, frames

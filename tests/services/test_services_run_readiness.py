@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from frazil.cli import role_process
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
+from frazil.cli.process import role as role_process
 from frazil.demo.services import embedded_postgres
 from tests.support.postgres_doors import Database, database_on
 

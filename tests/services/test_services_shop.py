@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.demo.services import embedded_postgres
-from frazil.demo.shop import TABLES, ShopSize, create_shop, take_stock
-from frazil.demo.shop_changes import COLUMN_ADDED_AT, Happening
-from frazil.demo.shop_workload import ShopWorkload
+from frazil.demo.tour.shop import TABLES, ShopSize, create_shop, take_stock
+from frazil.demo.tour.shop_changes import COLUMN_ADDED_AT, Happening
+from frazil.demo.tour.shop_workload import ShopWorkload
 from frazil.errors import PermissionError as RefusedError
 from tests.support.postgres_doors import Database, database_on
 

@@ -8,9 +8,9 @@ import pytest
 
 from frazil.errors import SlotBusyError, SourceUnavailableError
 from frazil.sources.postgres.settings import PostgresSettings
-from frazil.sources.postgres.slot_claim import SlotClaim, lock_key
+from frazil.sources.postgres.slot.claim import SlotClaim, lock_key
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.table_description import TableWishes
+from frazil.sources.postgres.tables.description import TableWishes
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.errors import SlotBusyError, SourceUnavailableError
-from frazil.seams import SystemClock
-from frazil.sources.postgres.copy_round import CopyRound
-from frazil.sources.postgres.pending_changes import load_pending
+from frazil.hooks import SystemClock
+from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.table_description import TableWishes
+from frazil.sources.postgres.stream.pending_changes import load_pending
+from frazil.sources.postgres.tables.description import TableWishes
 from frazil.sources.protocol import TableRows
 from tests.support.postgres_doors import Database, database_on
 

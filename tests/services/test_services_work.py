@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from psycopg import pq
 from pyiceberg.catalog import Catalog, load_catalog
 
-from frazil.demo.packages import package_folder, packaged_script
+from frazil.demo.services.packages import package_folder, packaged_script
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:

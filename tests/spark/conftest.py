@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients.jars import POSTGRES_DRIVER, SQLITE_DRIVER, ensure_jars
-from frazil.clients.spark import open_session
+from frazil.clients.spark.jars import POSTGRES_DRIVER, SQLITE_DRIVER, ensure_jars
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from tests.support.jvms import QUICK_JAVA
 from tests.support.lakes import lake_of, services

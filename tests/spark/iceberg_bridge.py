@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.clients.iceberg.write_target import plan_write_target
+from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.codec.iceberg_json import (
     schema_from_json,
     schema_to_json,
@@ -14,17 +14,17 @@ from frazil.codec.iceberg_json import (
     spec_from_json,
     spec_to_json,
 )
-from frazil.model.partitioning import UNPARTITIONED
+from frazil.model.schema.partitioning import UNPARTITIONED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.data_file import WrittenFile
-    from frazil.clients.iceberg.write_target import WriteTarget
-    from frazil.model.partitioning import PartitionSpec
-    from frazil.model.schema import Schema
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.clients.iceberg.write.write_target import WriteTarget
+    from frazil.model.schema.partitioning import PartitionSpec
+    from frazil.model.schema.types import Schema
 
 METRICS = ("value-counts", "null-value-counts", "nan-value-counts", "lower-bounds", "upper-bounds")
 

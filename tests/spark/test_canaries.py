@@ -81,9 +81,9 @@ import json, os, sys, urllib.request, warnings
 from pathlib import Path
 import psutil
 from frazil.cli.invocation import Invocation
-from frazil.clients.spark import open_session
+from frazil.clients.spark.session import open_session
 from frazil.errors import CatalogError
-from frazil.telemetry.last_words import install_hooks
+from frazil.telemetry.exception_hooks import install_hooks
 from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import Metrics
 

@@ -14,21 +14,21 @@ import pytest
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
-from frazil.clients.iceberg.arrow_schema import arrow_schema
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, Outcome, StrictCommit
 from frazil.clients.iceberg.lake import TableDefinition
-from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
-from frazil.clients.iceberg.task_writer import TaskWriter
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.dead_letters import DeadLetter, DeadLetterTable
 from frazil.ledger.rows import LedgerEntry
-from frazil.ledger.standing import Copying, Held, Left, Live, TableStanding
 from frazil.ledger.table import Ledger
+from frazil.ledger.table_state import Copying, Held, Left, Live, TableStanding
 from frazil.mirror.table import MirrorTable
 from frazil.model.marker import Marker, Override, Role
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
-from frazil.seams import SystemClock, SystemRandomness
 from tests.support.lakes import Kind
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.data_file import WrittenFile
-    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
+    from frazil.clients.iceberg.write.data_file import WrittenFile
     from tests.support.lakes import LakeCase
 
 pytestmark = pytest.mark.spark

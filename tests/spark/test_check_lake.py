@@ -11,18 +11,18 @@ import pytest
 
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
-from frazil.cli import lake_check
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.lake_check import check_lake, look_into
+from frazil.cli.verbs import lake_check
+from frazil.cli.verbs.lake_check import check_lake, look_into
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import CatalogError
 from frazil.model.marker import Marker, Move, Role
 from frazil.model.table_name import TableName
-from frazil.pipeline.captured_names import captured_names
-from frazil.pipeline.findings import Findings
+from frazil.pipeline.checks.findings import Findings
+from frazil.pipeline.tables.captured_names import captured_names
 from tests.support.lake_files import SCHEMA, FileWriter
 from tests.support.session_commands import run_on
 

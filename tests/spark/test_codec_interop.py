@@ -13,7 +13,7 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile as ForeignPuffin
 from pyspark.errors import UnsupportedOperationException
 
-from frazil.codec.deletion_vector import (
+from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
     Placement,
     decode_deletion_vector,
@@ -21,12 +21,12 @@ from frazil.codec.deletion_vector import (
     deletion_vector_puffin,
     encode_deletion_vector,
 )
-from frazil.codec.position_deletes import (
+from frazil.codec.deletes.position_deletes import (
     decode_position_deletes,
     encode_position_deletes,
     position_delete_descriptor,
 )
-from frazil.codec.puffin import Blob, Compression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin.file import Blob, Compression, read_blob, read_footer, write_puffin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,15 +15,15 @@ from uuid import uuid4
 import pytest
 
 from frazil import errors
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, Outcome, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
-from frazil.clients.pinned_session import pinned_session
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
+from frazil.hooks import armed
 from frazil.model.marker import Marker, Move, Role
 from frazil.model.table_name import TableName
-from frazil.seams import armed
 from tests.support.faulty_proxy import (
     Answer,
     AnswerInstead,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
     from frazil.demo.services import Postgres, RestCatalog
     from tests.support.faulty_proxy import Fault

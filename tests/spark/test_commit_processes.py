@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.model.marker import Role
 from tests.support import append_worker

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from moto.server import ThreadedMotoServer
 
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, Outcome, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, Outcome, StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import FencedError
 from frazil.model.marker import Marker, Move, Role

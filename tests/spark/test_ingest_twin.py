@@ -21,22 +21,22 @@ from frazil.errors import (
     UnrepresentableValueError,
     WriteFailedError,
 )
-from frazil.ingest.captured import CapturedTable, Prepared
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.hooks import InjectedFault, armed
+from frazil.ingest.captured_table import CapturedTable, Prepared
 from frazil.ledger.table import Ledger
-from frazil.model.lsn import format_lsn, parse_lsn
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Role
+from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.table_name import TableName
-from frazil.pipeline.trouble import trouble_of_state
-from frazil.seams import InjectedFault, armed
-from frazil.sources.in_memory_database import (
+from frazil.pipeline.status.problems import trouble_of_state
+from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
+from frazil.testing.in_memory_database import (
     Delete,
     Insert,
     Spoil,
     Truncate,
     Update,
 )
-from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
 from tests.support.ingest_world import ORDERS, USERS, World, live, world
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from frazil.clients.iceberg.data_file import WrittenFile
-    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
+    from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.ingest.changelog_rows import RowLayout
     from frazil.sources.protocol import TablePart
 

@@ -1,4 +1,4 @@
-"""Spark's expressions give the hashes that codec/key_hash.py specifies, in every session."""
+"""Spark's expressions give the hashes of codec/key_index/key_hash.py, in every session."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from frazil.codec.key_hash import encode_key, hash_key, xxh64_of_long
+from frazil.codec.key_index.key_hash import encode_key, hash_key, xxh64_of_long
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.mirror.key_expressions import UuidForm, key_hash_columns
-from frazil.model.schema import Decimal, Fixed, Primitive
+from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
+from frazil.model.schema.types import Decimal, Fixed, Primitive
 from tests.support.golden_keys import golden_keys
 from tests.support.xxh64_inverse import lane_of, long_of_lane, seeded
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from frazil.model.schema import Scalar
+    from frazil.model.schema.types import Scalar
 
 pytestmark = pytest.mark.spark
 

@@ -9,22 +9,25 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from frazil import errors
-from frazil.clients.iceberg.strict_commit import (
+from frazil.clients.iceberg.commit.strict_commit import (
     FileChanges,
     Outcome,
     StatisticsFile,
     StrictCommit,
 )
-from frazil.codec.delete_descriptor import Placement
-from frazil.codec.deletion_vector import (
+from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
     delete_file_descriptors,
     deletion_vector_puffin,
 )
-from frazil.codec.position_deletes import encode_position_deletes, position_delete_descriptor
-from frazil.codec.puffin import Blob, write_puffin
+from frazil.codec.deletes.descriptor import Placement
+from frazil.codec.deletes.position_deletes import (
+    encode_position_deletes,
+    position_delete_descriptor,
+)
+from frazil.codec.puffin.file import Blob, write_puffin
 from frazil.model.marker import Marker, Move, Role, SnapshotRef
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 from tests.support.lake_files import path_of
 from tests.support.lakes import Kind
 from tests.support.other_readers import ids_by_duckdb, ids_by_pyiceberg
@@ -32,7 +35,7 @@ from tests.support.other_readers import ids_by_duckdb, ids_by_pyiceberg
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
     from frazil.demo.services import ObjectStore
     from tests.support.lakes import LakeCase

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import PermissionError as Refused
 from frazil.errors import TableNotFoundError
-from frazil.model.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.marker import Marker, Move, Role
+from frazil.model.schema.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.table_name import TableName
 from tests.support.lake_files import SCHEMA
 from tests.support.lakes import Kind

@@ -11,9 +11,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from frazil.errors import CommitConflictError
+from frazil.hooks import SystemClock, armed
+from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import Action
-from frazil.merge.settings import IndexSettings
-from frazil.seams import SystemClock, armed
 from tests.support.mirrored import Mirrored, attach_files
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
-from frazil.merge import plan as planning
 from frazil.merge.merger import Merger
+from frazil.merge.planning import plan as planning
+from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import Action
-from frazil.merge.settings import IndexSettings
 from frazil.model.policy import Deletes, Order
 from tests.support.sql_feeds import Feed, feed
 

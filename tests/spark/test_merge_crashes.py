@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
-from frazil.merge.settings import IndexSettings
+from frazil.hooks import FAILPOINTS_VARIABLE
+from frazil.merge.planning.settings import IndexSettings
 from frazil.mirror.table import MirrorTable
-from frazil.seams import FAILPOINTS_VARIABLE
 from tests.support import merge_worker
 from tests.support.mirrored import Mirrored, attach_lake, files_catalog, write_document
 

@@ -12,17 +12,17 @@ from frazil import errors
 from frazil.changelog.history import load_changelog_facts
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
+from frazil.clients.iceberg.commit.strict_commit import FileChanges
 from frazil.clients.iceberg.lake import TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges
-from frazil.merge.plan import plan_merge
-from frazil.merge.schema_mapping import plan_schema
-from frazil.merge.settings import MergeSettings
+from frazil.merge.planning.plan import plan_merge
+from frazil.merge.planning.schema_mapping import plan_schema
+from frazil.merge.planning.settings import MergeSettings
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
 from frazil.model.marker import Marker
-from frazil.model.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.policy import Deletes
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
+from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from frazil.model.table_facts import COLUMNS_PROPERTY, MirrorFacts
 from frazil.model.table_name import TableName
 from tests.support.lakes import Kind
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from frazil.merge.plan import MergePlan
+    from frazil.merge.planning.plan import MergePlan
     from tests.support.lakes import LakeCase
 
 pytestmark = pytest.mark.spark

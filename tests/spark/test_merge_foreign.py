@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil import errors
+from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.gateway import FileIntake
-from frazil.clients.iceberg.strict_commit import StrictCommit
-from frazil.merge import plan
-from frazil.merge.settings import IndexSettings
+from frazil.hooks import armed
+from frazil.merge.planning import plan
+from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import Override, Role
 from frazil.model.repair import RepairReason
-from frazil.seams import armed
 from tests.support.mirrored import (
     Mirrored,
     attach_files,

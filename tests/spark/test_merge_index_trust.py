@@ -12,16 +12,16 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.codec import index_manifest
-from frazil.codec.deletion_vector import DeletionVector, deletion_vector_puffin
-from frazil.codec.index_head import read_head, write_head
-from frazil.codec.position_deletes import encode_position_deletes
-from frazil.merge.settings import IndexSettings
+from frazil.codec.deletes.deletion_vector import DeletionVector, deletion_vector_puffin
+from frazil.codec.deletes.position_deletes import encode_position_deletes
+from frazil.codec.key_index import manifest as index_manifest
+from frazil.codec.key_index.head import read_head, write_head
+from frazil.merge.planning.settings import IndexSettings
 from frazil.mirror.deleted_rows import load_deleted
-from frazil.mirror.index_loading import HEAD_PROPERTY
+from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.model.key_index import IndexKey, KeyHash
 from frazil.model.repair import RepairReason
-from frazil.model.schema import Primitive
+from frazil.model.schema.types import Primitive
 from tests.support.mirrored import Mirrored, attach_files, local_path
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import frazil
+from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.iceberg.strict_commit import StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import ConfigError, FrazilError, TableNotFoundError
 from frazil.model.marker import Marker, Override, Role

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
+from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import Action
-from frazil.merge.settings import IndexSettings
 from frazil.model.key_index import DeleteKind
 from frazil.model.policy import Order
 from frazil.model.repair import RepairReason

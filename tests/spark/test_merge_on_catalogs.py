@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.iceberg.lake import BOUNDED_METADATA
-from frazil.merge.index_care import load_index_facts, rebuild_index, verify_index
+from frazil.merge.index_operations import load_index_facts, rebuild_index, verify_index
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.table_name import TableName
 from tests.support.lakes import Kind, LakeCase
 from tests.support.other_readers import ids_by_duckdb, ids_by_pyiceberg

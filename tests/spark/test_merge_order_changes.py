@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import OutOfOrderError
-from frazil.merge.index_care import verify_index
-from frazil.merge.verifying import verify_mirror
+from frazil.merge.index_operations import verify_index
 from frazil.model.policy import Deletes, Order
+from frazil.verify.mirror_verifier import verify_mirror
 from tests.support.sql_feeds import feed
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import functions as sf
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.pinned_session import pinned_session
-from frazil.merge.preparing import sequence_literal
-from frazil.model.schema import Decimal, Primitive
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.merge.reading.range_preparation import sequence_literal
+from frazil.model.schema.types import Decimal, Primitive
 from tests.support.hostile_sessions import HOSTILE, driver_in, hostile_session, turned_switches
 from tests.support.lakes import Kind
 from tests.support.merge_histories import make_history
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.merge.sequences import SequenceValue
+    from frazil.merge.planning.sequences import SequenceValue
     from tests.support.lakes import LakeCase
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("N27")]

@@ -11,19 +11,19 @@ import pytest
 
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.ledger.table import Ledger
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.mirror.table import MirrorTable
 from frazil.model.marker import Marker, Move, Role
 from frazil.model.table_name import TableName
 from frazil.pipeline.offline_status import load_offline_status
-from frazil.pipeline.status import Phase
-from frazil.pipeline.status_json import status_from_json
+from frazil.pipeline.status.json_form import status_from_json
+from frazil.pipeline.status.values import Phase
 from tests.support.jvms import QUICK_JAVA
 from tests.support.lake_files import SCHEMA, FileWriter
 from tests.support.session_commands import run_on
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
-    from frazil.ledger.standing import State
-    from frazil.pipeline.status import PipelineStatus, TableState
+    from frazil.ledger.table_state import State
+    from frazil.pipeline.status.values import PipelineStatus, TableState
 
 pytestmark = pytest.mark.spark
 

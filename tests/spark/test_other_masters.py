@@ -16,8 +16,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from frazil.clients.jars import ICEBERG_RUNTIME, SQLITE_DRIVER, ensure_jars
-from frazil.clients.java import find_java
+from frazil.clients.spark.jars import ICEBERG_RUNTIME, SQLITE_DRIVER, ensure_jars
+from frazil.clients.spark.java import find_java
 from tests.support import cluster_merge
 from tests.support.mirrored import files_catalog, write_document
 from tests.support.standalone_cluster import standalone_cluster
@@ -43,7 +43,7 @@ PROGRAM = """
 import json, os, sys
 import psutil, pyarrow as pa
 from pathlib import Path
-from frazil.clients.spark import open_session
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 
 def work(batches):
@@ -165,7 +165,7 @@ def test_an_ordinary_session_is_silent_and_leaves_nothing_behind(tmp_path: Path)
 def test_a_master_spark_does_not_know_is_one_sentence(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from frazil.clients.spark import open_session\n"
+        "from frazil.clients.spark.session import open_session\n"
         "from frazil.config import load_config\n"
         "from frazil.errors import FrazilError\n"
         "try:\n"
@@ -184,7 +184,7 @@ def test_a_session_without_iceberg_is_refused_with_the_package_to_add(tmp_path: 
     program = (
         "import sys\nfrom pathlib import Path\n"
         "from pyspark.sql import SparkSession\n"
-        "from frazil.clients.spark import attach_session\n"
+        "from frazil.clients.spark.session import attach_session\n"
         "from frazil.config import load_config\n"
         "from frazil.errors import FrazilError\n"
         "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"

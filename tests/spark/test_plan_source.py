@@ -12,10 +12,10 @@ import pytest
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.invocation import Invocation
 from frazil.cli.output import OutputFormat
-from frazil.cli.plan_verb import show_plans
+from frazil.cli.verbs.plan import show_plans
 from frazil.errors import ConfigError
-from frazil.pipeline.captured_mirrors import ledger_name
-from frazil.pipeline.run_plan import NOT_LOOKED_INTO
+from frazil.pipeline.planning.run_plan import NOT_LOOKED_INTO
+from frazil.pipeline.tables.captured_mirrors import ledger_name
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Planning:
     ) -> tuple[ExitCode, str]:
         world = self.world
         patch = self.monkeypatch.setattr
-        patch("frazil.cli.plan_verb.open_session", lambda _: nullcontext(world.spark))
-        patch("frazil.cli.plan_verb.configure_logs", lambda *_: None)
+        patch("frazil.cli.verbs.plan.open_session", lambda _: nullcontext(world.spark))
+        patch("frazil.cli.verbs.plan.configure_logs", lambda *_: None)
         document = world.folder / f"{world.document['pipeline']}.yaml"
         before = self.traces()
         self.capsys.readouterr()

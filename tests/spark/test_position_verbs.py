@@ -14,12 +14,12 @@ from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
 from frazil.cli.output import OutputFormat
-from frazil.cli.position_reports import load_reports, report_json, report_row
-from frazil.cli.position_setting import SetRequest
-from frazil.cli.position_verbs import NOTE, set_in_lake
+from frazil.cli.verbs.position.reports import load_reports, report_json, report_row
+from frazil.cli.verbs.position.setting import SetRequest
+from frazil.cli.verbs.position.verbs import NOTE, set_in_lake
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import MirrorTable

@@ -12,10 +12,10 @@ from frazil.errors import (
     PositionLostError,
     SlotBusyError,
 )
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded
-from frazil.model.lsn import parse_lsn
+from frazil.hooks import InjectedFault, SystemClock, armed
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded
+from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture
-from frazil.seams import InjectedFault, SystemClock, armed
 from tests.support.captured_shop import TABLES, Running, Shop, open_shop
 from tests.support.faulty_proxy import HttpProxy, LoseReply, is_commit
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.ledger.standing import Copying, Live
-from frazil.pipeline.loop import Ending
+from frazil.ledger.table_state import Copying, Live
+from frazil.pipeline.loops.merge_loop import Ending
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:

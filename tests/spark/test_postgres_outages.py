@@ -20,9 +20,9 @@ from frazil.errors import (
     SourceUnavailableError,
     StorageError,
 )
-from frazil.ledger.standing import Copying, Live
+from frazil.hooks import SystemClock, armed
+from frazil.ledger.table_state import Copying, Live
 from frazil.pipeline.offline_status import load_offline_status
-from frazil.seams import SystemClock, armed
 from tests.support.captured_shop import TABLES, Shop, open_shop
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.postgres_doors import database_on

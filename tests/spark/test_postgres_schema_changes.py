@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.ledger.standing import Held, Live, ResyncNeeded
-from frazil.pipeline.loop import Ending
+from frazil.ledger.table_state import Held, Live, ResyncNeeded
+from frazil.pipeline.loops.merge_loop import Ending
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
-    from frazil.ledger.standing import State
+    from frazil.ledger.table_state import State
     from tests.support.captured import CapturedDatabase, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]

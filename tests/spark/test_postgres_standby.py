@@ -12,8 +12,8 @@ import pytest
 
 from frazil.demo.services import embedded_postgres
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
-from frazil.ledger.standing import Copying, Live
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
+from frazil.ledger.table_state import Copying, Live
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.ingest.decisions import GONE
-from frazil.ledger.standing import Held, Live, ResyncNeeded
+from frazil.ingest.planning.table_decisions import GONE
+from frazil.ledger.table_state import Held, Live, ResyncNeeded
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pytest
 
 from frazil.errors import UnrepresentableValueError
-from frazil.ledger.standing import Copying, Held, Live
-from frazil.model.postgres_type import ArrayForm, Form, plan_column
-from frazil.pipeline.assemble import load_merges
-from frazil.pipeline.source_verifying import SourceVerifier
+from frazil.ledger.table_state import Copying, Held, Live
+from frazil.model.postgres.types import ArrayForm, Form, plan_column
+from frazil.pipeline.source_verifier import SourceVerifier
+from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.captured import captured_database
 from tests.support.other_readers import rows_by_pyiceberg
 from tests.support.postgres_catalog import column_type, copied_text, pinned
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
     from frazil.errors import FrazilError
-    from frazil.ledger.standing import State
-    from frazil.model.postgres_type import ColumnPlan
+    from frazil.ledger.table_state import State
+    from frazil.model.postgres.types import ColumnPlan
     from frazil.model.table_name import TableName
     from tests.support.captured import CapturedDatabase
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.ledger.standing import Held, Live, ResyncNeeded
+from frazil.ledger.table_state import Held, Live, ResyncNeeded
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 import frazil
 from frazil import errors
-from frazil.merge.index_care import verify_index
-from frazil.pipeline.assemble import load_merges
+from frazil.merge.index_operations import verify_index
+from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.captured import captured_database
 from tests.support.damages import Damaging
 from tests.support.merge_shop import MergeShop

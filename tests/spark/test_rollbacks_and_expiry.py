@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from frazil import errors
-from frazil.clients.iceberg.metadata_log import KEPT_VERSIONS_PROPERTY
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.merge.settings import IndexSettings
+from frazil.clients.iceberg.commit.metadata_log import KEPT_VERSIONS_PROPERTY
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
+from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import Marker, Move, Override, Role
 from tests.support.lakes import Kind, LakeCase
 from tests.support.mirrored import Mirrored

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-import frazil.clients.spark
-from frazil.clients.spark import attach_session, open_session
+import frazil.clients.spark.session
+from frazil.clients.spark.session import attach_session, open_session
 from frazil.config import load_config
 from frazil.errors import RuntimeMissingError
 from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
@@ -84,7 +84,7 @@ def test_workers_start_with_tasks_loaded_and_without_archives_to_search(
         archives = [path for path in sys.path_importer_cache if path.endswith((".zip", ".jar"))]
         ours = [path for path in archives if "pyspark" in path]
         yield pa.RecordBatch.from_pydict(
-            {"loaded": ["frazil.merge.task" in sys.modules], "archives": [len(ours)]},
+            {"loaded": ["frazil.merge.writing.task" in sys.modules], "archives": [len(ours)]},
             schema=pa.schema({"loaded": pa.bool_(), "archives": pa.int32()}),
         )
 
@@ -185,6 +185,6 @@ def test_a_second_session_in_one_process_is_refused(
 
 
 def test_the_log_settings_are_shipped_with_the_package() -> None:
-    settings = Path(frazil.clients.spark.__file__).with_name("log4j2.xml")
+    settings = Path(frazil.clients.spark.session.__file__).with_name("log4j2.xml")
     assert "JsonTemplateLayout" in settings.read_text()
     assert json.loads(settings.read_text().split("eventTemplate='")[1].split("'")[0])

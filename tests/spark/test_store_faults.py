@@ -14,19 +14,19 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import FrazilError, LakeError
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings
-from frazil.model.schema import Primitive
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
+from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
-from frazil.sources.in_memory import InMemorySource
-from frazil.sources.in_memory_database import Delete, InMemoryDatabase, Insert, Update
 from frazil.sources.protocol import Limit
+from frazil.testing.in_memory_database import Delete, InMemoryDatabase, Insert, Update
+from frazil.testing.in_memory_source import InMemorySource
 from tests.support.faulty_proxy import Answer, CutReply, HttpProxy, LoseReply, Refuse
 
 if TYPE_CHECKING:

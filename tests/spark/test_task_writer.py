@@ -16,10 +16,11 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 from pyspark.sql.functions import struct as struct_of
 
-from frazil.clients.iceberg.file_paths import file_location, partition_path
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.model.partitioning import PartitionField, PartitionSpec, parse_transform
-from frazil.model.schema import (
+from frazil.clients.iceberg.write.file_paths import file_location, partition_path
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.model.schema.partitioning import PartitionField, PartitionSpec, parse_transform
+from frazil.model.schema.types import (
     Decimal,
     Field,
     Fixed,
@@ -31,7 +32,6 @@ from frazil.model.schema import (
     Struct,
     list_of,
 )
-from frazil.seams import SystemClock, SystemRandomness
 from tests.spark.iceberg_bridge import Bridge, metrics_of
 from tests.unit.iceberg_writer.schemas import (
     FIRST_DAY,
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.data_file import WrittenFile
-    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.demo.services import ObjectStore, RestCatalog
     from tests.spark.iceberg_bridge import IcebergTable
 

@@ -15,7 +15,7 @@ import pytest
 
 from frazil.clients.cache import cache_directory
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.clients.jars import POSTGRES_DRIVER, ensure_jars
+from frazil.clients.spark.jars import POSTGRES_DRIVER, ensure_jars
 from frazil.errors import StorageError
 from tests.support.jvms import QUICK_JAVA
 from tests.support.tls_front import (
@@ -41,7 +41,7 @@ OTHERS = (*FRONTS[1:], "plain")
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from frazil.clients.spark import attach_session, open_session
+from frazil.clients.spark.session import attach_session, open_session
 from frazil.config import load_config
 from frazil.telemetry.redaction import Redactor
 

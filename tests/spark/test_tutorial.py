@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.demo.postgres_programs import PostgresVersion, find_programs
+from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
 from tests.support import warm_commands
 from tests.support.jvms import QUICK_JAVA
 from tests.support.postgres_doors import Database, database_on

@@ -15,14 +15,14 @@ import pytest
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.invocation import Invocation
 from frazil.cli.output import OutputFormat
-from frazil.cli.verify_verb import NO_MIRROR, VerifyRequest, exit_code_of, verify_mirrors
+from frazil.cli.verbs.verify import NO_MIRROR, VerifyRequest, exit_code_of, verify_mirrors
 from frazil.errors import SourceReplacedError
-from frazil.merge.row_comparing import DifferenceKind
-from frazil.pipeline.assemble import load_merges
+from frazil.hooks import ManualClock
 from frazil.pipeline.capture import build_ingest_loop
-from frazil.pipeline.mirror_passing import ABSENT_POLLS, POLL_SECONDS
-from frazil.pipeline.source_verifying import SourceVerifier
-from frazil.seams import ManualClock
+from frazil.pipeline.source_verifier import SourceVerifier
+from frazil.pipeline.tables.merge_settings import load_merges
+from frazil.verify.mirror_progress import ABSENT_POLLS, POLL_SECONDS
+from frazil.verify.row_comparison import DifferenceKind
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
-    from frazil.merge.verifying import Verification
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
+    from frazil.verify.mirror_verifier import Verification
     from tests.support.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -119,8 +119,8 @@ def run_verb(
     request: VerifyRequest,
 ) -> tuple[ExitCode, dict[str, Any]]:
     """The verb in this process, on the session that is there."""
-    monkeypatch.setattr("frazil.cli.verify_verb.open_session", lambda _: nullcontext(world.spark))
-    monkeypatch.setattr("frazil.cli.verify_verb.configure_logs", lambda *_: None)
+    monkeypatch.setattr("frazil.cli.verbs.verify.open_session", lambda _: nullcontext(world.spark))
+    monkeypatch.setattr("frazil.cli.verbs.verify.configure_logs", lambda *_: None)
     document = world.folder / f"{world.document['pipeline']}.yaml"
     code = verify_mirrors(document, request, OutputFormat.JSON, Invocation())
     return code, {each["table"]: each for each in json.loads(capsys.readouterr().out)}
@@ -133,8 +133,8 @@ def run_table(
     request: VerifyRequest,
 ) -> tuple[ExitCode, list[str]]:
     """The same as a person sees it."""
-    monkeypatch.setattr("frazil.cli.verify_verb.open_session", lambda _: nullcontext(world.spark))
-    monkeypatch.setattr("frazil.cli.verify_verb.configure_logs", lambda *_: None)
+    monkeypatch.setattr("frazil.cli.verbs.verify.open_session", lambda _: nullcontext(world.spark))
+    monkeypatch.setattr("frazil.cli.verbs.verify.configure_logs", lambda *_: None)
     document = world.folder / f"{world.document['pipeline']}.yaml"
     code = verify_mirrors(document, request, OutputFormat.TABLE, Invocation())
     return code, capsys.readouterr().out.splitlines()

@@ -20,19 +20,19 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.iceberg.strict_commit import StrictCommit
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import ForeignChangeError, MarkerLostError, TableReplacedError
-from frazil.merge.fold import Action, Change, Row, Truncate, fold, mirror_after
+from frazil.merge.folding.fold import Action, Change, Row, Truncate, fold, mirror_after
 from frazil.merge.merger import Merger
-from frazil.merge.row_comparing import DifferenceKind, load_differences, load_range_totals
-from frazil.merge.settings import IndexSettings, MergeSettings
-from frazil.merge.verifying import NOTHING_MERGED, verify_mirror
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.marker import Marker, Override, Role
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import TableName
+from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
+from frazil.verify.row_comparison import DifferenceKind, load_differences, load_range_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.merge.verifying import Verification
+    from frazil.verify.mirror_verifier import Verification
 
 pytestmark = pytest.mark.spark
 

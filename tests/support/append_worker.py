@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.spark import open_session
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from frazil.errors import FencedError
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.marker import Marker, Move, Role
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_name import parse_table_name
-from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.strict_commit import Receipt
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.clients.iceberg.write.write_target import WriteTarget
 
 NAME = "races.numbers"
 SCHEMA = Schema(0, (Field(1, "id", Primitive.LONG, required=True),), frozenset({1}))

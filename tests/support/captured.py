@@ -22,19 +22,19 @@ from psycopg.adapt import Loader
 from psycopg.types.string import TextLoader
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import FrazilError
 from frazil.ledger.table import Ledger
 from frazil.merge.merger import Merger
 from frazil.model.change import parse_sequence
-from frazil.model.lsn import parse_lsn
-from frazil.model.postgres_names import quote_identifier, quote_literal
-from frazil.pipeline.assemble import load_merges
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.model.postgres.names import quote_identifier, quote_literal
 from frazil.pipeline.capture import build_capture, build_ingest_loop
-from frazil.pipeline.captured_mirrors import ledger_name
-from frazil.pipeline.captured_names import CapturedNames, captured_names
 from frazil.pipeline.resync import load_resync
+from frazil.pipeline.tables.captured_mirrors import ledger_name
+from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
+from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.other_readers import rows_by_pyiceberg
 from tests.support.postgres_doors import Database, database_on
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.demo.services import Postgres
     from frazil.ingest.report import BatchReport
-    from frazil.ledger.standing import State
+    from frazil.ledger.table_state import State
     from frazil.merge.report import MergeReport
     from frazil.model.table_name import TableName
     from frazil.pipeline.capture import Capture
-    from frazil.pipeline.loop import Ending
+    from frazil.pipeline.loops.merge_loop import Ending
     from frazil.pipeline.next_step import Step
 
 Row = dict[str, Any]

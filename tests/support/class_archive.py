@@ -15,13 +15,13 @@ from unittest.mock import patch
 
 import pyspark
 
-from frazil.clients import spark
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.java import find_java
+from frazil.clients.spark import session as spark
+from frazil.clients.spark.java import find_java
 from frazil.config import load_config
 from frazil.errors import FrazilError
 from frazil.merge.merger import Merger
-from frazil.pipeline.assemble import merge_settings
+from frazil.pipeline.tables.merge_settings import merge_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 # Longer than any dump takes: a JVM that is ended in the middle of it leaves nothing.

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import open_session
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
-from frazil.merge import assembly, plan
-from frazil.merge.settings import IndexSettings
-from frazil.merge.task import MergeJob
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
+from frazil.merge import assembly
+from frazil.merge.planning import plan
+from frazil.merge.planning.settings import IndexSettings
+from frazil.merge.writing.task import MergeJob
 from tests.support.mirrored import Mirrored
 
 if TYPE_CHECKING:

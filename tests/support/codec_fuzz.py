@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from frazil.codec.deletion_vector import (
+from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
     decode_deletion_vector,
     deletion_vector_puffin,
     encode_deletion_vector,
 )
+from frazil.codec.deletes.position_deletes import decode_position_deletes, encode_position_deletes
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput_bulk import decode_frames
-from frazil.codec.pgoutput_frames import Frames
-from frazil.codec.position_deletes import decode_position_deletes, encode_position_deletes
-from frazil.codec.puffin import (
+from frazil.codec.pgoutput.bulk_decoder import decode_frames
+from frazil.codec.pgoutput.frames import Frames
+from frazil.codec.puffin.file import (
     Blob,
     Compression,
     TailTooShortError,

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 
-from frazil.codec.pgtext import SESSION_SETTINGS
-from frazil.model.lsn import format_lsn
+from frazil.codec.pgtext.convert import SESSION_SETTINGS
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_names import QualifiedName
-from frazil.model.postgres_type import plan_column
-from frazil.sources.postgres.copy_planning import (
+from frazil.model.postgres.lsn import format_lsn
+from frazil.model.postgres.names import QualifiedName
+from frazil.model.postgres.types import plan_column
+from frazil.sources.postgres.copy.planning import (
     CopyColumn,
     CopySplit,
     CopyTable,
     PageRange,
     plan_ranges,
 )
-from frazil.sources.postgres.copy_reading import CopyReader
-from frazil.sources.postgres.copy_snapshot import CopySnapshot, open_copy_snapshot
+from frazil.sources.postgres.copy.reader import CopyReader
+from frazil.sources.postgres.copy.snapshot import CopySnapshot, open_copy_snapshot
 from frazil.sources.protocol import Split, TableRows, TableTrouble
 from tests.support.postgres_catalog import column_type
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from frazil.hooks import ManualClock
 from frazil.ingest.report import BatchReport, TableIngested
-from frazil.ledger.standing import State, TableStanding
+from frazil.ledger.table_state import State, TableStanding
 from frazil.model.table_name import TableName
-from frazil.pipeline.captured_names import CapturedNames
-from frazil.pipeline.lake_facts import LakeFacts
-from frazil.pipeline.status import CommitStatus, PipelineStatus, SourceStatus, TableState
-from frazil.pipeline.status_board import StatusBoard
-from frazil.pipeline.table_status import TablePhase, TableStatus
-from frazil.seams import ManualClock
-from frazil.sources.postgres.slot_watch import SlotLook
+from frazil.pipeline.status.board import StatusBoard
+from frazil.pipeline.status.lake_facts import LakeFacts
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.tables.captured_names import CapturedNames
+from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.merge_twins import report_of
 from tests.support.postgres_sound import SLOT as SOUND_SLOT
 

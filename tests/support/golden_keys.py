@@ -10,12 +10,12 @@ from decimal import Decimal as Number
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.model.schema import Decimal, Fixed, Primitive, parse_scalar
+from frazil.model.schema.types import Decimal, Fixed, Primitive, parse_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from frazil.model.schema import Scalar
+    from frazil.model.schema.types import Scalar
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "key-hashes.json"
 

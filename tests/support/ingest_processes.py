@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from frazil.model.lsn import parse_lsn
+from frazil.hooks import FAILPOINTS_VARIABLE
 from frazil.model.marker import Role
-from frazil.seams import FAILPOINTS_VARIABLE
+from frazil.model.postgres.lsn import parse_lsn
 from tests.support.pipeline_process import ENVIRONMENT, PROGRAM
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
-from frazil.model.lsn import parse_lsn
-from frazil.model.schema import Primitive
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
-from frazil.sources.in_memory import InMemorySource
-from frazil.sources.in_memory_database import (
+from frazil.sources.protocol import Limit
+from frazil.testing.in_memory_database import (
     InMemoryDatabase,
     Insert,
 )
-from frazil.sources.protocol import Limit
+from frazil.testing.in_memory_source import InMemorySource
 from tests.support.lakes import Kind
 
 if TYPE_CHECKING:

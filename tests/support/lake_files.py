@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyarrow import parquet as pq
 
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, Lake, TableDefinition
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.model.table_name import TableName
 from tests.support.lake_files import SCHEMA, FileWriter
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.table import LakeTable
     from frazil.demo.services import ObjectStore, Postgres, RestCatalog
-    from frazil.model.schema import Schema
+    from frazil.model.schema.types import Schema
 
 
 class Kind(StrEnum):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.pipeline.loop import MergeLoop
-from frazil.seams import ManualClock, SeededRandomness
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
+from frazil.hooks import ManualClock, SeededRandomness
+from frazil.pipeline.loops.merge_loop import MergeLoop
 from tests.support.merge_twins import ManualStop, TwinTable
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from frazil.merge.report import MergeReport
     from frazil.pipeline.next_step import Step
-    from frazil.pipeline.table_status import TableStatus
+    from frazil.pipeline.status.table_phase import TableStatus
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INTERVAL = timedelta(minutes=1)

@@ -17,12 +17,12 @@ from frazil.model.key_index import (
     RunBlob,
     RunPart,
 )
-from frazil.model.schema import Decimal, Fixed, Primitive
+from frazil.model.schema.types import Decimal, Fixed, Primitive
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-    from frazil.model.schema import Scalar
+    from frazil.model.schema.types import Scalar
 
 TABLE = "s3://lake/users"
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from frazil.changelog.layout import CdcColumns, changelog_schema, number_fields
 from frazil.changelog.table import ChangelogTable
-from frazil.clients.iceberg.arrow_schema import arrow_schema, parquet_name
-from frazil.clients.iceberg.task_writer import TaskWriter
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema, parquet_name
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.marker import Marker
-from frazil.model.schema import Field, Nested, Primitive, Schema, Struct, parse_scalar
+from frazil.model.schema.types import Field, Nested, Primitive, Schema, Struct, parse_scalar
 from frazil.model.table_facts import INCOMPLETE_KEY
-from frazil.seams import SystemClock, SystemRandomness
 from tests.support.merge_model import altered
 from tests.support.merge_values import decode, type_of
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.strict_commit import Receipt
-    from frazil.model.schema import Default
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.model.schema.types import Default
     from frazil.model.table_name import TableName
     from tests.support.merge_model import Alter, Append, Change, Column, History
 

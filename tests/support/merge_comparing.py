@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.merge.column_map import decode_column_map
-from frazil.merge.schema_mapping import DELETED_COLUMN
-from frazil.model.schema import Primitive, parse_scalar
+from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.schema_mapping import DELETED_COLUMN
+from frazil.model.schema.types import Primitive, parse_scalar
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from tests.support.merge_changelog import SEQUENCE, spell_sequence
 from tests.support.merge_values import encode, type_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
     from tests.support.merge_model import Replay, Row
     from tests.support.merge_values import Json
 

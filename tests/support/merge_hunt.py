@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeVar
 from unittest import mock
 from uuid import uuid4
 
-from frazil.clients import task_errors
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import open_session
+from frazil.clients.spark import task_errors
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from tests.support.merge_histories import make_history
 from tests.support.merge_model import Append, dump, load

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import attach_session
+from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.merge.merger import Merger
-from frazil.merge.verifying import verify_mirror
-from frazil.pipeline.assemble import merge_settings
+from frazil.pipeline.tables.merge_settings import merge_settings
+from frazil.verify.mirror_verifier import verify_mirror
 from tests.support.jvms import QUICK_JAVA
 from tests.support.session_commands import run_on
 

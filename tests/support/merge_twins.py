@@ -12,7 +12,7 @@ from frazil.model.table_name import TableName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frazil.seams import Clock, ManualClock
+    from frazil.hooks import Clock, ManualClock
 
 # What a run comes to: so many commits, or an error.
 Script = int | Exception

@@ -8,7 +8,7 @@ from decimal import Decimal as DecimalValue
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from frazil.model.schema import (
+from frazil.model.schema.types import (
     Decimal,
     Field,
     Fixed,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from frazil.model.schema import Scalar, Type
+    from frazil.model.schema.types import Scalar, Type
 
 Json = bool | int | str | None | tuple["Json", ...]
 

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import open_session
+from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from frazil.errors import FrazilError
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings
+from frazil.merge.planning.settings import IndexSettings
 from tests.support.mirrored import settings_for
 
 

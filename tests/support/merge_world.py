@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from unittest import mock
 from urllib.parse import urlsplit
 
-from frazil.clients.iceberg.retrying import RetryPolicy
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import CommitConflictError, DamagedIndexError, TableNotFoundError
-from frazil.merge import plan
-from frazil.merge.index_care import verify_index
+from frazil.hooks import InjectedFault, armed
+from frazil.merge.index_operations import verify_index
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings, WriteSettings
-from frazil.mirror import run_tiers
-from frazil.mirror.index_loading import HEAD_PROPERTY
+from frazil.merge.planning import plan
+from frazil.merge.planning.settings import IndexSettings, MergeSettings, WriteSettings
+from frazil.mirror.index import run_tiers
+from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.mirror.table import MirrorTable
 from frazil.model.policy import Deletes, OnDrop, Order
-from frazil.model.schema import Primitive
+from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName, quote
-from frazil.seams import InjectedFault, armed
 from tests.support.merge_changelog import ModelChangelog
 from tests.support.merge_comparing import MirrorReader, compare
 from tests.support.merge_model import (

@@ -11,28 +11,28 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.iceberg.retrying import RetryPolicy
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.spark import attach_session
-from frazil.codec.index_entries import Entries
-from frazil.codec.index_head import read_head
-from frazil.codec.index_run import decode_run
-from frazil.codec.key_hash import hash_key
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.spark.session import attach_session
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.head import read_head
+from frazil.codec.key_index.key_hash import hash_key
+from frazil.codec.key_index.run import decode_run
 from frazil.config import load_config
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.merger import Merger
-from frazil.merge.settings import MergeSettings
+from frazil.merge.planning.settings import MergeSettings
 from frazil.mirror.deleted_rows import load_deleted
-from frazil.mirror.index_loading import HEAD_PROPERTY
-from frazil.mirror.run_fetching import fetch_bucket
-from frazil.mirror.run_merging import merge_entries
+from frazil.mirror.index.loading import HEAD_PROPERTY
+from frazil.mirror.index.run_fetching import fetch_bucket
+from frazil.mirror.index.run_merging import merge_entries
 from frazil.mirror.table import MirrorTable
-from frazil.model.schema import Primitive
+from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
-from frazil.seams import SystemClock, SystemRandomness
 from tests.support.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.table_state import SnapshotFacts
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.merge.report import MergeReport
     from frazil.model.key_index import IndexedFile, IndexManifest
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import pq
 
-from frazil.codec.replication_frames import LogData, decode_replication_frame
+from frazil.codec.pgoutput.replication_frames import LogData, decode_replication_frame
 from frazil.demo.services import embedded_postgres
 from tests.support.pgoutput_golden import GOLDEN, Captured
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from functools import singledispatch
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Delete,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.codec.pgoutput import decode_message
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.message_decoder import decode_message
+from frazil.codec.pgoutput.messages import (
     Relation,
     StreamStart,
     StreamStop,
@@ -19,7 +19,7 @@ from frazil.codec.pgoutput_messages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.codec.pgoutput_messages import Message
+    from frazil.codec.pgoutput.messages import Message
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "pgoutput-frames.json"
 # Everything below this number is built in and has the same one in every database.

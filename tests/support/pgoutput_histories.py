@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput import decode_message
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.message_decoder import decode_message
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Delete,
@@ -38,9 +38,9 @@ from tests.support.pgoutput_frames import NULL, UNCHANGED, text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.codec.pgoutput_bulk import DecodedFrames
-    from frazil.codec.pgoutput_columns import RowImages
-    from frazil.codec.pgoutput_messages import Message
+    from frazil.codec.pgoutput.bulk_decoder import DecodedFrames
+    from frazil.codec.pgoutput.columns import RowImages
+    from frazil.codec.pgoutput.messages import Message
 
 Cell = str | ValueKind
 Cells = tuple[Cell, ...]

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     import signal

@@ -9,8 +9,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv
 
-from frazil.codec.pgtext import SESSION_SETTINGS
-from frazil.model.postgres_type import Kind, PostgresType, TypeRow, resolve_type
+from frazil.codec.pgtext.convert import SESSION_SETTINGS
+from frazil.model.postgres.types import Kind, PostgresType, TypeRow, resolve_type
 
 _TYPES = """
 select oid::int8,

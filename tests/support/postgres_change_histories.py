@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Delete,
@@ -24,10 +24,10 @@ from frazil.codec.pgoutput_messages import (
     Update,
     Value,
 )
-from frazil.model.postgres_type import ColumnPlan, Kind, PostgresType, plan_column
-from frazil.model.schema import Primitive
+from frazil.model.postgres.types import ColumnPlan, Kind, PostgresType, plan_column
+from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
-from frazil.sources.postgres.table_reading import ShapeReading, TableReading
+from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
 from tests.support.pgoutput_frames import NULL, UNCHANGED, text
 from tests.support.pgoutput_histories import WORDS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Delete,
@@ -22,15 +22,15 @@ from frazil.codec.pgoutput_messages import (
     ValueKind,
     moment,
 )
-from frazil.codec.pgtext import convert
+from frazil.codec.pgtext.convert import convert
 from frazil.errors import FrazilError, MissingImageError, UnsupportedSchemaChangeError
-from frazil.model.lsn import format_lsn
+from frazil.model.postgres.lsn import format_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from frazil.sources.postgres.segment import OpenTransaction
-    from frazil.sources.postgres.table_reading import ShapeReading, TableReading
+    from frazil.sources.postgres.stream.segment import OpenTransaction
+    from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
 
 Row = dict[str, object]
 # By attribute number; what is not there was not sent.

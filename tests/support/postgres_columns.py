@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.codec.pgtext import Converted, convert
+from frazil.codec.pgtext.convert import Converted, convert
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_type import ColumnPlan, Kind, PostgresType, plan_column
+from frazil.model.postgres.types import ColumnPlan, Kind, PostgresType, plan_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 OIDS = {
     "bool": 16, "bytea": 17, "char": 18, "int8": 20, "int2": 21, "int4": 23, "text": 25, "oid": 26,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from frazil.codec.pgoutput_messages import Relation, RelationColumn, ReplicaIdentity
-from frazil.model.postgres_facts import GeneratedKind
-from frazil.sources.postgres.table_shape import KnownShape, ShapeColumn
+from frazil.codec.pgoutput.messages import Relation, RelationColumn, ReplicaIdentity
+from frazil.model.postgres.facts import GeneratedKind
+from frazil.sources.postgres.tables.shape import KnownShape, ShapeColumn
 from tests.support.postgres_views import INT, TEXT, attribute, view
 
 if TYPE_CHECKING:
     from random import Random
 
-    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
 
 # Few, so that columns get each other's names and types.
 NAMES = ("a", "b", "c", "d")

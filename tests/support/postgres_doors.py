@@ -13,17 +13,17 @@ import psycopg
 
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
-from frazil.codec.pgoutput import decode_message
-from frazil.codec.pgoutput_messages import LogicalMessage
-from frazil.codec.replication_frames import LogData
-from frazil.seams import SystemClock
+from frazil.codec.pgoutput.message_decoder import decode_message
+from frazil.codec.pgoutput.messages import LogicalMessage
+from frazil.codec.pgoutput.replication_frames import LogData
+from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.clients.postgres.replication_stream import ReplicationStream
     from frazil.clients.postgres.session import Session
-    from frazil.codec.pgoutput_messages import Message
+    from frazil.codec.pgoutput.messages import Message
     from frazil.demo.services import Postgres
 
 # Far above what a busy machine needs, far below pytest's own limit.

@@ -1,6 +1,6 @@
 """Values as Postgres prints them, and its arrays read one character at a time.
 
-The slow and obvious counterpart of ``frazil.codec.pgtext``.
+The slow and obvious counterpart of ``frazil.codec.pgtext.convert``.
 """
 
 from __future__ import annotations

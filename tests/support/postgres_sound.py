@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.model.postgres_facts import (
+from frazil.model.postgres.facts import (
     Attribute,
     GeneratedKind,
     IdentityKind,
@@ -21,7 +21,7 @@ from frazil.model.postgres_facts import (
     TablePrivileges,
     WalStatus,
 )
-from frazil.model.postgres_names import QualifiedName
+from frazil.model.postgres.names import QualifiedName
 
 GIB = 2**30
 ORDERS = QualifiedName("shop", "orders")

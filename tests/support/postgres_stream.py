@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     ImageKind,
@@ -14,10 +14,10 @@ from frazil.codec.pgoutput_messages import (
     ReplicaIdentity,
     Value,
 )
-from frazil.codec.spool_segment import SegmentAssembly
+from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.sources.change_schema import change_schema
-from frazil.sources.postgres.segment_part import SegmentPart
-from frazil.sources.postgres.stream_reading import StreamReader
+from frazil.sources.postgres.stream.reader import StreamReader
+from frazil.sources.postgres.stream.segment_part import SegmentPart
 from frazil.sources.protocol import Split, TableRows, TableTrouble
 from tests.support.pgoutput_frames import NULL, encode_message, text
 from tests.support.postgres_change_histories import INT4, INT8, TEXT, ShapedColumn, reading, shape
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from frazil.codec.pgoutput_messages import Message
+    from frazil.codec.pgoutput.messages import Message
     from frazil.errors import FrazilError
-    from frazil.sources.postgres.segment import OpenTransaction
-    from frazil.sources.postgres.table_reading import ShapeReading, TableReading
+    from frazil.sources.postgres.stream.segment import OpenTransaction
+    from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
 
 OID = 16_500
 ID = ShapedColumn(1, "id", INT8, is_key=True)

@@ -9,19 +9,19 @@ from uuid import uuid4
 
 import psycopg
 
-from frazil.model.schema import Primitive
-from frazil.sources.in_memory_database import Delete, Insert, Truncate, Update
+from frazil.model.schema.types import Primitive
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.table_description import TableWishes
+from frazil.sources.postgres.tables.description import TableWishes
+from frazil.testing.in_memory_database import Delete, Insert, Truncate, Update
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from frazil.model.schema import Default
-    from frazil.sources.in_memory_database import Change
+    from frazil.model.schema.types import Default
+    from frazil.testing.in_memory_database import Change
     from tests.support.postgres_doors import Database
 
 TYPES = {Primitive.LONG: "bigint", Primitive.INT: "integer", Primitive.STRING: "text"}

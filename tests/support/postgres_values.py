@@ -7,11 +7,11 @@ from datetime import date, datetime
 from decimal import Decimal as Number
 from typing import TYPE_CHECKING
 
-from frazil.model.postgres_type import ArrayForm, Form
+from frazil.model.postgres.types import ArrayForm, Form
 from tests.support.postgres_printing import array_text, float_text, timestamp_text
 
 if TYPE_CHECKING:
-    from frazil.model.postgres_type import ColumnPlan
+    from frazil.model.postgres.types import ColumnPlan
 
 SETUP = """
 create type mood as enum ('sad', 'it''s "ok"');

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.model.postgres_type import Kind, TypeRow
-from frazil.sources.postgres.catalog_view import CatalogView
+from frazil.model.postgres.types import Kind, TypeRow
+from frazil.sources.postgres.tables.catalog_view import CatalogView
 from tests.support import postgres_sound as sound
 
 if TYPE_CHECKING:
-    from frazil.model.postgres_facts import Attribute
+    from frazil.model.postgres.facts import Attribute
 
 INT, TEXT, NUMERIC, INTS = 23, 25, 1700, 1007
 TYPES = {

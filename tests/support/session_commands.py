@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from frazil.cli.main import main
-from frazil.clients import spark
+from frazil.clients.spark import session as spark
 from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.session_plan import SessionPlan
+    from frazil.clients.spark.session_plan import SessionPlan
 
     OpenSession = Callable[[SessionPlan], AbstractContextManager[SparkSession]]
 

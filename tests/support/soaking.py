@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from frazil.demo.services import embedded_postgres, rest_catalog
-from frazil.demo.shop import ShopSize, create_shop
-from frazil.demo.shop_workload import ShopWorkload
-from frazil.seams import SystemClock
+from frazil.demo.tour.shop import ShopSize, create_shop
+from frazil.demo.tour.shop_workload import ShopWorkload
+from frazil.hooks import SystemClock
 from tests.support.jvms import QUICK_JAVA
 from tests.support.pipeline_process import PipelineProcess, free_port
 

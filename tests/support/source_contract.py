@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import PositionLostError
-from frazil.model.schema import Primitive
-from frazil.sources.in_memory_database import Delete, Insert, Truncate, Update
+from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Progress
+from frazil.testing.in_memory_database import Delete, Insert, Truncate, Update
 from tests.support.source_replay import ROOMY, TIGHT, Capture, place, read
 
 if TYPE_CHECKING:

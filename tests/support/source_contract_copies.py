@@ -6,13 +6,13 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from frazil.model.change import Operation
-from frazil.sources.in_memory_database import Delete, Update
 from frazil.sources.protocol import ChangeColumn
+from frazil.testing.in_memory_database import Delete, Update
 from tests.support.source_contract import ABSENT, ITEMS, ORDERS, begun, insert, words
 from tests.support.source_replay import TIGHT, place
 
 if TYPE_CHECKING:
-    from frazil.sources.in_memory_database import Change
+    from frazil.testing.in_memory_database import Change
     from tests.support.source_under_test import SourceUnderTest
 
 # Enough to be met by several copies, few enough for a database that connects for each.

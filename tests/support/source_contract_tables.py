@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
-from frazil.model.schema import Primitive
-from frazil.sources.in_memory_database import Delete, Insert, Update
+from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn
+from frazil.testing.in_memory_database import Delete, Insert, Update
 from tests.support.source_contract import COLUMNS, ITEMS, ORDERS, begun, insert
 from tests.support.source_replay import Capture
 

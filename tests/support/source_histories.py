@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hypothesis import strategies as st
 
-from frazil.model.schema import Primitive
-from frazil.sources.in_memory_database import Delete, Insert, Truncate, Update
+from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import Limit
+from frazil.testing.in_memory_database import Delete, Insert, Truncate, Update
 from tests.support.source_replay import Capture, in_one_order
 
 if TYPE_CHECKING:
-    from frazil.sources.in_memory_database import Change
     from frazil.sources.protocol import Batch
+    from frazil.testing.in_memory_database import Change
     from tests.support.source_under_test import AlterableSource
 
 # Two that are written together, and one without a key.

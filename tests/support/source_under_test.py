@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frazil.model.schema import Default, Primitive
-    from frazil.sources.in_memory_database import Change
+    from frazil.model.schema.types import Default, Primitive
     from frazil.sources.protocol import Source
+    from frazil.testing.in_memory_database import Change
 
 
 class SourceUnderTest(Protocol):

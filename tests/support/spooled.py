@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.codec.pgoutput import decode_message
-from frazil.codec.pgoutput_bulk import decode_frames
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.bulk_decoder import decode_frames
+from frazil.codec.pgoutput.message_decoder import decode_message
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Insert,
@@ -17,17 +17,17 @@ from frazil.codec.pgoutput_messages import (
     ReplicaIdentity,
     Truncate,
 )
-from frazil.codec.replication_frames import LogData
-from frazil.codec.spool_segment import read_segment
+from frazil.codec.pgoutput.replication_frames import LogData
+from frazil.codec.pgoutput.spool_segment import read_segment
 from tests.support.pgoutput_frames import encode_message, text
 from tests.support.pgoutput_histories import Histories, Row, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.codec.pgoutput_bulk import DecodedFrames
-    from frazil.codec.pgoutput_messages import Message
-    from frazil.sources.postgres.segment import Segment
+    from frazil.codec.pgoutput.bulk_decoder import DecodedFrames
+    from frazil.codec.pgoutput.messages import Message
+    from frazil.sources.postgres.stream.segment import Segment
 
 MOMENT = 7_000_000
 XID = 3

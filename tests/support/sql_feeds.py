@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.merge.merger import Merger
-from frazil.merge.settings import IndexSettings, MergeSettings
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.table_name import parse_table_name
 from tests.support.lakes import Kind
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from frazil.clients.java import find_java
-from frazil.seams import SystemClock
+from frazil.clients.spark.java import find_java
+from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from frazil.pipeline.status import (
+from frazil.pipeline.status.values import (
     CommitStatus,
     CopyStatus,
     IndexStatus,

@@ -12,9 +12,9 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from frazil.cli.stop_signals import StopSignals
-from frazil.cli.supervising import supervise
-from frazil.pipeline.loop import MergeLoop
+from frazil.cli.process.stop_signals import StopSignals
+from frazil.cli.process.supervising import supervise
+from frazil.pipeline.loops.merge_loop import MergeLoop
 from tests.support.merge_twins import report_of
 
 if TYPE_CHECKING:

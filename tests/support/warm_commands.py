@@ -16,7 +16,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from frazil.cli.main import main
-from frazil.clients import spark
+from frazil.clients.spark import session as spark
 from tests.support.session_commands import sessions_from
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.session_plan import SessionPlan
+    from frazil.clients.spark.session_plan import SessionPlan
 
 PROGRAM = "frazil"
 

@@ -201,7 +201,7 @@ def test_an_unforeseen_error_is_one_redacted_sentence_and_a_trace_only_on_reques
         raise RuntimeError(message)
 
     monkeypatch.setenv("SOME_API_TOKEN", "canary-7c1e-of-the-environment")
-    monkeypatch.setattr("frazil.cli.verbs.show_version", explode)
+    monkeypatch.setattr("frazil.cli.verbs.explain.show_version", explode)
     monkeypatch.chdir(tmp_path)
     assert main(["version"]) == ExitCode.FAILED
     short = capsys.readouterr().err

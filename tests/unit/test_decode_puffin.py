@@ -15,12 +15,12 @@ import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.codec.deletion_vector import (
+from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
     deletion_vector_puffin,
     encode_deletion_vector,
 )
-from frazil.codec.puffin import Blob, Compression, PuffinFile, write_puffin
+from frazil.codec.puffin.file import Blob, Compression, PuffinFile, write_puffin
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 Capture = pytest.CaptureFixture[str]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients import jars
-from frazil.clients.jars import EVERY_JAR, Jar, ensure_jars, missing_jars
+from frazil.clients.spark import jars
+from frazil.clients.spark.jars import EVERY_JAR, Jar, ensure_jars, missing_jars
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def test_what_the_file_system_refuses_is_one_sentence(
 def test_a_half_fetched_jar_is_never_seen(cache: Path) -> None:
     """The process dies between fetching and putting the file in place; the next one starts anew."""
     program = (
-        "from frazil.clients.jars import Jar, ensure_jars\n"
+        "from frazil.clients.spark.jars import Jar, ensure_jars\n"
         f"ensure_jars((Jar('org.example', 'pinned', '1.0', '{PINNED.sha256}'),))"
     )
     died = subprocess.run(

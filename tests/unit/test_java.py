@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients import java
-from frazil.clients.java import find_java
+from frazil.clients.spark import java
+from frazil.clients.spark.java import find_java
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from frazil.cli.interrupting import Interrupted, Interrupts
 from frazil.cli.main import _interrupted
-from frazil.cli.stop_signals import StopSignals
-from frazil.clients.jvm_process import kill_jvm, start_jvm
+from frazil.cli.process.interrupting import Interrupted, Interrupts
+from frazil.cli.process.stop_signals import StopSignals
+from frazil.clients.spark.jvm_process import kill_jvm, start_jvm
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark.errors import AnalysisException
 
-from frazil.clients.pinned_session import pinned_session, pinned_settings
+from frazil.clients.spark.pinned_session import pinned_session, pinned_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.position_places import Kind, ledger_place, place_to_set, plan_pairs
-from frazil.cli.position_plans import check_position, parse_position, plan_goal
+from frazil.cli.verbs.position.markers import Kind, ledger_place, place_to_set, plan_pairs
+from frazil.cli.verbs.position.plans import check_position, parse_position, plan_goal
 from frazil.config import load_config
 from frazil.errors import ConfigError
 from frazil.model.marker import Marker, Role

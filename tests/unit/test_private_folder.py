@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients.jars import Jar, ensure_jars
-from frazil.clients.java import _wrapped_home
 from frazil.clients.private_folder import ForeignFolderError, private_folder
+from frazil.clients.spark.jars import Jar, ensure_jars
+from frazil.clients.spark.java import _wrapped_home
 from frazil.errors import RuntimeMissingError, StorageError
-from frazil.mirror.run_cache import RunCache
+from frazil.mirror.index.run_cache import RunCache
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor

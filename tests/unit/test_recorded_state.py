@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.clients.iceberg.table_state import TableState
+from frazil.clients.iceberg.read.table_metadata import TableState
 from frazil.codec.marker_json import decode_marker
 from frazil.errors import ForeignChangeError, MarkerLostError, UnsupportedSchemaChangeError
-from frazil.ingest.column_numbers import NumberedField, decode_column_numbers
+from frazil.ingest.planning.column_numbers import NumberedField, decode_column_numbers
 from frazil.ledger.rows import standing_from
-from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded
-from frazil.merge.column_map import ColumnMap, MappedField, decode_column_map
+from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded
+from frazil.merge.planning.column_map import ColumnMap, MappedField, decode_column_map
 from frazil.model.marker import Role, SnapshotRef
 from frazil.model.recorded_version import NEWER_STEP, newer_version
-from frazil.sources.postgres.table_shape import ShapeColumn, decode_shape
+from frazil.sources.postgres.tables.shape import ShapeColumn, decode_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

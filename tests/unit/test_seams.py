@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.seams import (
+from frazil.hooks import (
     Action,
     Failpoint,
     Interference,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PASS_TWICE = """
-from frazil.seams import Failpoint, failpoint
+from frazil.hooks import Failpoint, failpoint
 failpoint(Failpoint.JARS_FETCHED)
 print("once", flush=True)
 failpoint(Failpoint.JARS_FETCHED)

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients import jars
-from frazil.clients.session_plan import plan_session
+from frazil.clients.spark import jars
+from frazil.clients.spark.session_plan import plan_session
 from frazil.config import load_config
 from frazil.errors import ConfigError, RuntimeMissingError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from frazil.clients.session_plan import SessionPlan
+    from frazil.clients.spark.session_plan import SessionPlan
 
 MERGE = """
 tables:

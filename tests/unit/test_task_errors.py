@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from frazil.clients.iceberg.conforming import conform
-from frazil.clients.task_errors import carries_errors, running_tasks
+from frazil.clients.iceberg.write.conforming import conform
+from frazil.clients.spark.task_errors import carries_errors, running_tasks
 from frazil.errors import DefectError, FrazilError, NullKeyError, WriteFailedError
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def test_a_lost_task_is_no_defect(text: str) -> None:
 
 
 def test_the_last_line_of_ours_is_told() -> None:
-    assert "at frazil/clients/iceberg/conforming.py:" in str(told(text_out_of(breaking_inside)))
+    assert "at frazil/clients/iceberg/write/conforming.py:" in str(
+        told(text_out_of(breaking_inside))
+    )
 
 
 def test_what_spark_itself_says_stays_with_it() -> None:

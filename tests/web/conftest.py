@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-    from frazil.pipeline.status import PipelineStatus
+    from frazil.pipeline.status.values import PipelineStatus
 
 # Far above what a busy machine needs for any of it.
 PATIENCE_MS = 60_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from playwright.sync_api import expect
 
-from frazil.pipeline.status import Phase
+from frazil.pipeline.status.values import Phase
 from tests.support.page_measuring import CONTRASTS, CONTROLS, FOCUSED, MARK_CONTRASTS, OVERFLOW
 from tests.support.statuses import HOSTILE, LONG, RESYNC, SCENARIOS, running, stopped, table
 

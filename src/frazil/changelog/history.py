@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.changelog.table import ChangelogTable
-    from frazil.clients.iceberg.table_state import SnapshotFacts
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.clients.iceberg.table_version import TableVersion
-    from frazil.model.schema import Schema
+    from frazil.model.schema.types import Schema
 
 
 def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> ChangelogFacts:

@@ -7,13 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.model.reserved_names import why_reserved
-from frazil.model.schema import Field, List, Map, Primitive, Schema, Struct, list_of
+from frazil.model.schema.reserved_names import why_reserved
+from frazil.model.schema.types import Field, List, Map, Primitive, Schema, Struct, list_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 DEFAULT_PREFIX = "cdc_"
 # Zero is no id to some readers: Spark's Parquet reader and iceberg-go take it for "none".

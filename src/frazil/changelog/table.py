@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
-from frazil.clients.iceberg.strict_commit import FileChanges, StrictCommit
 from frazil.model.marker import Move, Override, Role
-from frazil.model.partitioning import UNPARTITIONED
+from frazil.model.schema.partitioning import UNPARTITIONED
 from frazil.model.table_facts import COLUMNS_PROPERTY, RESTART_KEY
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.commit.retrying import RetryPolicy
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.retrying import RetryPolicy
-    from frazil.clients.iceberg.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
+    from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.model.marker import Marker, Position
-    from frazil.model.partitioning import PartitionSpec
-    from frazil.model.schema import Schema
+    from frazil.model.schema.partitioning import PartitionSpec
+    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
 

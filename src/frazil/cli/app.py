@@ -54,7 +54,7 @@ def version(*, output: Format = OutputFormat.TABLE) -> None:
     frazil version
     frazil version -o json
     """  # noqa: D301
-    from frazil.cli.verbs import show_version
+    from frazil.cli.verbs.explain import show_version
 
     show_version(output)
 
@@ -73,7 +73,7 @@ def explain(
     frazil explain FRZ-CFG-01
     frazil explain -o json
     """  # noqa: D301
-    from frazil.cli.verbs import explain_code
+    from frazil.cli.verbs.explain import explain_code
 
     explain_code(code, output)
 
@@ -91,7 +91,7 @@ def check(
     frazil check -c frazil.yaml
     frazil check -c frazil.yaml -o json | jq -r '.problems[].sql[]'
     """  # noqa: D301
-    from frazil.cli.check_verb import run_checks
+    from frazil.cli.verbs.check import run_checks
 
     raise typer.Exit(run_checks(config, output, invocation_of(context)))
 
@@ -113,7 +113,7 @@ def plan(
     frazil plan -c frazil.yaml
     frazil plan -c frazil.yaml --table public.users --exit-code
     """  # noqa: D301
-    from frazil.cli.plan_verb import show_plans
+    from frazil.cli.verbs.plan import show_plans
 
     invocation = invocation_of(context)
     raise typer.Exit(show_plans(config, table or [], output, invocation, exit_code=exit_code))
@@ -136,7 +136,7 @@ def run(
     frazil run -c frazil.yaml
     frazil run -c frazil.yaml --once -o json
     """  # noqa: D301
-    from frazil.cli.run_verb import run_pipeline
+    from frazil.cli.verbs.run import run_pipeline
 
     raise typer.Exit(run_pipeline(config, output, invocation_of(context), once=once))
 
@@ -158,7 +158,7 @@ def merge(
     frazil merge -c frazil.yaml
     frazil merge -c frazil.yaml --once --table public.users -o json
     """  # noqa: D301
-    from frazil.cli.merge_verb import run_merges
+    from frazil.cli.verbs.merge import run_merges
 
     raise typer.Exit(run_merges(config, table or [], output, invocation_of(context), once=once))
 
@@ -180,7 +180,7 @@ def ingest(
     frazil ingest -c frazil.yaml
     frazil ingest -c frazil.yaml --once -o json
     """  # noqa: D301
-    from frazil.cli.ingest_verb import run_ingest
+    from frazil.cli.verbs.ingest import run_ingest
 
     raise typer.Exit(run_ingest(config, output, invocation_of(context), once=once))
 
@@ -203,7 +203,7 @@ def status(
     frazil status -c frazil.yaml --watch
     frazil status -c frazil.yaml -o json | jq '.stopped'
     """  # noqa: D301
-    from frazil.cli.status_verb import show_status
+    from frazil.cli.verbs.status.verb import show_status
 
     raise typer.Exit(show_status(config, output, invocation_of(context), watch=watch))
 
@@ -234,7 +234,7 @@ def resync(
     frazil resync -c frazil.yaml public.users
     frazil resync -c frazil.yaml --all --dry-run
     """  # noqa: D301
-    from frazil.cli.resync_verb import ResyncRequest, run_resync
+    from frazil.cli.verbs.resync import ResyncRequest, run_resync
 
     request = ResyncRequest(tuple(table or ()), everything=everything, dry_run=dry_run, yes=yes)
     run_resync(config, request, output, invocation_of(context))
@@ -268,7 +268,7 @@ def verify(
     frazil verify -c frazil.yaml
     frazil verify -c frazil.yaml --table public.users -o json
     """  # noqa: D301
-    from frazil.cli.verify_verb import VerifyRequest, verify_mirrors
+    from frazil.cli.verbs.verify import VerifyRequest, verify_mirrors
 
     request = VerifyRequest(tuple(table or ()), with_changelog=changelog, wait=wait)
     raise typer.Exit(verify_mirrors(config, request, output, invocation_of(context)))
@@ -289,7 +289,7 @@ def teardown(
     frazil teardown -c frazil.yaml --dry-run
     frazil teardown -c frazil.yaml --yes
     """  # noqa: D301
-    from frazil.cli.teardown_verb import Agreement, run_teardown
+    from frazil.cli.verbs.teardown import Agreement, run_teardown
 
     agreement = Agreement(dry_run=dry_run, yes=yes)
     run_teardown(config, agreement, output, invocation_of(context))
@@ -316,10 +316,10 @@ def demo(
     frazil demo --keep
     """  # noqa: D301
     # Before the rest is imported, which takes a moment in which somebody may think better of it.
-    from frazil.cli.interrupting import Interrupts, interruptible
+    from frazil.cli.process.interrupting import Interrupts, interruptible
 
     def tour(interrupts: Interrupts) -> int:
-        from frazil.cli.demo_verb import DemoWish, run_demo
+        from frazil.cli.verbs.demo import DemoWish, run_demo
 
         wish = DemoWish(folder=folder, seconds=seconds, keep=keep)
         return run_demo(wish, invocation_of(context).redactor, interrupts)

@@ -57,7 +57,7 @@ def config_show(
     frazil config show -c frazil.yaml
     frazil config show -c frazil.yaml -o json | jq .document.catalog
     """  # noqa: D301
-    from frazil.cli.config_verbs import show_configuration
+    from frazil.cli.verbs.config import show_configuration
 
     show_configuration([config, *(more or [])], output, invocation_of(context))
 
@@ -70,7 +70,7 @@ def config_schema() -> None:
     frazil config schema > frazil.schema.json
     frazil config schema | jq '.properties | keys'
     """  # noqa: D301
-    from frazil.cli.config_verbs import print_schema
+    from frazil.cli.verbs.config import print_schema
 
     print_schema()
 
@@ -87,7 +87,7 @@ def decode_puffin(
     frazil decode puffin 00000-deletes.puffin
     frazil decode puffin 00000-deletes.puffin -o json | jq .cardinality
     """  # noqa: D301
-    from frazil.cli.decode_verbs import show_puffin
+    from frazil.cli.verbs.decode import show_puffin
 
     show_puffin(file, output)
 
@@ -111,7 +111,7 @@ def position_show(
     frazil position show -c frazil.yaml
     frazil position show -c frazil.yaml public.users -o json
     """  # noqa: D301
-    from frazil.cli.position_verbs import show_positions
+    from frazil.cli.verbs.position.verbs import show_positions
 
     show_positions(config, table, output, invocation_of(context))
 
@@ -147,8 +147,8 @@ def position_set(
     frazil position set public.users --role merge --dry-run
     frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
     """  # noqa: D301
-    from frazil.cli.position_setting import SetRequest
-    from frazil.cli.position_verbs import set_position
+    from frazil.cli.verbs.position.setting import SetRequest
+    from frazil.cli.verbs.position.verbs import set_position
 
     request = SetRequest(table=table, role=role, to=to, source=source, dry_run=dry_run, yes=yes)
     set_position(config, request, output, invocation_of(context))
@@ -168,7 +168,7 @@ def index_show(
     frazil index show -c frazil.yaml public.users
     frazil index show -c frazil.yaml public.users -o json
     """  # noqa: D301
-    from frazil.cli.index_verbs import show_index
+    from frazil.cli.verbs.index import show_index
 
     show_index(config, table, output, invocation_of(context))
 
@@ -187,7 +187,7 @@ def index_verify(
     frazil index verify -c frazil.yaml public.users
     frazil index verify -c frazil.yaml public.users -o json
     """  # noqa: D301
-    from frazil.cli.index_verbs import check_index
+    from frazil.cli.verbs.index import check_index
 
     raise typer.Exit(check_index(config, table, output, invocation_of(context)))
 
@@ -206,6 +206,6 @@ def index_rebuild(
     frazil index rebuild -c frazil.yaml public.users
     frazil index rebuild -c frazil.yaml public.users -o json
     """  # noqa: D301
-    from frazil.cli.index_verbs import renew_index
+    from frazil.cli.verbs.index import renew_index
 
     renew_index(config, table, output, invocation_of(context))

@@ -79,7 +79,7 @@ def init(
     frazil init
     frazil init --pipeline shop --source postgres --warehouse s3://bucket/lake
     """  # noqa: D301
-    from frazil.cli.init_verb import InitRequest, write_first_document
+    from frazil.cli.verbs.init import InitRequest, write_first_document
 
     given = {
         "pipeline": pipeline,

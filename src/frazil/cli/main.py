@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode, exit_code_for
-from frazil.cli.interrupting import Interrupted, Interrupts
 from frazil.cli.output import write_note
+from frazil.cli.process.interrupting import Interrupted, Interrupts
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.printable import printable
 

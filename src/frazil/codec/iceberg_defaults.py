@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from frazil.model.schema import Decimal, Fixed, Nested, Primitive
+from frazil.model.schema.types import Decimal, Fixed, Nested, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from frazil.model.schema import Default, Type
+    from frazil.model.schema.types import Default, Type
 
 
 def default_to_json(value: pa.Scalar, type_: Type) -> Default | None:

@@ -7,19 +7,28 @@ from typing import TYPE_CHECKING
 
 from frazil.codec.malformed import MalformedFileError, quoted
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.partitioning import (
+from frazil.model.schema.partitioning import (
     PartitionField,
     PartitionSpec,
     SortField,
     SortOrder,
     parse_transform,
 )
-from frazil.model.schema import Field, List, Map, Schema, Struct, list_of, map_of, parse_scalar
+from frazil.model.schema.types import (
+    Field,
+    List,
+    Map,
+    Schema,
+    Struct,
+    list_of,
+    map_of,
+    parse_scalar,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.model.schema import Default, Type
+    from frazil.model.schema.types import Default, Type
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 

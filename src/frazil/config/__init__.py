@@ -1,7 +1,8 @@
 """The configuration: one YAML document as frozen models, loading, showing, and two foreign forms.
 
-Read ``document.py`` for the whole, ``loading.py`` for how a file becomes it. The names below are
-imported when they are first used, so that a command that needs none of them pays for none.
+Read ``models/document.py`` for the whole, ``loader.py`` for how a file becomes it. The names
+below are imported when they are first used, so that a command that needs none of them pays for
+none.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frazil.config.buffer_source import BufferSource
-    from frazil.config.catalog import (
+    from frazil.config.first_document import FirstAnswers, FirstSource, first_document
+    from frazil.config.foreign.dialects import Dialect
+    from frazil.config.harmless import SPARK_SECRETS, is_harmless
+    from frazil.config.json_schema import config_schema
+    from frazil.config.loader import DEFAULT_PATH, LoadedConfig, load_config, parse_config
+    from frazil.config.models.buffer_source import BufferSource
+    from frazil.config.models.catalog import (
         S3,
         Azure,
         Catalog,
@@ -21,11 +27,8 @@ if TYPE_CHECKING:
         Sigv4,
         Storage,
     )
-    from frazil.config.dialects import Dialect
-    from frazil.config.document import Config, Source
-    from frazil.config.harmless import SPARK_SECRETS, is_harmless
-    from frazil.config.json_schema import config_schema
-    from frazil.config.kafscale_source import (
+    from frazil.config.models.document import Config, Source
+    from frazil.config.models.kafscale_source import (
         ColumnsFrom,
         Discovery,
         Envelope,
@@ -40,15 +43,11 @@ if TYPE_CHECKING:
         TopicColumnType,
         Validation,
     )
-    from frazil.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_config
-    from frazil.config.observing import LogFormat, LogLevel, Telemetry
-    from frazil.config.per_table import TableSettings, table_settings
-    from frazil.config.postgres_source import OnSlotLost, PostgresSource
-    from frazil.config.redaction import MASK, secret_values
-    from frazil.config.running import DeadLetters, Ingest, Ledger, Merge, Retry, Spark
-    from frazil.config.showing import ShownTree, ShownValue, native_document, show_document
-    from frazil.config.starting import FirstAnswers, FirstSource, first_document
-    from frazil.config.tables import (
+    from frazil.config.models.observability import LogFormat, LogLevel, Telemetry
+    from frazil.config.models.per_table import TableSettings, table_settings
+    from frazil.config.models.postgres_source import OnSlotLost, PostgresSource
+    from frazil.config.models.running import DeadLetters, Ingest, Ledger, Merge, Retry, Spark
+    from frazil.config.models.tables import (
         Changelog,
         ColumnSettings,
         Compression,
@@ -57,11 +56,13 @@ if TYPE_CHECKING:
         Table,
         Write,
     )
+    from frazil.config.redaction import MASK, secret_values
+    from frazil.config.showing import ShownTree, ShownValue, native_document, show_document
     from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
 
-_ROOMS = {
-    "buffer_source": ("BufferSource",),
-    "catalog": (
+_NAMES_IN = {
+    "models.buffer_source": ("BufferSource",),
+    "models.catalog": (
         "Azure",
         "Catalog",
         "CatalogKind",
@@ -71,8 +72,8 @@ _ROOMS = {
         "Sigv4",
         "Storage",
     ),
-    "dialects": ("Dialect",),
-    "document": (
+    "foreign.dialects": ("Dialect",),
+    "models.document": (
         "Config",
         "Source",
     ),
@@ -81,7 +82,7 @@ _ROOMS = {
         "is_harmless",
     ),
     "json_schema": ("config_schema",),
-    "kafscale_source": (
+    "models.kafscale_source": (
         "ColumnsFrom",
         "Discovery",
         "Envelope",
@@ -96,22 +97,22 @@ _ROOMS = {
         "TopicColumnType",
         "Validation",
     ),
-    "loading": (
+    "loader": (
         "DEFAULT_PATH",
         "LoadedConfig",
         "load_config",
         "parse_config",
     ),
-    "observing": (
+    "models.observability": (
         "LogFormat",
         "LogLevel",
         "Telemetry",
     ),
-    "per_table": (
+    "models.per_table": (
         "TableSettings",
         "table_settings",
     ),
-    "postgres_source": (
+    "models.postgres_source": (
         "OnSlotLost",
         "PostgresSource",
     ),
@@ -119,7 +120,7 @@ _ROOMS = {
         "MASK",
         "secret_values",
     ),
-    "running": (
+    "models.running": (
         "DeadLetters",
         "Ingest",
         "Ledger",
@@ -133,12 +134,12 @@ _ROOMS = {
         "native_document",
         "show_document",
     ),
-    "starting": (
+    "first_document": (
         "FirstAnswers",
         "FirstSource",
         "first_document",
     ),
-    "tables": (
+    "models.tables": (
         "Changelog",
         "ColumnSettings",
         "Compression",
@@ -148,9 +149,9 @@ _ROOMS = {
         "Write",
     ),
 }
-# Choices that other rooms know as well, and that a document spells.
+# Choices that other packages know as well, and that a document spells.
 _POLICIES = ("Deletes", "Evolution", "OnDrop", "OnUnrepresentable", "Order")
-_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _ROOMS.items() for name in names}
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names}
 _MODULE_OF |= dict.fromkeys(_POLICIES, "frazil.model.policy")
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from frazil.config.document import Config
-from frazil.config.quantities import format_duration, format_size
-from frazil.config.values import SIZE_SCHEMA
+from frazil.config.models.document import Config
+from frazil.config.models.quantities import format_duration, format_size
+from frazil.config.models.values import SIZE_SCHEMA
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue

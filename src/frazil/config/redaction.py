@@ -8,15 +8,15 @@ from urllib.parse import unquote
 
 from pydantic import SecretStr
 
-from frazil.config.field_paths import Shape, spot_at
 from frazil.config.harmless import announces_secret, is_harmless
-from frazil.config.values import Marker
-from frazil.config.walking import Setting, settings_of
+from frazil.config.loading.field_paths import Shape, spot_at
+from frazil.config.loading.settings import Setting, settings_of
+from frazil.config.models.values import Marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.config.loading import LoadedConfig
+    from frazil.config.loader import LoadedConfig
 
 MASK = "*****"
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from frazil.config.nodes import spell_path
-from frazil.config.quantities import format_duration, format_size
+from frazil.config.loading.nodes import spell_path
+from frazil.config.loading.settings import Setting, SettingValue, settings_of
+from frazil.config.models.quantities import format_duration, format_size
+from frazil.config.models.values import Marker
 from frazil.config.redaction import MASK, is_masked_whole, mask_uri
-from frazil.config.values import Marker
-from frazil.config.walking import Setting, SettingValue, settings_of
 
 if TYPE_CHECKING:
-    from frazil.config.loading import LoadedConfig
-    from frazil.config.section import KeyPath
+    from frazil.config.loader import LoadedConfig
+    from frazil.config.models.section import KeyPath
 
 Shown = str | int | float | bool | None
 ShownTree = Shown | list["ShownTree"] | dict[str, "ShownTree"]

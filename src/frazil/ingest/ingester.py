@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from frazil import errors
-from frazil.ingest.book import Book, judging_loss
-from frazil.ingest.captured import CapturedTable, Place
-from frazil.ingest.decisions import judge_tables
+from frazil.hooks import Failpoint, SystemClock, SystemRandomness, failpoint
+from frazil.ingest.batch_run import Walked, ledger_entries, of_one_table, place_if_known, walk_batch
+from frazil.ingest.captured_table import CapturedTable, Place
+from frazil.ingest.ledger_cache import Book, judging_loss
+from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlasted
-from frazil.ingest.walk import Walked, ledger_entries, of_one_table, place_if_known, walk_batch
 from frazil.ledger.rows import position_text
-from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker
-from frazil.seams import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.lake import Lake
+    from frazil.hooks import Clock, Randomness
     from frazil.ingest.progress import ReadingProgress, WholeProgress
     from frazil.ingest.settings import Captures, IngestSettings
-    from frazil.ledger.standing import State
     from frazil.ledger.table import Ledger
+    from frazil.ledger.table_state import State
     from frazil.model.marker import Position
-    from frazil.seams import Clock, Randomness
     from frazil.sources.protocol import Batch, Claim, Source
 
 _log = get_logger(__name__)

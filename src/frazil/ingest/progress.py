@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark import Accumulator, SparkContext
 
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 _log = get_logger(__name__)
 

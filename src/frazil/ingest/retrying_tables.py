@@ -6,11 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.ingest.walk import MAY_PASS
+from frazil.ingest.batch_run import MAY_PASS
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
-    from frazil.ingest.walk import Walked
+    from frazil.ingest.batch_run import Walked
 
 
 class RetryingTables:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.clients.pinned_session import pinned_session
-from frazil.clients.task_errors import carries_errors
-from frazil.ingest.walk import spread
-from frazil.mirror.key_reading import spark_type
-from frazil.model.schema import List
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.clients.spark.task_errors import carries_errors
+from frazil.ingest.batch_run import spread
+from frazil.mirror.index.key_reading import spark_type
+from frazil.model.schema.types import List
 from frazil.sources.protocol import TableRows
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
     from frazil.sources.protocol import Batch, Split, SplitReader
 
 

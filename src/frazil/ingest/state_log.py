@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
-from frazil.ingest.decisions import GONE, IS_GONE
-from frazil.ledger.standing import Copying, Held, ResyncNeeded
+from frazil.ingest.planning.table_decisions import GONE, IS_GONE
+from frazil.ledger.table_state import Copying, Held, ResyncNeeded
 from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from frazil.ledger.standing import TableStanding
+    from frazil.ledger.table_state import TableStanding
     from frazil.model.source_table import SourceTable
 
 _log = get_logger(__name__)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from frazil.clients.defects import defect_of_table
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.task_errors import carries_errors
-from frazil.clients.task_values import payload
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.spark.task_errors import carries_errors
+from frazil.clients.spark.task_values import payload
 from frazil.errors import FrazilError, SchemaError, SourceError
-from frazil.seams import SystemClock, SystemRandomness
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.sources.protocol import ChangeColumn, TableRows
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from frazil.clients.iceberg.data_file import WrittenFile
-    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.ingest.changelog_rows import RowLayout
     from frazil.ingest.progress import TaskGauge
     from frazil.sources.protocol import Split, SplitReader

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.commit.strict_commit import Outcome, Receipt, StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
-from frazil.clients.iceberg.strict_commit import Outcome, Receipt, StrictCommit
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import position_text
 from frazil.ledger.writing import write_rows
 from frazil.model.marker import Allowed, AlreadyDone, Move, Role, judge_move
-from frazil.model.schema import Field, Primitive, Schema
-from frazil.seams import SystemClock, SystemRandomness
+from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.retrying import RetryPolicy
     from frazil.clients.iceberg.table import LakeTable
+    from frazil.hooks import Clock, Randomness
     from frazil.model.marker import Marker, Position
     from frazil.model.table_name import TableName
-    from frazil.seams import Clock, Randomness
 
 SCHEMA = Schema(
     0,

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding, parse_state
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding, parse_state
+from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from frazil.ledger.standing import State
+    from frazil.ledger.table_state import State
     from frazil.model.marker import Position, Role
 
 Row = dict[str, object]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
 
+from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
+from frazil.clients.iceberg.commit.strict_commit import Outcome, Receipt, StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
-from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
-from frazil.clients.iceberg.strict_commit import Outcome, Receipt, StrictCommit
 from frazil.clients.iceberg.translation import translated
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, Kind, plan_rows, standing_from
-from frazil.ledger.standing import Left
+from frazil.ledger.table_state import Left
 from frazil.ledger.writing import write_rows
 from frazil.model.marker import Allowed, AlreadyDone, Marker, Move, Override, Role, judge_move
-from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.read.table_metadata import TableState
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.clients.iceberg.table_state import TableState
+    from frazil.hooks import Clock, Randomness
     from frazil.ledger.rows import LedgerEntry
-    from frazil.ledger.standing import TableStanding
+    from frazil.ledger.table_state import TableStanding
     from frazil.model.marker import Position
     from frazil.model.table_name import TableName
-    from frazil.seams import Clock, Randomness
 
     # From the marker that was found to how it shall move.
     _Decision = Callable[[TableState, Marker | None], Move | Override]

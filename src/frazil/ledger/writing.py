@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema
-from frazil.clients.iceberg.strict_commit import FileChanges
-from frazil.clients.iceberg.task_writer import TaskWriter
+from frazil.clients.iceberg.commit.strict_commit import FileChanges
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.task_writer import TaskWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frazil.clients.iceberg.write_target import WriteTarget
-    from frazil.seams import Clock, Randomness
+    from frazil.clients.iceberg.write.write_target import WriteTarget
+    from frazil.hooks import Clock, Randomness
 
 
 def write_rows(

@@ -7,41 +7,41 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.strict_commit import FileChanges, StatisticsFile
-from frazil.codec.index_entries import Entries
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StatisticsFile
+from frazil.codec.key_index.entries import Entries
 from frazil.errors import (
     CommitConflictError,
     DamagedIndexError,
     OutOfOrderError,
     StaleIndexError,
 )
-from frazil.merge.delete_writing import DeleteWriter, WrittenDeletes
+from frazil.hooks import Failpoint, failpoint
+from frazil.merge.planning.sequences import encode_sequence
 from frazil.merge.report import MergeCommit, Phase
-from frazil.merge.sequences import encode_sequence
-from frazil.merge.task_result import total_counts, total_seconds, union_of_deleted
-from frazil.mirror.index_growth import write_index_head
-from frazil.mirror.index_loading import HEAD_PROPERTY, KeyIndex, Unusable
+from frazil.merge.writing.delete_writer import DeleteWriter, WrittenDeletes
+from frazil.merge.writing.task_result import total_counts, total_seconds, union_of_deleted
+from frazil.mirror.index.growth import write_index_head
+from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable
 from frazil.model.key_index import IndexedFile, Run
 from frazil.model.policy import Order
 from frazil.model.repair import Repair, RepairReason
-from frazil.seams import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from frazil.clients.iceberg.strict_commit import Receipt
-    from frazil.clients.iceberg.table_state import SnapshotFacts
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.errors import FrazilError
-    from frazil.merge.ground import MergeGround
+    from frazil.hooks import Clock
     from frazil.merge.job import Merged, MergeRange
-    from frazil.merge.sequences import SequenceValue
-    from frazil.merge.task import MergeJob
-    from frazil.merge.task_result import TaskResult
-    from frazil.mirror.index_growth import IndexGrowth
-    from frazil.mirror.index_repair import IndexKeeper
+    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.target import MergeGround
+    from frazil.merge.writing.task import MergeJob
+    from frazil.merge.writing.task_result import TaskResult
+    from frazil.mirror.index.growth import IndexGrowth
+    from frazil.mirror.index.repair import IndexKeeper
     from frazil.model.marker import Marker, SeenMarker, SnapshotRef
-    from frazil.model.schema import Schema
-    from frazil.seams import Clock
+    from frazil.model.schema.types import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,20 +9,20 @@ from pyspark.sql import functions as sf
 
 from frazil.errors import CommitConflictError
 from frazil.merge.apply import MergeWork
-from frazil.merge.arrow_rows import FoldColumn, FoldLayout
-from frazil.merge.equal_sequences import ComparedContent
-from frazil.merge.ground import MergeGround, load_ground, task_index
-from frazil.merge.incoming import Admission
+from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
 from frazil.merge.job import MergeRange
-from frazil.merge.key_writing import KeyWriting
-from frazil.merge.reading import ReadLayout
-from frazil.merge.remembering import merged_changes, remembered_deletes
-from frazil.merge.row_order import plan_row_order
-from frazil.merge.sequences import decode_sequence
-from frazil.merge.task import MergeJob
-from frazil.mirror.index_growth import IndexGrowth
-from frazil.mirror.key_reading import spark_type
-from frazil.mirror.run_building import fresh_name
+from frazil.merge.planning.sequences import decode_sequence
+from frazil.merge.reading.changelog_reader import ReadLayout
+from frazil.merge.reading.merged_changes import merged_changes, remembered_deletes
+from frazil.merge.target import MergeGround, load_ground, task_index
+from frazil.merge.writing.admission import Admission
+from frazil.merge.writing.equal_sequences import ComparedContent
+from frazil.merge.writing.key_writer import KeyWriting
+from frazil.merge.writing.row_order import plan_row_order
+from frazil.merge.writing.task import MergeJob
+from frazil.mirror.index.growth import IndexGrowth
+from frazil.mirror.index.key_reading import spark_type
+from frazil.mirror.index.run_building import fresh_name
 from frazil.model.key_index import KeyHash
 from frazil.model.marker import Marker
 from frazil.model.policy import Deletes, Order
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from frazil.changelog.table import ChangelogTable
-    from frazil.merge.feed import Feed
-    from frazil.merge.plan import MergePlan
-    from frazil.merge.sequences import SequenceValue
-    from frazil.merge.settings import MergeSettings
-    from frazil.mirror.index_loading import KeyIndex
-    from frazil.mirror.index_repair import IndexKeeper
+    from frazil.hooks import Clock, Randomness
+    from frazil.merge.planning.column_mapping import Feed
+    from frazil.merge.planning.plan import MergePlan
+    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.settings import MergeSettings
+    from frazil.mirror.index.loading import KeyIndex
+    from frazil.mirror.index.repair import IndexKeeper
     from frazil.mirror.table import MirrorTable
-    from frazil.seams import Clock, Randomness
 
 
 def assemble_work(

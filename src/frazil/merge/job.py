@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from frazil.clients.task_errors import running_tasks
-from frazil.clients.task_values import PAYLOAD, collect
+from frazil.clients.spark.task_errors import running_tasks
+from frazil.clients.spark.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
-from frazil.merge.change_columns import HI, LO, MERGED, SEQUENCE
-from frazil.merge.null_lists import lists_of, mark_null_lists
-from frazil.merge.preparing import (
+from frazil.merge.planning.change_columns import HI, LO, MERGED, SEQUENCE
+from frazil.merge.planning.refusals import naming_repairs
+from frazil.merge.reading.changelog_reader import in_key_order, prepare_changes
+from frazil.merge.reading.null_lists import lists_of, mark_null_lists
+from frazil.merge.reading.range_preparation import (
     deletes_of_truncate,
     load_range_facts,
     plan_preparation,
@@ -21,9 +23,7 @@ from frazil.merge.preparing import (
     spread_by_hash,
     without_truncated,
 )
-from frazil.merge.reading import in_key_order, prepare_changes
-from frazil.merge.refusals import naming_repairs
-from frazil.mirror.key_expressions import key_hash_columns
+from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import quote
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from frazil.merge.preparing import Preparation, RangeFacts
-    from frazil.merge.reading import ReadLayout
-    from frazil.merge.sequences import SequenceValue
-    from frazil.merge.task import MergeJob
-    from frazil.merge.task_result import TaskResult
-    from frazil.model.schema import Scalar
+    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.reading.changelog_reader import ReadLayout
+    from frazil.merge.reading.range_preparation import Preparation, RangeFacts
+    from frazil.merge.writing.task import MergeJob
+    from frazil.merge.writing.task_result import TaskResult
+    from frazil.model.schema.types import Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

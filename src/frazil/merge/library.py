@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from frazil.changelog.layout import CdcColumns
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import check_iceberg
+from frazil.clients.spark.session import check_iceberg
 from frazil.errors import (
     ConfigError,
     DuplicateKeyError,
@@ -38,8 +38,8 @@ from frazil.errors import (
     TableReplacedError,
 )
 from frazil.merge.merger import Merger
-from frazil.merge.plan import OTHER_MIRROR_STEP
-from frazil.merge.settings import IndexSettings, MergeSettings
+from frazil.merge.planning.plan import OTHER_MIRROR_STEP
+from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.marker import Role
 from frazil.model.policy import Deletes, Order
 from frazil.model.recorded_version import NEWER_STEP
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.table_state import TableState
+    from frazil.clients.iceberg.read.table_metadata import TableState
     from frazil.merge.report import MergeReport
 
 SEQUENCE = "cdc_sequence_number"

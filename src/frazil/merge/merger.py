@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from frazil.changelog.history import load_changelog_facts
 from frazil.changelog.table import ChangelogTable
+from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
-from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
-from frazil.clients.pinned_session import pinned_session
-from frazil.clients.spark import job_description
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.clients.spark.session import job_description
 from frazil.errors import TableNotFoundError
+from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
-from frazil.merge.plan import plan_merge
+from frazil.merge.planning.plan import plan_merge
 from frazil.merge.report import MergeReport, Phase
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
 from frazil.model.table_facts import COLUMNS_PROPERTY
-from frazil.seams import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.merge.plan import MergePlan
+    from frazil.hooks import Clock, Randomness
+    from frazil.merge.planning.plan import MergePlan
+    from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.report import MergeCommit
-    from frazil.merge.settings import MergeSettings
     from frazil.model.marker import Marker
     from frazil.model.table_name import TableName
-    from frazil.seams import Clock, Randomness
 
 
 @dataclass(frozen=True, slots=True)

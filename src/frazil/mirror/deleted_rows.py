@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from frazil.codec.deletion_vector import DeletionVector, decode_deletion_vector
+from frazil.codec.deletes.deletion_vector import DeletionVector, decode_deletion_vector
+from frazil.codec.deletes.position_deletes import decode_position_deletes
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.position_deletes import decode_position_deletes
-from frazil.codec.puffin_footer import TailTooShortError, read_footer
-from frazil.mirror.index_damage import damaged, telling_damage
+from frazil.codec.puffin.footer import TailTooShortError, read_footer
+from frazil.mirror.file_damage import damaged, telling_damage
 from frazil.model.key_index import DeleteKind
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.file_system import InputFiles
-    from frazil.codec.puffin_footer import Footer
+    from frazil.codec.puffin.footer import Footer
     from frazil.model.key_index import DeletePointer, IndexedFile
 
 # Requests to an object store that are under way at a time.

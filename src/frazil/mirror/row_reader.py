@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.clients.iceberg.arrow_schema import FIELD_ID, arrow_schema
-from frazil.clients.iceberg.nested_arrays import null_mask, rebuild_list, rebuild_map
+from frazil.clients.iceberg.write.arrow_schema import FIELD_ID, arrow_schema
+from frazil.clients.iceberg.write.nested_arrays import null_mask, rebuild_list, rebuild_map
 from frazil.codec.iceberg_defaults import default_from_json
 from frazil.errors import MissingImageError
-from frazil.model.schema import List, Map, Schema, Struct
+from frazil.model.schema.types import List, Map, Schema, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from frazil.clients.iceberg.file_system import InputFiles
-    from frazil.model.schema import Field
+    from frazil.model.schema.types import Field
 
 
 def read_rows(

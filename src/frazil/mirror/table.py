@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.evolution import check_evolution
-from frazil.clients.iceberg.strict_commit import StrictCommit
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
 from frazil.model.marker import Move, Override, Role, SnapshotRef
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from frazil.clients.iceberg.commit.strict_commit import FileChanges, Receipt, StatisticsFile
     from frazil.clients.iceberg.lake import Lake, TableDefinition
-    from frazil.clients.iceberg.strict_commit import FileChanges, Receipt, StatisticsFile
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.clients.iceberg.table_state import SnapshotFacts
     from frazil.model.marker import Marker, Position, SeenMarker
-    from frazil.model.schema import Schema
+    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
 

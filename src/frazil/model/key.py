@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.key_index import KeyHash
-from frazil.model.schema import WIDEST_DECIMAL, Decimal, Nested, Primitive
+from frazil.model.schema.types import WIDEST_DECIMAL, Decimal, Nested, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frazil.model.key_index import IndexKey
-    from frazil.model.schema import Scalar, Type
+    from frazil.model.schema.types import Scalar, Type
 
 # Eight bytes with an order of their own: one such column needs no digest.
 _LONGS = frozenset(

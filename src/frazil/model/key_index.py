@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Scalar
+    from frazil.model.schema.types import Scalar
 
 FORMAT_NAME = "frazil-key-index-v1"
 # A deleted key that an index with sequences remembers lies in no file.

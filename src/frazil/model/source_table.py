@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
-    from frazil.model.schema import Default, Type
+    from frazil.model.schema.types import Default, Type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from frazil.errors import FrazilError
     from frazil.model.marker import Marker
-    from frazil.model.partitioning import PartitionSpec, SortOrder
-    from frazil.model.schema import Schema
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
 # Which column is which field of the next table; lands in the same commit as the schema it speaks

@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.catalog_settings import catalog_properties
+from frazil.clients.catalog_settings import catalog_properties
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark import is_alive
+from frazil.clients.spark.session import is_alive
 from frazil.config import OnSlotLost, table_settings
 from frazil.config import PostgresSource as PostgresSection
 from frazil.errors import ConfigError
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
-from frazil.model.schema import parse_scalar
-from frazil.pipeline.assemble import retry_policy
-from frazil.pipeline.captured_mirrors import ledger_name
-from frazil.pipeline.captured_names import LakeNames
-from frazil.pipeline.ingest_loop import IngestLoop
-from frazil.pipeline.ingest_recording import TracedIngest
+from frazil.model.schema.types import parse_scalar
+from frazil.pipeline.loops.ingest_loop import IngestLoop
+from frazil.pipeline.recording.ingest_recorder import TracedIngest
+from frazil.pipeline.tables.captured_mirrors import ledger_name
+from frazil.pipeline.tables.captured_names import LakeNames
+from frazil.pipeline.tables.merge_settings import retry_policy
 from frazil.sources.postgres.settings import PostgresSettings
-from frazil.sources.postgres.slot_claim import SlotClaim
+from frazil.sources.postgres.slot.claim import SlotClaim
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.table_description import TableWishes
+from frazil.sources.postgres.tables.description import TableWishes
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.config import Config, TableSettings
+    from frazil.hooks import Clock
     from frazil.ingest.report import BatchReport
-    from frazil.pipeline.captured_names import CapturedNames
-    from frazil.pipeline.loop import Stop
+    from frazil.pipeline.loops.merge_loop import Stop
     from frazil.pipeline.next_step import Step
-    from frazil.seams import Clock
+    from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.telemetry.tracing import Tracing
 
 

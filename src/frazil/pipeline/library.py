@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.clients.spark import attach_session, open_session
+from frazil.clients.spark.session import attach_session, open_session
 from frazil.config import Config, load_config
-from frazil.pipeline.observing import Observed
-from frazil.pipeline.running import INGEST_ROLE, MERGE_ROLE, Place, build_run
-from frazil.pipeline.status_board import StatusBoard
+from frazil.pipeline.build_run import INGEST_ROLE, MERGE_ROLE, Place, build_run
+from frazil.pipeline.status.board import StatusBoard
+from frazil.pipeline.telemetry import Observed
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.redaction import Redactor
 from frazil.telemetry.reporting import start_reporting
@@ -20,9 +20,9 @@ from frazil.telemetry.tracing import start_tracing
 from frazil.version import __version__
 
 if TYPE_CHECKING:
-    from frazil.clients.spark import Session
-    from frazil.pipeline.run_loop import Ends
-    from frazil.pipeline.status import PipelineStatus
+    from frazil.clients.spark.session import Session
+    from frazil.pipeline.loops.run_loop import Ends
+    from frazil.pipeline.status.values import PipelineStatus
 
 
 def run(

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.merge.merger import Merger
-from frazil.pipeline.assemble import merge_settings, retry_policy
-from frazil.pipeline.captured_mirrors import load_captured_mirror
-from frazil.pipeline.captured_names import CapturedNames, captured_names
-from frazil.pipeline.recording import TracedMerge
+from frazil.pipeline.recording.merge_recorder import TracedMerge
+from frazil.pipeline.tables.captured_mirrors import load_captured_mirror
+from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
+from frazil.pipeline.tables.merge_settings import merge_settings, retry_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from frazil.clients.spark import Session
+    from frazil.clients.spark.session import Session
     from frazil.config import Config
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.captured_mirrors import CapturedMirror
-    from frazil.pipeline.loop import TableMerge
+    from frazil.pipeline.loops.merge_loop import TableMerge
+    from frazil.pipeline.tables.captured_mirrors import CapturedMirror
     from frazil.telemetry.tracing import Tracing
 
 

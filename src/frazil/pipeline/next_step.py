@@ -9,8 +9,8 @@ from frazil.clients.defects import as_ours
 from frazil.pipeline.recovery import Action, recovery_for
 
 if TYPE_CHECKING:
-    from frazil.clients.iceberg.retrying import RetryPolicy
-    from frazil.seams import Randomness
+    from frazil.clients.iceberg.commit.retrying import RetryPolicy
+    from frazil.hooks import Randomness
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from frazil.config import OnSlotLost, PostgresSource
 from frazil.errors import FrazilError, TableNotFoundError
-from frazil.ledger.standing import Copying
+from frazil.hooks import SystemClock
 from frazil.ledger.table import Ledger
+from frazil.ledger.table_state import Copying
 from frazil.model.marker import Role
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import postgres_settings
-from frazil.pipeline.captured_mirrors import ledger_name, load_captured_mirror
-from frazil.pipeline.captured_names import captured_names
-from frazil.pipeline.lake_facts import load_lake_facts
-from frazil.pipeline.source_answers import slot_status
-from frazil.pipeline.status import Phase, PipelineStatus, SourceStatus, TableState
-from frazil.pipeline.trouble import trouble_of_error, trouble_of_state
-from frazil.seams import SystemClock
-from frazil.sources.postgres.server_watch import check_slot
-from frazil.sources.postgres.slot_watch import SlotWatch
+from frazil.pipeline.status.lake_facts import load_lake_facts
+from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
+from frazil.pipeline.status.source_answers import slot_status
+from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
+from frazil.pipeline.tables.captured_names import captured_names
+from frazil.sources.postgres.slot.continuity import check_slot
+from frazil.sources.postgres.slot.watch import SlotWatch
 from frazil.version import __version__
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.config import Config
+    from frazil.hooks import Clock
     from frazil.ledger.table import DatedStanding
-    from frazil.pipeline.captured_names import Named
-    from frazil.pipeline.lake_facts import LakeFacts
-    from frazil.pipeline.status import CommitStatus, Trouble
-    from frazil.seams import Clock
+    from frazil.pipeline.status.lake_facts import LakeFacts
+    from frazil.pipeline.status.values import CommitStatus, Trouble
+    from frazil.pipeline.tables.captured_names import Named
 
 
 def load_offline_status(

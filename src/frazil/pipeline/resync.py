@@ -10,19 +10,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, TableNotFoundError
-from frazil.ledger.standing import Copying, TableStanding
+from frazil.hooks import SystemRandomness
 from frazil.ledger.table import Ledger
+from frazil.ledger.table_state import Copying, TableStanding
 from frazil.merge.merger import Merger
-from frazil.pipeline.assemble import merge_settings, retry_policy
-from frazil.pipeline.captured_mirrors import ledger_name
-from frazil.pipeline.captured_names import CapturedNames, captured_names
-from frazil.seams import SystemRandomness
+from frazil.pipeline.tables.captured_mirrors import ledger_name
+from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
+from frazil.pipeline.tables.merge_settings import merge_settings, retry_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.spark import Session
+    from frazil.clients.spark.session import Session
     from frazil.config import Config
 
 # Enough that two operators never choose the same name for a batch.

@@ -9,7 +9,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import Access
 from frazil.config import PostgresSource
 from frazil.errors import ConfigError
-from frazil.sources.postgres.traces import (
+from frazil.sources.postgres.artifacts import (
     load_trace_facts,
     plan_removal,
     remove,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.postgres.session import Session
     from frazil.config import Config
-    from frazil.sources.postgres.traces import Trace
+    from frazil.sources.postgres.artifacts import Trace
 
 
 class Teardown:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema
-from frazil.model.schema import Field, Schema
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.model.schema.types import Field, Schema
 from frazil.sources.protocol import ChangeColumn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
     from frazil.model.source_table import SourceColumn
 
 COMMITTED_AT_TYPE = pa.timestamp("us", tz="UTC")

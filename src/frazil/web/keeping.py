@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 # Nobody sees that a state is a second old.
 KEEP_SECONDS: Final = 1.0

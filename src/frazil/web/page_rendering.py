@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from frazil.model.printable import printable_lines
-from frazil.pipeline import status_words
+from frazil.pipeline.status import wording as status_words
 from frazil.web.access import Verdict
 from frazil.web.page_view import advice_of, shares_of, slot_tone, table_tone, view_of
 from frazil.web.plots import HEIGHT, WIDTH
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from frazil.pipeline.status import PipelineStatus
+    from frazil.pipeline.status.values import PipelineStatus
 
 _HOST: Final = re.compile(r"[\w.:\[\]-]+", re.ASCII)
 # Without a script the page is loaded again, which moves the reader about: not too often then.

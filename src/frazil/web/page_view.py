@@ -7,15 +7,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import leaves
-from frazil.pipeline.status import Phase
-from frazil.pipeline.status_words import UNKNOWN, duration, freshness, headline, rate
+from frazil.pipeline.status.values import Phase
+from frazil.pipeline.status.wording import UNKNOWN, duration, freshness, headline, rate
 from frazil.web.plots import draw_plot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from frazil.pipeline.status import PipelineStatus, SlotStatus, TableState, Trouble
+    from frazil.pipeline.status.values import PipelineStatus, SlotStatus, TableState, Trouble
     from frazil.web.plots import Plot
 
     _Value = tuple[datetime, float | None]

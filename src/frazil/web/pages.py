@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from frazil.pipeline.status_json import redact_status, status_to_json
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
+from frazil.pipeline.status.json_form import redact_status, status_to_json
 from frazil.web.access import Access, HostRule, Verdict, is_over_tls
 from frazil.web.json_answer import JsonAnswer
 from frazil.web.keeping import Kept
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from frazil.config import Telemetry
-    from frazil.pipeline.status import PipelineStatus
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
+    from frazil.pipeline.status.values import PipelineStatus
     from frazil.telemetry.redaction import Redactor
 
 # Nothing comes from elsewhere, nothing is sent elsewhere, nobody frames the page. Scripts and

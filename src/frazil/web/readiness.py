@@ -6,13 +6,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
 from frazil.telemetry.redaction import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 # Kubernetes gives a probe one second by default, and helm charts commonly raise it to three.
 CHECK_SECONDS: Final = 2.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from frazil.changelog.layout import CdcColumns, changelog_schema, number_fields
 from frazil.errors import ConfigError, MalformedChangeError, UnsupportedSchemaChangeError
 from frazil.model.change import Operation, SequenceNumber, parse_operation, parse_sequence
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 
 ID = Field(41, "id", Primitive.LONG, required=True)
 REGION = Field(9, "region", Primitive.STRING, required=True, write_default="eu")

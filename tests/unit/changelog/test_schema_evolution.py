@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.schema import Field, Primitive, Schema, Struct
-from frazil.model.schema_change import Add
-from frazil.model.schema_evolution import plan_evolution
+from frazil.model.schema.change import Add
+from frazil.model.schema.evolution import plan_evolution
+from frazil.model.schema.types import Field, Primitive, Schema, Struct
 
 CURRENT = Schema(0, (Field(1, "id", Primitive.LONG, required=True),))
 

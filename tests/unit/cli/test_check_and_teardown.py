@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.cli import check_verb
-from frazil.cli.check_verb import exit_code_of, findings_json, summary, table_rows
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.teardown_verb import FOUND, GONE, LAKE_STAYS, REMOVED, conclusion
+from frazil.cli.verbs import check as check_verb
+from frazil.cli.verbs.check import exit_code_of, findings_json, summary, table_rows
+from frazil.cli.verbs.teardown import FOUND, GONE, LAKE_STAYS, REMOVED, conclusion
 from frazil.errors import (
     CatalogError,
     PermissionError,  # noqa: A004 - the published name of this error
 )
-from frazil.pipeline.findings import Findings, LookedAt, Outcome
+from frazil.pipeline.checks.findings import Findings, LookedAt, Outcome
+from frazil.sources.postgres.artifacts import Trace, TraceKind
 from frazil.sources.postgres.problem import stops, warns
-from frazil.sources.postgres.traces import Trace, TraceKind
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:

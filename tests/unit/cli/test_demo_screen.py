@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from frazil.cli.demo_screen import LINE_SECONDS, DemoScreen
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.interrupting import Interrupts, interruptible
-from frazil.demo.shop_changes import Happening
-from frazil.demo.shop_workload import ShopCounts
-from frazil.demo.tour_watch import Step
-from frazil.seams import ManualClock
+from frazil.cli.process.interrupting import Interrupts, interruptible
+from frazil.cli.verbs.demo_screen import LINE_SECONDS, DemoScreen
+from frazil.demo.tour.shop_changes import Happening
+from frazil.demo.tour.shop_workload import ShopCounts
+from frazil.demo.tour.watch import Step
+from frazil.hooks import ManualClock
 from tests.support.statuses import NOW, running
 
 if TYPE_CHECKING:

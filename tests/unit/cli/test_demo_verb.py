@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from frazil.cli import demo_verb
-from frazil.cli.demo_screen import DemoScreen
-from frazil.cli.demo_verb import DemoWish, show_tour
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.interrupting import Interrupts, interruptible
-from frazil.demo.merge_contest import MergeContest
-from frazil.demo.pasted_queries import PastedQuery
-from frazil.demo.tour import TourResult
+from frazil.cli.process.interrupting import Interrupts, interruptible
+from frazil.cli.verbs import demo as demo_verb
+from frazil.cli.verbs.demo import DemoWish, show_tour
+from frazil.cli.verbs.demo_screen import DemoScreen
+from frazil.demo.tour.merge_contest import MergeContest
+from frazil.demo.tour.pasted_queries import PastedQuery
+from frazil.demo.tour.tour import TourResult
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from frazil.cli.facts import to_json
-from frazil.cli.merge_results import report_json
-from frazil.cli.position_places import Kind, Place
-from frazil.cli.position_reports import MarkerReport
-from frazil.cli.position_reports import report_json as position_json
-from frazil.merge.index_care import IndexFacts
+from frazil.cli.results.facts import to_json
+from frazil.cli.results.merge_results import report_json
+from frazil.cli.verbs.position.markers import Kind, Place
+from frazil.cli.verbs.position.reports import MarkerReport
+from frazil.cli.verbs.position.reports import report_json as position_json
+from frazil.merge.index_operations import IndexFacts
 from frazil.merge.report import MergeCommit, MergeReport
-from frazil.merge.verifying import Verification
 from frazil.model.marker import Marker, Role, SnapshotRef
 from frazil.model.table_name import TableName
-from frazil.pipeline.status_json import status_from_json, status_to_json
+from frazil.pipeline.status.json_form import status_from_json, status_to_json
 from frazil.telemetry.redaction import Redactor
+from frazil.verify.mirror_verifier import Verification
 from tests.support.statuses import running
 
 LARGE = 2**63 - 25

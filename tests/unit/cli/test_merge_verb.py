@@ -12,9 +12,9 @@ import pytest
 from frazil import errors
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.merge_results import HEADER, result_json, result_row
-from frazil.cli.role_process import catalog_state
-from frazil.pipeline.table_status import TablePhase, TableStatus
+from frazil.cli.process.role import catalog_state
+from frazil.cli.results.merge_results import HEADER, result_json, result_row
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
 from frazil.telemetry.redaction import Redactor
 from frazil.web.readiness import NotReady, Ready
 from tests.support.merge_twins import report_of

@@ -14,11 +14,11 @@ from rich.console import Console
 from frazil.cli.invocation import Invocation
 from frazil.cli.main import _end_with
 from frazil.cli.output import write_json, write_line, write_note, write_table
-from frazil.cli.status_screen import paint
+from frazil.cli.verbs.status.screen import paint
 from frazil.errors import SourceReplacedError
 from frazil.model.command import command
-from frazil.pipeline.status import Phase
-from frazil.pipeline.trouble import trouble_of_error
+from frazil.pipeline.status.problems import trouble_of_error
+from frazil.pipeline.status.values import Phase
 from tests.support.statuses import NOW, running, table
 
 if TYPE_CHECKING:

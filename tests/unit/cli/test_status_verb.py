@@ -24,11 +24,11 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.invocation import Invocation
 from frazil.cli.main import main
 from frazil.cli.output import OutputFormat
-from frazil.cli.status_lines import status_lines, trouble_lines
-from frazil.cli.status_screen import Screen, paint
-from frazil.cli.status_verb import show_status
-from frazil.pipeline.status_json import status_from_json, status_to_json
-from frazil.seams import ManualClock
+from frazil.cli.verbs.status.lines import status_lines, trouble_lines
+from frazil.cli.verbs.status.screen import Screen, paint
+from frazil.cli.verbs.status.verb import show_status
+from frazil.hooks import ManualClock
+from frazil.pipeline.status.json_form import status_from_json, status_to_json
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from frazil.web.access import HostRule
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from frazil.pipeline.status import PipelineStatus
+    from frazil.pipeline.status.values import PipelineStatus
 
 Capture = pytest.CaptureFixture[str]
 

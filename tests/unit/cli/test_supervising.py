@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.cli.stop_signals import StopSignals
-from frazil.cli.supervising import supervise
+from frazil.cli.process.stop_signals import StopSignals
+from frazil.cli.process.supervising import supervise
 from frazil.errors import RuntimeMissingError
-from frazil.pipeline.loop import Ending
+from frazil.pipeline.loops.merge_loop import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_a_signal_that_ended_the_engine_too_is_a_clean_end() -> None:
 def test_a_loop_that_fails_after_a_signal_with_a_sound_engine_has_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("frazil.cli.supervising._DYING_SECONDS", 0.1)
+    monkeypatch.setattr("frazil.cli.process.supervising._DYING_SECONDS", 0.1)
     stop = threading.Event()
     with pytest.raises(ConnectionError):
         supervised(Loop(stop), stop, lambda _signals: True)

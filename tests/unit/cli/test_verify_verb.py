@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from frazil.cli.verify_verb import next_command
+from frazil.cli.verbs.verify import next_command
 from frazil.errors import FrazilError, SourceReplacedError, SourceUnavailableError
-from frazil.merge.verifying import Verification
 from frazil.model.table_name import TableName
+from frazil.verify.mirror_verifier import Verification
 
 BLANK = Verification(
     changelog=TableName("lake", ("public",), "a_changelog"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from frazil.codec.index_entries import Entries
+from frazil.codec.key_index.entries import Entries
 
 
 def entries_of(rows: list[tuple[int, int, int, int]], *, sequence: bool = False) -> Entries:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from frazil.codec.deletion_vector import (
+from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
     Placement,
     decode_deletion_vector,
@@ -26,7 +26,7 @@ from frazil.codec.deletion_vector import (
     has_valid_checksum,
 )
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin import Compression, read_footer
+from frazil.codec.puffin.file import Compression, read_footer
 from tests.support.codec_fuzz import sealed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -294,7 +294,7 @@ def test_a_container_that_is_not_what_it_claims_is_refused(bitmap: bytes, expect
 
 
 def test_a_vector_too_large_for_its_length_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.codec.deletion_vector.LARGEST_BLOB", 40)
+    monkeypatch.setattr("frazil.codec.deletes.deletion_vector.LARGEST_BLOB", 40)
     with pytest.raises(ValueError, match="at most 2 GiB"):
         encode_deletion_vector(DeletionVector.from_positions([1, 3, 5, 7]))
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frazil.codec.deletion_vector import (
+from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
     decode_deletion_vector,
     encode_deletion_vector,
 )
-from frazil.codec.position_deletes import decode_position_deletes
-from frazil.codec.puffin import Compression, read_blob, read_footer
+from frazil.codec.deletes.position_deletes import decode_position_deletes
+from frazil.codec.puffin.file import Compression, read_blob, read_footer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 

@@ -10,12 +10,12 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.codec.iceberg_defaults import default_from_json, default_to_json
-from frazil.model.schema import Decimal, Field, Fixed, Primitive, Schema, list_of
+from frazil.model.schema.types import Decimal, Field, Fixed, Primitive, Schema, list_of
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Default, Type
+    from frazil.model.schema.types import Default, Type
 
 P = Primitive
 SOME_UUID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")

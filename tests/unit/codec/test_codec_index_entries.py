@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.index_entries import Entries, bucket_of, rank_sequences
+from frazil.codec.key_index.entries import Entries, bucket_of, rank_sequences
 from tests.unit.codec.index_rows import entries_of, rows_of
 
 # Few enough that they meet, and on both sides of the sign.

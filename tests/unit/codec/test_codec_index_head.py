@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.index_head import MANIFEST_BLOB_TYPE, read_head, write_head
-from frazil.codec.index_manifest import decode_manifest, encode_manifest
-from frazil.codec.index_run import BLOB_TYPE as RUN_BLOB_TYPE
+from frazil.codec.key_index.head import MANIFEST_BLOB_TYPE, read_head, write_head
+from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
+from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin import Blob, Compression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin.file import Blob, Compression, read_blob, read_footer, write_puffin
 from tests.support.codec_fuzz import bent
 from tests.support.manifests import SAMPLE, manifests
 

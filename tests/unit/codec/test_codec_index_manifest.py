@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.codec.index_manifest import decode_manifest, encode_manifest
+from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.malformed import MalformedFileError
 from tests.support.manifests import SAMPLE, manifests
 

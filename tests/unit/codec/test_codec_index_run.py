@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.index_entries import Entries
-from frazil.codec.index_run import (
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.run import (
     BLOB_TYPE,
     CHECKSUMS,
     ROW_GROUP_ROWS,
@@ -24,9 +24,9 @@ from frazil.codec.index_run import (
     run_part,
     write_run_part,
 )
-from frazil.codec.index_run_reader import RunBlobReader
+from frazil.codec.key_index.run_reader import RunBlobReader
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin import read_footer
+from frazil.codec.puffin.file import read_footer
 from frazil.model.key_index import TOMBSTONE, RunBlob
 from tests.unit.codec.index_rows import entries_of, rows_of
 

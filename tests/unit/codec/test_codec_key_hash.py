@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.codec.key_hash import encode_key, hash_key, xxh64_of_long
+from frazil.codec.key_index.key_hash import encode_key, hash_key, xxh64_of_long
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.schema import Decimal, Fixed, Primitive, Scalar
+from frazil.model.schema.types import Decimal, Fixed, Primitive, Scalar
 from tests.support.golden_keys import GoldenKey, golden_keys
 from tests.support.xxh64_inverse import long_of_hash
 

@@ -16,20 +16,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgcopy import rows_alone, split_fields
-from frazil.codec.pgcopy_numerics import read_numerics
-from frazil.codec.pgcopy_values import Wire, convert_binary, wire_of
-from frazil.codec.pgoutput_frames import Frames
-from frazil.codec.pgtext import convert
+from frazil.codec.pgcopy.fields import rows_alone, split_fields
+from frazil.codec.pgcopy.numerics import read_numerics
+from frazil.codec.pgcopy.values import Wire, convert_binary, wire_of
+from frazil.codec.pgoutput.frames import Frames
+from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.schema import Decimal, Primitive
+from frazil.model.schema.types import Decimal, Primitive
 from tests.support.postgres_columns import OIDS, column, numeric, pg
 
 if TYPE_CHECKING:
-    from frazil.codec.pgcopy import BinaryColumn
-    from frazil.codec.pgtext import Converted
-    from frazil.model.postgres_type import ColumnPlan, PostgresType
+    from frazil.codec.pgcopy.fields import BinaryColumn
+    from frazil.codec.pgtext.convert import Converted
+    from frazil.model.postgres.types import ColumnPlan, PostgresType
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"

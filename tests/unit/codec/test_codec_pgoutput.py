@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput import decode_message
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.message_decoder import decode_message
+from frazil.codec.pgoutput.messages import (
     EPOCH_MICROSECONDS,
     Begin,
     Commit,

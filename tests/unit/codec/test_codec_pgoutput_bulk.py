@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput_bulk import DecodedFrames, decode_frames
-from frazil.codec.pgoutput_frames import Frames
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.bulk_decoder import DecodedFrames, decode_frames
+from frazil.codec.pgoutput.frames import Frames
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     Delete,

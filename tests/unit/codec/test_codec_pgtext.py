@@ -11,11 +11,11 @@ from decimal import Decimal as Number
 import pyarrow as pa
 import pytest
 
-from frazil.codec.pgtext import convert
+from frazil.codec.pgtext.convert import convert
 from frazil.errors import FrazilError, MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_type import ColumnPlan, Form, Kind, PostgresType
-from frazil.model.schema import Decimal, Primitive, list_of
+from frazil.model.postgres.types import ColumnPlan, Form, Kind, PostgresType
+from frazil.model.schema.types import Decimal, Primitive, list_of
 from tests.support.postgres_columns import column, converted, numeric
 
 NULL, STRING = OnUnrepresentable.NULL, OnUnrepresentable.STRING

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.pgtext import convert
+from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.schema import Decimal
+from frazil.model.schema.types import Decimal
 from tests.support.postgres_columns import column, converted
 from tests.support.postgres_printing import (
     MisfitError,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.deletion_vector import DeletionVector
-from frazil.codec.malformed import MalformedFileError
-from frazil.codec.position_deletes import (
+from frazil.codec.deletes.deletion_vector import DeletionVector
+from frazil.codec.deletes.position_deletes import (
     Placement,
     decode_position_deletes,
     encode_position_deletes,
     position_delete_descriptor,
 )
+from frazil.codec.malformed import MalformedFileError
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
 PATH = "s3://bucket/table/data/ünïcode, and longer than any bound that is cut.parquet"

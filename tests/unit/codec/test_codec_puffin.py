@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.compression import compress, decompress
 from frazil.codec.malformed import MalformedFileError, quoted
-from frazil.codec.puffin import (
+from frazil.codec.puffin.compression import compress, decompress
+from frazil.codec.puffin.file import (
     Blob,
     Compression,
     Footer,
@@ -22,7 +22,7 @@ from frazil.codec.puffin import (
     read_footer,
     write_puffin,
 )
-from frazil.codec.puffin_footer import LARGEST_FOOTER
+from frazil.codec.puffin.footer import LARGEST_FOOTER
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.replication_frames import (
+from frazil.codec.pgoutput.replication_frames import (
     Keepalive,
     LogData,
     decode_replication_frame,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput_bulk import decode_frames
-from frazil.codec.pgoutput_frames import Frames
-from frazil.codec.spool_segment import MAGIC, SegmentAssembly, read_segment
+from frazil.codec.pgoutput.bulk_decoder import decode_frames
+from frazil.codec.pgoutput.frames import Frames
+from frazil.codec.pgoutput.spool_segment import MAGIC, SegmentAssembly, read_segment
 from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import told_by
 

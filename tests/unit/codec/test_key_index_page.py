@@ -6,13 +6,13 @@ import json
 import re
 from pathlib import Path
 
-from frazil.codec.index_head import MANIFEST_BLOB_TYPE, write_head
-from frazil.codec.index_manifest import encode_manifest
-from frazil.codec.index_run import BLOB_TYPE as RUN_BLOB_TYPE
-from frazil.codec.key_hash import encode_key
-from frazil.codec.puffin import read_footer
+from frazil.codec.key_index.head import MANIFEST_BLOB_TYPE, write_head
+from frazil.codec.key_index.key_hash import encode_key
+from frazil.codec.key_index.manifest import encode_manifest
+from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
+from frazil.codec.puffin.file import read_footer
 from frazil.model.key_index import KeyHash
-from frazil.model.schema import Primitive
+from frazil.model.schema.types import Primitive
 from tests.support.golden_keys import golden_keys
 from tests.support.manifests import SAMPLE
 

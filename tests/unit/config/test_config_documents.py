@@ -27,7 +27,7 @@ from frazil.config import (
     show_document,
     table_settings,
 )
-from frazil.config.quantities import format_duration, format_size, parse_duration, parse_size
+from frazil.config.models.quantities import format_duration, format_size, parse_duration, parse_size
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NATIVE = ("postgres", "kafscale", "buffer", "merge-only")

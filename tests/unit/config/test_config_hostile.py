@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.config import load_config
-from frazil.config.reading import LARGEST_DOCUMENT
-from frazil.config.substitution import MOST_SUBSTITUTED
+from frazil.config.loading.substitution import MOST_SUBSTITUTED
+from frazil.config.loading.text_file import LARGEST_DOCUMENT
 from frazil.errors import ConfigError
 
 if TYPE_CHECKING:

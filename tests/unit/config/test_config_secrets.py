@@ -15,8 +15,8 @@ from frazil.config import (
     secret_values,
     show_document,
 )
-from frazil.config.field_paths import ROOT, Shape, spot_below
 from frazil.config.harmless import announces_secret, is_harmless
+from frazil.config.loading.field_paths import ROOT, Shape, spot_below
 from frazil.config.redaction import mask_uri
 from frazil.errors import ConfigError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from frazil.config.field_paths import Spot
+    from frazil.config.loading.field_paths import Spot
 
 CANARY = "canary-7f3a"
 

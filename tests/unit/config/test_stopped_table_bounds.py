@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.config.postgres_source import OnStoppedTable
+from frazil.config.models.postgres_source import OnStoppedTable
 
 pytestmark = pytest.mark.fault("N45")
 

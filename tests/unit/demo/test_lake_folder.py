@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.demo.lake_folder import lake_folder
+from frazil.demo.tour.lake_folder import lake_folder
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:

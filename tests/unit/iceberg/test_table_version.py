@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from frazil.clients.iceberg.table_state import SnapshotFacts
+from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
 from frazil.clients.iceberg.table_version import TableVersion
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from frazil.clients.iceberg.table_state import TableReader
+    from frazil.clients.iceberg.read.table_metadata import TableReader
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema
-from frazil.model.schema import (
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.model.schema.types import (
     Decimal,
     Field,
     Fixed,
@@ -26,7 +26,7 @@ from frazil.model.schema import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 # From 0001-01-01 to 9999-12-31, the days that Spark and Python both know.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896

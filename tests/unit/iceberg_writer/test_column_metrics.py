@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.bound_values import lower_bound, serialised, upper_bound
-from frazil.clients.iceberg.metrics_modes import COUNTS_ONLY, WHOLE, bound_lengths
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.iceberg.write_target import plan_write_target
-from frazil.model.partitioning import UNSORTED, SortField, SortOrder, parse_transform
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
-from frazil.seams import SeededRandomness, SystemClock
+from frazil.clients.iceberg.write.bound_values import lower_bound, serialised, upper_bound
+from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY, WHOLE, bound_lengths
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.iceberg.write.write_target import plan_write_target
+from frazil.hooks import SeededRandomness, SystemClock
+from frazil.model.schema.partitioning import UNSORTED, SortField, SortOrder, parse_transform
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.iceberg_writer.schemas import batch_of, binaries, texts
 
 if TYPE_CHECKING:

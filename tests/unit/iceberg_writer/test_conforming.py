@@ -9,14 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema, parquet_name, parquet_schema
-from frazil.clients.iceberg.conforming import conform, finished
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema, parquet_name, parquet_schema
+from frazil.clients.iceberg.write.conforming import conform, finished
 from frazil.errors import UnrepresentableValueError, UnsupportedSchemaChangeError
-from frazil.model.schema import Decimal, Field, Fixed, Primitive, Schema, Struct, list_of, map_of
+from frazil.model.schema.types import (
+    Decimal,
+    Field,
+    Fixed,
+    Primitive,
+    Schema,
+    Struct,
+    list_of,
+    map_of,
+)
 from tests.unit.iceberg_writer.schemas import batches, schemas
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 P = Primitive
 CANARY = "c0ffee-canary"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.clients.iceberg.strict_commit import FileChanges, unplanned_counts
-from frazil.clients.iceberg.table_state import SnapshotFacts
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, unplanned_counts
+from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
 from frazil.model.table_facts import SnapshotOperation
 
 NAMES = ("added-data-files", "added-delete-files", "deleted-data-files", "removed-delete-files")

@@ -17,22 +17,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.partition_spill import PartitionSpill
-from frazil.clients.iceberg.task_writer import Placement, TaskWriter
-from frazil.clients.iceberg.write_target import BloomFilter, WriteTarget, plan_write_target
+from frazil.clients.iceberg.write.partition_spill import PartitionSpill
+from frazil.clients.iceberg.write.task_writer import Placement, TaskWriter
+from frazil.clients.iceberg.write.write_target import BloomFilter, WriteTarget, plan_write_target
 from frazil.errors import StorageError, UnrepresentableValueError
-from frazil.model.partitioning import (
+from frazil.hooks import ManualClock, SeededRandomness
+from frazil.model.schema.partitioning import (
     UNPARTITIONED,
     PartitionField,
     PartitionSpec,
     parse_transform,
 )
-from frazil.model.schema import Field, Primitive, Schema, Struct, list_of, map_of
-from frazil.seams import ManualClock, SeededRandomness
+from frazil.model.schema.types import Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.iceberg_writer.schemas import batch_of, uuid_of
 
 if TYPE_CHECKING:
-    from frazil.clients.iceberg.data_file import WrittenFile
+    from frazil.clients.iceberg.write.data_file import WrittenFile
 
 P = Primitive
 SCHEMA = Schema(
@@ -408,11 +408,11 @@ HEAVY = """
 import re, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from frazil.clients.iceberg.task_writer import TaskWriter
-from frazil.clients.iceberg.write_target import plan_write_target
-from frazil.model.partitioning import PartitionField, PartitionSpec, parse_transform
-from frazil.model.schema import Field, Primitive, Schema
-from frazil.seams import SystemClock, SystemRandomness
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.clients.iceberg.write.write_target import plan_write_target
+from frazil.model.schema.partitioning import PartitionField, PartitionSpec, parse_transform
+from frazil.model.schema.types import Field, Primitive, Schema
+from frazil.hooks import SystemClock, SystemRandomness
 schema = Schema(0, (Field(1, "id", Primitive.LONG), Field(2, "data", Primitive.BINARY)))
 parts = [PartitionField(1, 1000, "b", parse_transform("bucket[16]"))] * int(sys.argv[2])
 to = plan_write_target(
@@ -447,7 +447,7 @@ def test_a_task_stays_below_half_a_gigabyte(
 
 def test_a_task_loads_neither_spark_nor_what_configures_the_house() -> None:
     program = (
-        "import sys, frazil.clients.iceberg.task_writer;"
+        "import sys, frazil.clients.iceberg.write.task_writer;"
         "print([name for name in ('pyspark','pydantic','structlog','py4j','pandas','pyiceberg')"
         " if name in sys.modules])"
     )

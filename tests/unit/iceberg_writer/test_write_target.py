@@ -6,10 +6,10 @@ import pyarrow.fs as pf
 import pytest
 
 from frazil.clients.iceberg.file_system import OutputFiles, plan_store
-from frazil.clients.iceberg.write_target import BloomFilter, WriteTarget, plan_write_target
+from frazil.clients.iceberg.write.write_target import BloomFilter, WriteTarget, plan_write_target
 from frazil.errors import ConfigError, StorageError, UnsupportedSchemaChangeError
-from frazil.model.partitioning import PartitionField, PartitionSpec, parse_transform
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.partitioning import PartitionField, PartitionSpec, parse_transform
+from frazil.model.schema.types import Field, Primitive, Schema
 
 SCHEMA = Schema(0, (Field(1, "id", Primitive.LONG), Field(2, "on", Primitive.BOOLEAN)))
 

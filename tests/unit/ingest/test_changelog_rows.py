@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changelog.layout import CdcColumns
+from frazil.ingest.batch_run import spread
 from frazil.ingest.changelog_rows import RowLayout, sequence_texts
-from frazil.ingest.walk import spread
 from frazil.model.change import SequenceNumber
 from frazil.sources.protocol import ChangeColumn, Split
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.ingest.changelog_shape import ChangelogNow, ChangelogPlan, plan_changelog
-from frazil.ingest.column_numbers import (
+from frazil.ingest.planning.changelog_plan import ChangelogNow, ChangelogPlan, plan_changelog
+from frazil.ingest.planning.column_numbers import (
     ColumnNumbers,
     NumberedField,
     decode_column_numbers,
     encode_column_numbers,
 )
 from frazil.model.policy import Evolution, OnDrop
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of
 from frazil.model.source_table import SourceColumn, SourceTable
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 P = Primitive
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import PermissionError  # noqa: A004
-from frazil.ingest.decisions import GONE, judge_tables
-from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.ingest.planning.table_decisions import GONE, judge_tables
+from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded, TableStanding
 from frazil.model.source_table import SourceTable
 
 NAME = "public.users"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
-from frazil.ingest.book import Book
 from frazil.ingest.ingester import Ingester
+from frazil.ingest.ledger_cache import Book
 from frazil.ingest.settings import IngestSettings
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
 from frazil.sources.protocol import Batch, Limit

@@ -17,7 +17,7 @@ from frazil.ledger.rows import (
     position_text,
     standing_from,
 )
-from frazil.ledger.standing import (
+from frazil.ledger.table_state import (
     Copying,
     Held,
     Left,

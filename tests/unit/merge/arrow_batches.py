@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.merge.arrow_fold import SortedFolder
-from frazil.merge.arrow_rows import FoldColumn, FoldLayout
-from frazil.merge.change_columns import (
+from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
+from frazil.merge.folding.fold import Action, Change, Kind, Outcome
+from frazil.merge.folding.folded_keys import DELETE, SOFT_DELETE, UPSERT
+from frazil.merge.folding.sorted_folder import SortedFolder
+from frazil.merge.planning.change_columns import (
     ACTION,
     HI,
     IS_UPDATE,
@@ -21,15 +23,13 @@ from frazil.merge.change_columns import (
     SEQUENCE,
     UNCHANGED,
 )
-from frazil.merge.fold import Action, Change, Kind, Outcome
-from frazil.merge.folded import DELETE, SOFT_DELETE, UPSERT
 from frazil.model.policy import Deletes
 from tests.unit.merge.histories import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from frazil.merge.folded import Folded
+    from frazil.merge.folding.folded_keys import Folded
 
 # By the number of the key: signed comparison would sort them otherwise, and two share a half.
 HASHES = [(0, 5), (1, 0), (2**63 - 1, 0), (2**63, 1), (2**63, 2**63 + 1), (2**64 - 1, 2**64 - 1)]

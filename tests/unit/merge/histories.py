@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hypothesis import strategies as st
 
-from frazil.merge.fold import Action, Change, Truncate
+from frazil.merge.folding.fold import Action, Change, Truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.changelog.layout import changelog_schema
-from frazil.merge.plan import MergePlan, plan_merge
-from frazil.merge.settings import MergeSettings
+from frazil.merge.planning.plan import MergePlan, plan_merge
+from frazil.merge.planning.settings import MergeSettings
 from frazil.model.marker import Marker
-from frazil.model.partitioning import UNPARTITIONED, UNSORTED
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
+from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import ChangelogFacts, MirrorFacts, SnapshotLine, SnapshotOperation
 from frazil.model.table_name import TableName
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.schema_mapping import SchemaPlan, plan_schema
-from frazil.merge.settings import MergeSettings
+from frazil.merge.planning.schema_mapping import SchemaPlan, plan_schema
+from frazil.merge.planning.settings import MergeSettings
 from frazil.model.policy import Deletes, Evolution, OnDrop, Order
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from frazil.model.table_name import TableName
 
 P = Primitive

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.arrow_fold import LinkedRowsError, SortedFolder
-from frazil.merge.arrow_rows import FoldColumn, FoldLayout
-from frazil.merge.change_columns import (
+from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
+from frazil.merge.folding.fold import Action, Change, Kind, Outcome, fold
+from frazil.merge.folding.folded_keys import SOFT_DELETE
+from frazil.merge.folding.sorted_folder import LinkedRowsError, SortedFolder
+from frazil.merge.planning.change_columns import (
     ACTION,
     HI,
     IS_UPDATE,
@@ -22,8 +24,6 @@ from frazil.merge.change_columns import (
     SEQUENCE,
     UNCHANGED,
 )
-from frazil.merge.fold import Action, Change, Kind, Outcome, fold
-from frazil.merge.folded import SOFT_DELETE
 from frazil.model.policy import Deletes
 from tests.unit.merge.arrow_batches import (
     SEQUENCES,

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.column_map import (
+from frazil.merge.planning.column_map import (
     ColumnMap,
     MappedField,
     decode_column_map,
     encode_column_map,
 )
-from frazil.model.schema import Primitive
+from frazil.model.schema.types import Primitive
 from tests.unit.merge.schema_facts import (
     ID,
     NAME,

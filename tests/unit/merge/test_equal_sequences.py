@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import DuplicateKeyError
-from frazil.merge.arrow_rows import DELETE, SOFT_DELETE, UPSERT
-from frazil.merge.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
-from frazil.mirror.locating import Found
-from frazil.model.schema import Field, Primitive
+from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT
+from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
+from frazil.mirror.index.locating import Found
+from frazil.model.schema.types import Field, Primitive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from frazil.merge.key_writing import ORDINALS_A_BLOCK, plan_ordinals
+from frazil.merge.writing.key_writer import ORDINALS_A_BLOCK, plan_ordinals
 
 pytestmark = pytest.mark.fault("N31")
 

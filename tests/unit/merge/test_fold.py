@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.fold import Change, Kind, Outcome, Row, Truncate, fold, mirror_after
+from frazil.merge.folding.fold import Change, Kind, Outcome, Row, Truncate, fold, mirror_after
 from frazil.model.policy import Deletes
 from tests.unit.merge.histories import (
     KEY,

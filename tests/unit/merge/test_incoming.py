@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import MalformedChangeError, NullKeyError
-from frazil.merge.change_columns import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
-from frazil.merge.incoming import Admission, ChangeGate
-from frazil.merge.task_result import Obstacle
+from frazil.merge.planning.change_columns import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
+from frazil.merge.writing.admission import Admission, ChangeGate
+from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order
 
 Told = tuple[int | None, int, int | None]

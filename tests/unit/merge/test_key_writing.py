@@ -10,25 +10,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.clients.iceberg.write_target import plan_write_target
-from frazil.codec.index_entries import Entries
-from frazil.codec.index_run import encode_run
+from frazil.clients.iceberg.write.write_target import plan_write_target
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.run import encode_run
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.arrow_fold import SortedFolder
-from frazil.merge.arrow_rows import FoldColumn, FoldLayout
-from frazil.merge.change_columns import ACTION, HI, IS_UPDATE, LO, SEQUENCE, UNCHANGED
-from frazil.merge.equal_sequences import ComparedContent
-from frazil.merge.key_writing import KeyWriter, KeyWriting
-from frazil.merge.row_order import RowOrder
-from frazil.mirror.locating import TaskIndex
+from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
+from frazil.merge.folding.sorted_folder import SortedFolder
+from frazil.merge.planning.change_columns import ACTION, HI, IS_UPDATE, LO, SEQUENCE, UNCHANGED
+from frazil.merge.writing.equal_sequences import ComparedContent
+from frazil.merge.writing.key_writer import KeyWriter, KeyWriting
+from frazil.merge.writing.row_order import RowOrder
+from frazil.mirror.index.locating import TaskIndex
 from frazil.model.key_index import TOMBSTONE, IndexedFile
 from frazil.model.policy import Deletes
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from frazil.merge.key_writing import WrittenKeys
+    from frazil.merge.writing.key_writer import WrittenKeys
 
 ID, NAME, NOTE, SEQ = (
     Field(1, "id", Primitive.LONG, required=True),

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.fold import Change, Kind, Outcome, fold
-from frazil.merge.linked_fold import fold_linked
+from frazil.merge.folding.fold import Change, Kind, Outcome, fold
+from frazil.merge.folding.linked_fold import fold_linked
 from frazil.model.policy import Deletes
 from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes_in
 from tests.unit.merge.histories import delete, moved, shuffled, transactions, upsert, wild_changes

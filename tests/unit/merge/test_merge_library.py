@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import frazil
-from frazil.clients.iceberg.table_state import TableState
+from frazil.clients.iceberg.read.table_metadata import TableState
 from frazil.codec.marker_json import encode_marker
 from frazil.errors import ConfigError, RuntimeMissingError
 from frazil.merge.library import default_order
-from frazil.merge.settings import MergeSettings
+from frazil.merge.planning.settings import MergeSettings
 from frazil.model.marker import Marker
 from frazil.model.policy import Order
 from frazil.model.table_name import TableName

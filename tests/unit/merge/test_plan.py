@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil import errors
-from frazil.merge.plan import describe, plan_bits, plan_document, plan_merge
-from frazil.merge.row_order import RowOrder
-from frazil.model.partitioning import UNPARTITIONED, UNSORTED
+from frazil.merge.planning.plan import describe, plan_bits, plan_document, plan_merge
+from frazil.merge.writing.row_order import RowOrder
 from frazil.model.policy import Deletes, OnDrop, Order
-from frazil.model.schema import Field, Primitive
+from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
+from frazil.model.schema.types import Field, Primitive
 from tests.unit.merge.plan_facts import (
     DELETE,
     OVERWRITE,

@@ -9,12 +9,12 @@ import pytest
 
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
-from frazil.merge import change_columns
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of
+from frazil.merge.planning import change_columns
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of
 from tests.unit.merge.plan_facts import SCHEMA, SETTINGS, changelog, planned, snapshot
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
     from frazil.model.table_facts import ChangelogFacts
 
 P = Primitive

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil import errors
-from frazil.merge.plan import plan_merge
+from frazil.merge.planning.plan import plan_merge
 from tests.unit.merge.plan_facts import (
     DELETE,
     OVERWRITE,

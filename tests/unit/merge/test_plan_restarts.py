@@ -9,13 +9,13 @@ import pytest
 
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
-from frazil.merge.column_map import decode_column_map
 from frazil.merge.library import library_step
-from frazil.merge.plan import OTHER_MIRROR_STEP, plan_merge
+from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.plan import OTHER_MIRROR_STEP, plan_merge
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.recorded_version import NEWER_STEP
-from frazil.model.schema import Field, Primitive
+from frazil.model.schema.types import Field, Primitive
 from tests.unit.merge.plan_facts import (
     DELETE,
     OVERWRITE,
@@ -28,7 +28,7 @@ from tests.unit.merge.plan_facts import (
 )
 
 if TYPE_CHECKING:
-    from frazil.merge.plan import MergePlan
+    from frazil.merge.planning.plan import MergePlan
     from frazil.model.marker import Marker
     from frazil.model.table_facts import (
         ChangelogFacts,

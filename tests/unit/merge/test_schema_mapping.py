@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.merge.column_map import (
+from frazil.merge.planning.column_map import (
     decode_column_map,
 )
-from frazil.merge.feed import Origin
-from frazil.merge.schema_mapping import DELETED_COLUMN, plan_schema
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
+from frazil.merge.planning.column_mapping import Origin
+from frazil.merge.planning.schema_mapping import DELETED_COLUMN, plan_schema
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.merge.schema_facts import (
     DROPPING,
     ID,
@@ -37,7 +37,7 @@ from tests.unit.merge.schema_facts import (
 )
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Default, Type
+    from frazil.model.schema.types import Default, Type
 
 P = Primitive
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.column_map import (
+from frazil.merge.planning.column_map import (
     decode_column_map,
 )
-from frazil.merge.feed import Origin
-from frazil.merge.schema_mapping import DELETED_COLUMN, SchemaPlan, plan_schema
+from frazil.merge.planning.column_mapping import Origin
+from frazil.merge.planning.schema_mapping import DELETED_COLUMN, SchemaPlan, plan_schema
 from frazil.model.policy import Evolution, OnDrop
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
-from frazil.model.schema_evolution import plan_evolution
+from frazil.model.schema.evolution import plan_evolution
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.merge.schema_facts import (
     DROPPING,
     ID,
@@ -44,7 +44,7 @@ from tests.unit.merge.schema_facts import (
 )
 
 if TYPE_CHECKING:
-    from frazil.merge.settings import MergeSettings
+    from frazil.merge.planning.settings import MergeSettings
 
 P = Primitive
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from frazil.codec.index_entries import Entries
-from frazil.mirror.run_cache import BlobKey
+from frazil.codec.key_index.entries import Entries
+from frazil.mirror.index.run_cache import BlobKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

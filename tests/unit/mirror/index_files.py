@@ -5,17 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from frazil.codec.deletion_vector import DeletionVector, deletion_vector_puffin
-from frazil.codec.index_run import run_part, write_run_part
-from frazil.codec.position_deletes import encode_position_deletes
+from frazil.codec.deletes.deletion_vector import DeletionVector, deletion_vector_puffin
+from frazil.codec.deletes.position_deletes import encode_position_deletes
+from frazil.codec.key_index.run import run_part, write_run_part
 from frazil.model.key_index import DeleteKind, DeletePointer, IndexedFile, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from frazil.codec.index_entries import Entries
-    from frazil.mirror.locating import TaskIndex
+    from frazil.codec.key_index.entries import Entries
+    from frazil.mirror.index.locating import TaskIndex
 
 
 def put(folder: Path, data: bytes, ending: str = ".puffin") -> str:

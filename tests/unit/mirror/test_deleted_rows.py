@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.codec.deletion_vector import DeletionVector
+from frazil.codec.deletes.deletion_vector import DeletionVector
 from frazil.errors import DamagedIndexError, StorageError
 from frazil.mirror.deleted_rows import (
     LiveRows,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.index_entries import Entries
-from frazil.codec.index_run import encode_run
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.run import encode_run
 from frazil.errors import DamagedIndexError, StorageError
-from frazil.mirror.locating import Found, KeyLocator, TaskIndex
+from frazil.mirror.index.locating import Found, KeyLocator, TaskIndex
 from frazil.model.key_index import TOMBSTONE
 from tests.unit.codec.index_rows import entries_of
 from tests.unit.mirror.index_files import (

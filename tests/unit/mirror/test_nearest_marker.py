@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.clients.iceberg.table_state import SnapshotFacts
+from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
 from frazil.codec.marker_json import encode_marker
 from frazil.mirror.table import nearest_marker
 from frazil.model.marker import Marker, Role, SnapshotRef

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.mirror.row_reader import read_rows
-from frazil.model.schema import Decimal, Field, Primitive
+from frazil.model.schema.types import Decimal, Field, Primitive
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Default, Type
+    from frazil.model.schema.types import Default, Type
 
 P = Primitive
 SOME_UUID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.arrow_schema import arrow_schema, parquet_schema
-from frazil.clients.iceberg.conforming import conform, finished
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema, parquet_schema
+from frazil.clients.iceberg.write.conforming import conform, finished
 from frazil.codec.iceberg_defaults import default_to_json
-from frazil.merge.completing import Places, RowCompleter
-from frazil.merge.row_equality import same_values
+from frazil.merge.folding.row_equality import same_values
+from frazil.merge.writing.row_completer import Places, RowCompleter
 from frazil.mirror.row_reader import read_rows
-from frazil.model.schema import (
+from frazil.model.schema.types import (
     Decimal,
     Field,
     List,
@@ -40,7 +40,7 @@ from tests.unit.iceberg_writer.schemas import batch_of, scalars, schemas, values
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 pytestmark = pytest.mark.fault("N28")
 

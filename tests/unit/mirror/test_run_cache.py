@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.mirror.run_cache import BlobKey, RunCache, shared_run_cache
-from frazil.seams import ManualClock
+from frazil.hooks import ManualClock
+from frazil.mirror.index.run_cache import BlobKey, RunCache, shared_run_cache
 from tests.unit.codec.index_rows import rows_of
 from tests.unit.mirror.cached_entries import COUNT, ROOM, SIZE, Fetcher, entries_like, key_of
 
@@ -202,7 +202,7 @@ import resource, signal, sys
 from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-from frazil.mirror.run_cache import RunCache
+from frazil.mirror.index.run_cache import RunCache
 from tests.unit.codec.index_rows import rows_of
 from tests.unit.mirror.cached_entries import ROOM, Fetcher, entries_like, key_of
 found = RunCache(Path(sys.argv[1]), ROOM).load(key_of(1), Fetcher().of(1))
@@ -216,7 +216,7 @@ def test_processes_that_fill_the_same_cache_do_not_disturb_each_other(tmp_path: 
     script = """
 import sys
 from pathlib import Path
-from frazil.mirror.run_cache import RunCache
+from frazil.mirror.index.run_cache import RunCache
 from tests.unit.codec.index_rows import rows_of
 from tests.unit.mirror.cached_entries import SIZE, Fetcher, entries_like, key_of
 fetcher = Fetcher()

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.codec.index_entries import Entries
+from frazil.codec.key_index.entries import Entries
 from frazil.errors import DamagedIndexError
-from frazil.mirror.run_merging import merge_entries
+from frazil.mirror.index.run_merging import merge_entries
 from frazil.model.key_index import TOMBSTONE
 from tests.unit.codec.index_rows import entries_of, rows_of
 from tests.unit.mirror.index_files import data_file, position_deletes, vectors

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.mirror.run_tiers import plan_bits, plan_run_merge
+from frazil.mirror.index.run_tiers import plan_bits, plan_run_merge
 
 YOUNG = 65_536
 LARGE = 40_000_000

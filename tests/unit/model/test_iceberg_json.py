@@ -15,14 +15,14 @@ from frazil.codec.iceberg_json import (
 )
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.partitioning import (
+from frazil.model.schema.partitioning import (
     PartitionField,
     PartitionSpec,
     SortField,
     SortOrder,
     parse_transform,
 )
-from frazil.model.schema import Decimal, Field, Primitive, Schema, list_of, map_of
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, list_of, map_of
 from tests.unit.iceberg_writer.schemas import schemas
 
 # As Iceberg 1.12's SchemaParser.toJson printed it.

@@ -5,7 +5,7 @@ import pytest
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.key import is_same_key, plan_key_hash
 from frazil.model.key_index import IndexKey, KeyHash
-from frazil.model.schema import (
+from frazil.model.schema.types import (
     Decimal,
     Field,
     Fixed,

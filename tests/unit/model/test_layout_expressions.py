@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.model.layout_expressions import (
+from frazil.model.schema.layout_expressions import (
     TransformedColumn,
     parse_partition_term,
     parse_sort_term,
@@ -11,7 +11,7 @@ from frazil.model.layout_expressions import (
     plan_sort_order,
     quoted_if_odd,
 )
-from frazil.model.partitioning import (
+from frazil.model.schema.partitioning import (
     UNPARTITIONED,
     UNSORTED,
     PartitionField,
@@ -21,7 +21,7 @@ from frazil.model.partitioning import (
     Transform,
     TransformKind,
 )
-from frazil.model.schema import Field, Primitive, Schema
+from frazil.model.schema.types import Field, Primitive, Schema
 
 SCHEMA = Schema(
     0,

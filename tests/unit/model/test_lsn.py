@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import MalformedChangeError
-from frazil.model.lsn import LARGEST_LSN, format_lsn, parse_lsn
+from frazil.model.postgres.lsn import LARGEST_LSN, format_lsn, parse_lsn
 
 
 @given(st.integers(0, LARGEST_LSN))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.model.postgres_names import QualifiedName, quote_identifier, quote_literal
+from frazil.model.postgres.names import QualifiedName, quote_identifier, quote_literal
 
 
 def test_quotes_are_doubled_and_nothing_else_changes() -> None:

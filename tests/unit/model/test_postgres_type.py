@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_type import (
+from frazil.model.postgres.types import (
     ArrayForm,
     Form,
     Kind,
@@ -20,7 +20,7 @@ from frazil.model.postgres_type import (
     plan_column,
     resolve_type,
 )
-from frazil.model.schema import Decimal, Fixed, Primitive, Type, list_of
+from frazil.model.schema.types import Decimal, Fixed, Primitive, Type, list_of
 from tests.support.postgres_columns import column, numeric, numeric_modifier, pg
 
 STRING = OnUnrepresentable.STRING

@@ -5,14 +5,14 @@ import pickle
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.partitioning import (
+from frazil.model.schema.partitioning import (
     PartitionField,
     PartitionSpec,
     Transform,
     TransformKind,
     parse_transform,
 )
-from frazil.model.schema import (
+from frazil.model.schema.types import (
     Decimal,
     Field,
     Fixed,

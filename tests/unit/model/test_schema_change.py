@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.schema import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
-from frazil.model.schema_change import (
+from frazil.model.schema.change import (
     Add,
     Drop,
     MakeOptional,
@@ -20,9 +19,10 @@ from frazil.model.schema_change import (
     Widen,
     plan_schema_change,
 )
+from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Type
+    from frazil.model.schema.types import Type
 
 P = Primitive
 ID = Field(1, "id", P.INT, required=True)

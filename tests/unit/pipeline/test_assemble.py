@@ -10,9 +10,9 @@ import pytest
 
 from frazil.config import load_config
 from frazil.errors import ConfigError
-from frazil.merge.settings import MergeSettings, WriteSettings
+from frazil.merge.planning.settings import MergeSettings, WriteSettings
 from frazil.model.policy import Deletes, Evolution, OnDrop, Order
-from frazil.pipeline.assemble import merge_settings, merge_tables, retry_policy
+from frazil.pipeline.tables.merge_settings import merge_settings, merge_tables, retry_policy
 
 if TYPE_CHECKING:
     from frazil.config import Config

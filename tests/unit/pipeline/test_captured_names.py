@@ -8,16 +8,16 @@ import pytest
 
 from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
 from frazil.model.table_name import TableName
-from frazil.pipeline.captured_names import CapturedNames, LakeNames, captured_names
+from frazil.pipeline.tables.captured_names import CapturedNames, LakeNames, captured_names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.config import Config
-    from frazil.ledger.standing import State
-    from frazil.pipeline.captured_names import Named
+    from frazil.ledger.table_state import State
+    from frazil.pipeline.tables.captured_names import Named
 
 DOCUMENT = """
 pipeline: shop

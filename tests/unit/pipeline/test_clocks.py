@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.codec.index_entries import Entries
-from frazil.codec.index_run import decode_run, encode_run
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.run import decode_run, encode_run
 from frazil.errors import CatalogError
-from frazil.pipeline.loop import JITTER
-from frazil.pipeline.status_words import ago, until
-from frazil.seams import ManualClock
+from frazil.hooks import ManualClock
+from frazil.pipeline.loops.merge_loop import JITTER
+from frazil.pipeline.status.wording import ago, until
 from tests.support.loop_stage import INTERVAL, Stage, status_of
 from tests.support.merge_twins import ManualStop
 from tests.unit.codec.index_rows import rows_of

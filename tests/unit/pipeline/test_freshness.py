@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.pipeline.freshness import MOST_LOOKS, CaptureFreshness, MirrorFreshness
+from frazil.pipeline.status.freshness import MOST_LOOKS, CaptureFreshness, MirrorFreshness
 
 
 def test_nothing_is_known_before_the_source_was_asked_and_reached() -> None:

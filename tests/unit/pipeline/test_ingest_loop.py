@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients.iceberg.retrying import RetryPolicy
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import FencedError, PositionLostError, SourceUnavailableError
+from frazil.hooks import SeededRandomness
 from frazil.ingest.report import BatchReport
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded, TableStanding
-from frazil.pipeline.ingest_loop import IngestLoop
-from frazil.pipeline.loop import Ending
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.pipeline.loops.ingest_loop import IngestLoop
+from frazil.pipeline.loops.merge_loop import Ending
 from frazil.pipeline.next_step import Again, Step
-from frazil.seams import SeededRandomness
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:

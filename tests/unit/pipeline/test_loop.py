@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil import errors
-from frazil.pipeline.loop import BREATH_SECONDS, JITTER, Ending, MergeLoop
+from frazil.hooks import ManualClock, SeededRandomness
+from frazil.pipeline.loops.merge_loop import BREATH_SECONDS, JITTER, Ending, MergeLoop
 from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
 from frazil.pipeline.recovery import RECOVERY, Action
-from frazil.pipeline.table_status import TablePhase, TableStatus
-from frazil.seams import ManualClock, SeededRandomness
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
 from tests.support.loop_stage import INTERVAL, RETRY, START, Stage, gaps, status_of
 from tests.support.merge_twins import TwinTable
 

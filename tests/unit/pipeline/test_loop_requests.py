@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil import errors
-from frazil.pipeline.loop import BREATH_SECONDS, JITTER
+from frazil.pipeline.loops.merge_loop import BREATH_SECONDS, JITTER
 from tests.support.loop_stage import INTERVAL, Stage, gaps, status_of
 from tests.support.merge_twins import TwinTable
 

@@ -13,14 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import errors
+from frazil.hooks import ManualClock
 from frazil.merge.report import Action, MergeCommit, MergeReport, Phase
 from frazil.model.repair import Repair, RepairReason
 from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
-from frazil.pipeline.recording import Recorder, TracedMerge
-from frazil.pipeline.status_board import StatusBoard
-from frazil.pipeline.status_metrics import StatusMetrics
-from frazil.pipeline.table_status import TablePhase, TableStatus
-from frazil.seams import ManualClock
+from frazil.pipeline.recording.merge_recorder import Recorder, TracedMerge
+from frazil.pipeline.status.board import StatusBoard
+from frazil.pipeline.status.gauges import StatusMetrics
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
 from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.redaction import Redactor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import FencedError, PositionLostError, SlotBusyError
-from frazil.pipeline.loop import Ending, MergeLoop
-from frazil.pipeline.run_loop import Doorbell, RunLoop
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
+from frazil.pipeline.loops.merge_loop import Ending, MergeLoop
+from frazil.pipeline.loops.run_loop import Doorbell, RunLoop
 from tests.support.merge_twins import TwinTable
 
 if TYPE_CHECKING:

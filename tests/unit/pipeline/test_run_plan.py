@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import ConfigError, PositionLostError
-from frazil.ledger.standing import Copying, Held, Left, Live
+from frazil.ledger.table_state import Copying, Held, Left, Live
 from frazil.model.table_name import TableName
-from frazil.pipeline.run_plan import (
+from frazil.pipeline.planning.run_plan import (
     NOT_LOOKED_INTO,
     ChangelogStep,
     MirrorStep,
@@ -18,7 +18,7 @@ from frazil.pipeline.run_plan import (
     describe_source,
     describe_table,
 )
-from frazil.sources.postgres.preparing import Preparation
+from frazil.sources.postgres.preparation import Preparation
 
 LIVE = TableStep(table="public.orders", state=Live(), stood=Live())
 NEW = TableStep(

@@ -9,11 +9,11 @@ import pytest
 
 from frazil.config import PostgresSource, load_config
 from frazil.errors import ConfigError, MarkerLostError, SourceUnavailableError
-from frazil.model.postgres_facts import IdentityKind, Persistence, PostgresFacts, UniqueKey
-from frazil.model.postgres_names import QualifiedName
-from frazil.pipeline.captured_names import captured_names
-from frazil.pipeline.findings import problem_of
-from frazil.pipeline.source_findings import judge_source, preflight_settings
+from frazil.model.postgres.facts import IdentityKind, Persistence, PostgresFacts, UniqueKey
+from frazil.model.postgres.names import QualifiedName
+from frazil.pipeline.checks.findings import problem_of
+from frazil.pipeline.checks.source_findings import judge_source, preflight_settings
+from frazil.pipeline.tables.captured_names import captured_names
 from frazil.sources.postgres.problem import Severity
 from tests.support.postgres_sound import PUBLICATION, ROLE, SERVER, SLOT, SOUND, TABLE
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.config import Config
-    from frazil.pipeline.findings import Findings
+    from frazil.pipeline.checks.findings import Findings
 
 DOCUMENT = """
 pipeline: sales

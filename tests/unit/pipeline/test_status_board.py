@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 
 from frazil import errors
+from frazil.hooks import ManualClock
 from frazil.ingest.progress import WholeProgress
-from frazil.ledger.standing import Copying, Held, Left, Live, ResyncNeeded, State
-from frazil.model.postgres_facts import WalStatus
+from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded, State
+from frazil.model.postgres.facts import WalStatus
 from frazil.pipeline.next_step import Again, Hold
-from frazil.pipeline.status import Phase
-from frazil.pipeline.status_board import SAMPLE_SECONDS, StatusBoard
-from frazil.pipeline.table_status import TablePhase, TableStatus
-from frazil.seams import ManualClock
-from frazil.sources.postgres.slot_watch import SlotLook
+from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.values import Phase
+from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
 from tests.support.merge_twins import report_of
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.status import CopyStatus, Phase, PipelineStatus, Sample, SourceStatus
-from frazil.pipeline.status_json import redact_status, status_from_json, status_to_json
+from frazil.pipeline.status.json_form import redact_status, status_from_json, status_to_json
+from frazil.pipeline.status.values import CopyStatus, Phase, PipelineStatus, Sample, SourceStatus
 from frazil.telemetry.redaction import Redactor
 from tests.support.statuses import NOW, RESYNC, SCENARIOS, SLOT, UNREACHABLE, running, table
 

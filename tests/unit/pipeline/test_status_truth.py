@@ -9,15 +9,15 @@ import pytest
 
 from frazil import errors
 from frazil.ingest.progress import WholeProgress
-from frazil.ledger.standing import Copying, Held, Live, ResyncNeeded
-from frazil.pipeline import status_words as words
-from frazil.pipeline.lake_facts import LakeFacts
+from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded
 from frazil.pipeline.next_step import Again, Hold
-from frazil.pipeline.source_answers import ANSWER_SECONDS
-from frazil.pipeline.status import Phase
-from frazil.pipeline.status_board import SAMPLE_SECONDS
-from frazil.pipeline.table_status import TablePhase, TableStatus
-from frazil.pipeline.throughput import WINDOW_SECONDS
+from frazil.pipeline.status import wording as words
+from frazil.pipeline.status.board import SAMPLE_SECONDS
+from frazil.pipeline.status.lake_facts import LakeFacts
+from frazil.pipeline.status.source_answers import ANSWER_SECONDS
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.throughput import WINDOW_SECONDS
+from frazil.pipeline.status.values import Phase
 from tests.support.followed_pipeline import START, USERS, Pipeline
 from tests.support.merge_twins import report_of
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from frazil.pipeline import status_words as words
+from frazil.pipeline.status import wording as words
 from tests.support.statuses import NOW, SCENARIOS, running, stopped
 
 

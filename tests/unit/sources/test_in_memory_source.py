@@ -15,12 +15,12 @@ from frazil.errors import (
     SourceUnavailableError,
     UnrepresentableValueError,
 )
-from frazil.model.lsn import format_lsn, parse_lsn
-from frazil.model.schema import Primitive
-from frazil.seams import ManualClock
-from frazil.sources.in_memory import InMemorySource
-from frazil.sources.in_memory_database import Delete, InMemoryDatabase, Insert, Spoil, Update
+from frazil.hooks import ManualClock
+from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Limit, Progress
+from frazil.testing.in_memory_database import Delete, InMemoryDatabase, Insert, Spoil, Update
+from frazil.testing.in_memory_source import InMemorySource
 from tests.support.source_contract import (
     COLUMNS,
     ITEMS,
@@ -39,8 +39,8 @@ from tests.support.source_replay import ROOMY, TIGHT, Capture, read
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frazil.model.schema import Default
-    from frazil.sources.in_memory_database import Change
+    from frazil.model.schema.types import Default
+    from frazil.testing.in_memory_database import Change
     from tests.support.source_histories import Step
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

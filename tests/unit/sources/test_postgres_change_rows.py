@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     Commit,
     Delete,
     ImageKind,
@@ -20,8 +20,8 @@ from frazil.codec.pgoutput_messages import (
     Value,
 )
 from frazil.errors import MissingImageError, UnsupportedSchemaChangeError
-from frazil.model.lsn import format_lsn
-from frazil.sources.postgres.segment import OpenTransaction
+from frazil.model.postgres.lsn import format_lsn
+from frazil.sources.postgres.stream.segment import OpenTransaction
 from tests.support.pgoutput_frames import NULL, UNCHANGED, text
 from tests.support.postgres_change_histories import (
     FOREIGN,
@@ -54,7 +54,7 @@ from tests.support.postgres_stream import (
 )
 
 if TYPE_CHECKING:
-    from frazil.sources.postgres.table_reading import ShapeReading
+    from frazil.sources.postgres.stream.table_shapes import ShapeReading
 
 
 def items(*messages: Message, as_shape: ShapeReading = DEFAULT) -> list[dict[str, object]]:

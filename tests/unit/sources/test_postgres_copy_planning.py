@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model.postgres_names import QualifiedName
-from frazil.sources.postgres.copy_planning import (
+from frazil.model.postgres.names import QualifiedName
+from frazil.sources.postgres.copy.planning import (
     CopyColumn,
     CopySplit,
     CopyTable,
@@ -17,7 +17,7 @@ from frazil.sources.postgres.copy_planning import (
     copy_query,
     plan_ranges,
 )
-from frazil.sources.postgres.copy_reading import CopyReader
+from frazil.sources.postgres.copy.reader import CopyReader
 from frazil.sources.protocol import Split
 from tests.support.postgres_columns import column
 from tests.support.postgres_doors import Secret

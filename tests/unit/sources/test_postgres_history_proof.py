@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from frazil.codec.replication_frames import Keepalive, LogData
+from frazil.codec.pgoutput.replication_frames import Keepalive, LogData
 from frazil.errors import MalformedChangeError, SourceReplacedError
-from frazil.sources.postgres.history_proof import (
+from frazil.sources.postgres.stream.history_proof import (
     HistoryProof,
     SeenTransaction,
     Witness,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.model.postgres_facts import (
+from frazil.model.postgres.facts import (
     GeneratedKind,
     IdentityKind,
     OpenTransaction,
@@ -20,8 +20,8 @@ from frazil.model.postgres_facts import (
     UniqueKey,
     WalStatus,
 )
-from frazil.model.postgres_names import QualifiedName
-from frazil.sources.postgres.preflight import find_problems
+from frazil.model.postgres.names import QualifiedName
+from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.problem import PreflightSettings, Problem, Severity
 from tests.support.postgres_sound import (
     GIB,

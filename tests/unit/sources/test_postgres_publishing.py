@@ -9,17 +9,17 @@ from typing import Any, NoReturn
 import pytest
 
 from frazil.errors import ConfigError, FrazilError, PermissionError  # noqa: A004
-from frazil.model.postgres_facts import (
+from frazil.model.postgres.facts import (
     Persistence,
     PublicationFacts,
     RelationKind,
     TableFacts,
     TablePrivileges,
 )
-from frazil.model.postgres_names import QualifiedName
-from frazil.sources.postgres.catalog_view import CatalogView
-from frazil.sources.postgres.obstacles import find_missing, find_obstacle
-from frazil.sources.postgres.publication_planning import plan_publication, refuse_unfit
+from frazil.model.postgres.names import QualifiedName
+from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle
+from frazil.sources.postgres.publication.planning import plan_publication, refuse_unfit
+from frazil.sources.postgres.tables.catalog_view import CatalogView
 from tests.support.postgres_sound import PUBLICATION, ROLE, SENT, SERVER, TABLE
 
 pytestmark = pytest.mark.fault("N40", "N42")

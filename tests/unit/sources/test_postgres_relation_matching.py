@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.postgres_facts import GeneratedKind
-from frazil.sources.postgres.relation_matching import match_relation
+from frazil.model.postgres.facts import GeneratedKind
+from frazil.sources.postgres.stream.relation_matching import match_relation
 from tests.support.postgres_ddl import Col, Moment, history, plain_history, xid_at
 from tests.support.postgres_views import INT, TEXT, attribute
 

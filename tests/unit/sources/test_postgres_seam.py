@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from frazil.codec.pgoutput_messages import Insert
+from frazil.codec.pgoutput.messages import Insert
 from tests.support.postgres_stream import DEFAULT, ITEM, LSN, OID, new, read, transaction
 
 

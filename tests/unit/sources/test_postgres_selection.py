@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from frazil.model.postgres_facts import Relation, RelationKind
-from frazil.model.postgres_names import QualifiedName
-from frazil.sources.postgres.selection import select_tables
+from frazil.model.postgres.facts import Relation, RelationKind
+from frazil.model.postgres.names import QualifiedName
+from frazil.sources.postgres.tables.selection import select_tables
 
 PARTED, LEAF, SUB_LEAF = 3, 4, 5
 RELATIONS = (

@@ -9,10 +9,10 @@ import pytest
 
 from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch, parse_history
 from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
-from frazil.model.lsn import format_lsn
 from frazil.model.marker import Marker
-from frazil.model.postgres_facts import PublicationFacts, SlotFacts, WalStatus
-from frazil.sources.postgres.server_watch import (
+from frazil.model.postgres.facts import PublicationFacts, SlotFacts, WalStatus
+from frazil.model.postgres.lsn import format_lsn
+from frazil.sources.postgres.slot.continuity import (
     check_continuation,
     check_continuity,
     check_publication,

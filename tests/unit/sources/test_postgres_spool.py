@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.codec.pgoutput_messages import Begin, Commit
-from frazil.codec.replication_frames import Keepalive, LogData
+from frazil.codec.pgoutput.messages import Begin, Commit
+from frazil.codec.pgoutput.replication_frames import Keepalive, LogData
 from frazil.errors import MalformedChangeError, SourceUnavailableError, StorageError
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.stream_spool import StreamSpool, Taken
+from frazil.sources.postgres.stream.spool import StreamSpool, Taken
 from frazil.sources.protocol import Limit
 from tests.support.pgoutput_frames import encode_message
 from tests.support.spooled import MOMENT, framed, insert, relation, rows_of, transaction
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.clients.postgres.replication_stream import Frame
-    from frazil.codec.pgoutput_messages import Message
+    from frazil.codec.pgoutput.messages import Message
 
 ALL = Limit(rows=1 << 40, bytes=1 << 40)
 LITTLE = Limit(rows=1, bytes=1 << 40)

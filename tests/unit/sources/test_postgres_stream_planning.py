@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.codec.pgoutput_messages import Relation, RelationColumn, ReplicaIdentity
-from frazil.model.lsn import format_lsn
-from frazil.sources.postgres.segment import Segment
+from frazil.codec.pgoutput.messages import Relation, RelationColumn, ReplicaIdentity
+from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.stream_planning import StreamPlanner
-from frazil.sources.postgres.stream_spool import Taken
-from frazil.sources.postgres.table_description import TableWishes, describe_table
+from frazil.sources.postgres.stream.planner import StreamPlanner
+from frazil.sources.postgres.stream.segment import Segment
+from frazil.sources.postgres.stream.spool import Taken
+from frazil.sources.postgres.tables.description import TableWishes, describe_table
 from frazil.sources.protocol import Progress, TableProgress
 from tests.support.postgres_views import INT, TEXT, view
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from frazil.sources.postgres.catalog_view import CatalogView
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.protocol import Batch
 
 NAME = "shop.orders"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.messages import (
     EPOCH_MICROSECONDS,
     Begin,
     Commit,
@@ -22,15 +22,15 @@ from frazil.codec.pgoutput_messages import (
     Value,
     ValueKind,
 )
-from frazil.codec.spool_segment import SegmentAssembly
+from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
-from frazil.model.lsn import format_lsn
-from frazil.model.postgres_type import PostgresType, plan_column
-from frazil.model.schema import Primitive
-from frazil.sources.postgres.segment import OpenTransaction
-from frazil.sources.postgres.segment_part import SegmentPart
-from frazil.sources.postgres.stream_reading import MOST_ROWS, StreamReader
-from frazil.sources.postgres.table_reading import ShapeReading
+from frazil.model.postgres.lsn import format_lsn
+from frazil.model.postgres.types import PostgresType, plan_column
+from frazil.model.schema.types import Primitive
+from frazil.sources.postgres.stream.reader import MOST_ROWS, StreamReader
+from frazil.sources.postgres.stream.segment import OpenTransaction
+from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.table_shapes import ShapeReading
 from frazil.sources.protocol import Split, TableRows
 from tests.support.pgoutput_frames import text
 from tests.support.pgoutput_golden import decode_all, golden

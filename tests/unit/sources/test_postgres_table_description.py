@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.codec.pgoutput_messages import Relation, RelationColumn, ReplicaIdentity
+from frazil.codec.pgoutput.messages import Relation, RelationColumn, ReplicaIdentity
 from frazil.errors import ConfigError, SourceUnavailableError, UnsupportedSchemaChangeError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres_facts import (
+from frazil.model.postgres.facts import (
     Attribute,
     GeneratedKind,
     IdentityKind,
     PrimaryKey,
     UniqueKey,
 )
-from frazil.model.postgres_type import Form
-from frazil.model.schema import Decimal, Primitive, list_of
-from frazil.sources.postgres.mirror_key import NoKeyReason
-from frazil.sources.postgres.table_description import (
+from frazil.model.postgres.types import Form
+from frazil.model.schema.types import Decimal, Primitive, list_of
+from frazil.sources.postgres.tables.description import (
     TableWishes,
     describe_relation,
     describe_table,
 )
-from frazil.sources.postgres.table_identity import identity_of
-from frazil.sources.postgres.table_shape import (
+from frazil.sources.postgres.tables.identity import identity_of
+from frazil.sources.postgres.tables.mirror_key import NoKeyReason
+from frazil.sources.postgres.tables.shape import (
     KnownShape,
     ShapeColumn,
     decode_shape,
@@ -34,7 +34,7 @@ from frazil.sources.postgres.table_shape import (
 from tests.support.postgres_views import ID, INT, INTS, NUMERIC, TEXT, WORD, attribute, view
 
 if TYPE_CHECKING:
-    from frazil.model.schema import Default
+    from frazil.model.schema.types import Default
 
 P = Primitive
 WISHES = TableWishes()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from frazil.model.postgres_facts import IdentityKind, UniqueKey
-from frazil.sources.postgres.table_identity import identity_differences, identity_of
+from frazil.model.postgres.facts import IdentityKind, UniqueKey
+from frazil.sources.postgres.tables.identity import identity_differences, identity_of
 from tests.support.postgres_views import ID, INT, WORD, attribute, view
 
 BIGINT = 20

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import SlotBusyError
-from frazil.model.postgres_facts import SlotReader
-from frazil.sources.postgres.traces import (
+from frazil.model.postgres.facts import SlotReader
+from frazil.sources.postgres.artifacts import (
     Trace,
     TraceFacts,
     TraceKind,

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.pgoutput import decode_message
-from frazil.codec.pgoutput_messages import (
+from frazil.codec.pgoutput.message_decoder import decode_message
+from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
     LogicalMessage,
     Truncate,
     TruncateOption,
 )
-from frazil.codec.replication_frames import Keepalive, LogData
+from frazil.codec.pgoutput.replication_frames import Keepalive, LogData
 from frazil.errors import MalformedChangeError
-from frazil.model.lsn import format_lsn
-from frazil.sources.postgres.segment import OpenTransaction
-from frazil.sources.postgres.transaction_spooling import TransactionSpooling
+from frazil.model.postgres.lsn import format_lsn
+from frazil.sources.postgres.stream.segment import OpenTransaction
+from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
 from tests.support.pgoutput_frames import encode_message
 from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import SlowReplay, chance_of, told_by
@@ -46,8 +46,8 @@ from tests.support.spooled import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.codec.pgoutput_messages import Message
-    from frazil.sources.postgres.segment import Segment
+    from frazil.codec.pgoutput.messages import Message
+    from frazil.sources.postgres.stream.segment import Segment
 
 ROW_BYTES = len(encode_message(insert()))
 

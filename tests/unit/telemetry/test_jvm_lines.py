@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from frazil.telemetry.foreign_lines import JvmLog
+from frazil.telemetry.jvm_log import JvmLog
 
 
 def fields(record: logging.LogRecord) -> dict[str, object]:

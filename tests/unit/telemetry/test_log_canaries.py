@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.telemetry.foreign_lines import JvmLog
-from frazil.telemetry.last_words import install_hooks
+from frazil.telemetry.exception_hooks import install_hooks
+from frazil.telemetry.jvm_log import JvmLog
 from frazil.telemetry.logs import (
     LogFormat,
     LogLevel,

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from frazil.config import Telemetry
-from frazil.pipeline.status_json import status_from_json
-from frazil.seams import ManualClock
+from frazil.hooks import ManualClock
+from frazil.pipeline.status.json_form import status_from_json
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from frazil.web.access import HostRule, is_local_host
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from frazil.pipeline.status import PipelineStatus
+    from frazil.pipeline.status.values import PipelineStatus
 
 TOKEN = "a-token-of-some-length"
 SECRET = "canary-77aa/'\"x"

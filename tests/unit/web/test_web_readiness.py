@@ -4,7 +4,7 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from frazil.seams import ManualClock
+from frazil.hooks import ManualClock
 from frazil.web.readiness import Gate, NotReady, Readiness, Ready, State
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.model.schema_evolution import plan_evolution
+from frazil.model.schema.evolution import plan_evolution
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.model.schema import Schema
+    from frazil.model.schema.types import Schema
 
 
 def check_evolution(table: LakeTable, wanted: Schema) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from frazil.clients.iceberg.commit.metadata_log import KEPT_VERSIONS, KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.gateway import IcebergGateway
-from frazil.clients.iceberg.metadata_log import KEPT_VERSIONS, KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.table import LakeTable
 from frazil.clients.iceberg.translation import java_classes, translate, translated
-from frazil.clients.pinned_session import pinned_session
+from frazil.clients.spark.pinned_session import pinned_session
 from frazil.codec.iceberg_json import schema_to_json, sort_order_to_json, spec_to_json
 from frazil.errors import TableNotFoundError
-from frazil.model.partitioning import UNPARTITIONED, UNSORTED
+from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.gateway import JavaObject
-    from frazil.model.partitioning import PartitionSpec, SortOrder
-    from frazil.model.schema import Schema
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
 _ALREADY_EXISTS = "org.apache.iceberg.exceptions.AlreadyExistsException"

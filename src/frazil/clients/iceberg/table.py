@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.live_files import LiveFiles
-from frazil.clients.iceberg.retrying import RetryPolicy, repeat_on_conflict
-from frazil.clients.iceberg.snapshot_range import check_range
-from frazil.clients.iceberg.strict_commit import Committer, Receipt, StrictCommit
-from frazil.clients.iceberg.table_state import TableReader
+from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
+from frazil.clients.iceberg.commit.strict_commit import Committer, Receipt, StrictCommit
+from frazil.clients.iceberg.read.live_files import LiveFiles
+from frazil.clients.iceberg.read.snapshot_range import check_range
+from frazil.clients.iceberg.read.table_metadata import TableReader
 from frazil.clients.iceberg.table_version import TableVersion
 from frazil.clients.iceberg.translation import translated
-from frazil.seams import SystemClock, SystemRandomness
+from frazil.hooks import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
-    from frazil.clients.iceberg.live_files import LiveFile
-    from frazil.clients.iceberg.table_state import SnapshotFacts, TableState
-    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.clients.iceberg.read.live_files import LiveFile
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableState
+    from frazil.clients.iceberg.write.write_target import WriteTarget
+    from frazil.hooks import Clock, Randomness
     from frazil.model.marker import Marker, Role
-    from frazil.model.partitioning import PartitionSpec, SortOrder
-    from frazil.model.schema import Schema
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
-    from frazil.seams import Clock, Randomness
 
 
 class LakeTable:

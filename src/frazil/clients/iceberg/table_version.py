@@ -5,20 +5,20 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.removed_files import load_removed_sequence
+from frazil.clients.iceberg.read.removed_files import load_removed_sequence
 from frazil.clients.iceberg.translation import translated
-from frazil.clients.iceberg.write_target import plan_write_target
+from frazil.clients.iceberg.write.write_target import plan_write_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from frazil.clients.iceberg.commit.strict_commit import Committer
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
-    from frazil.clients.iceberg.strict_commit import Committer
-    from frazil.clients.iceberg.table_state import SnapshotFacts, TableReader, TableState
-    from frazil.clients.iceberg.write_target import WriteTarget
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader, TableState
+    from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.model.marker import Marker, Role
-    from frazil.model.partitioning import PartitionSpec, SortOrder
-    from frazil.model.schema import Schema
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema.types import Schema
 
 # Asking for one snapshot takes a third of a millisecond, asking for two thousand at once fifty.
 _ASKED_ONE_BY_ONE = 100

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frazil import errors
 from frazil.clients.postgres import catalog_queries as queries
-from frazil.model.lsn import parse_lsn
-from frazil.model.postgres_facts import (
+from frazil.hooks import SystemClock
+from frazil.model.postgres.facts import (
     VERSION_STEP,
     Attribute,
     GeneratedKind,
@@ -35,15 +35,15 @@ from frazil.model.postgres_facts import (
     UniqueKey,
     WalStatus,
 )
-from frazil.model.postgres_names import QualifiedName
-from frazil.model.postgres_type import Kind, TypeRow
-from frazil.seams import SystemClock
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.model.postgres.names import QualifiedName
+from frazil.model.postgres.types import Kind, TypeRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from frazil.clients.postgres.session import Session
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 _CLOCK = SystemClock()
 _COLUMN_LISTS = 15 * VERSION_STEP

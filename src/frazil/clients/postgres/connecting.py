@@ -14,14 +14,14 @@ from frazil.clients.postgres.refusal_words import address_of, plain_words, unkno
 from frazil.clients.postgres.refusals import load_refusal
 from frazil.clients.postgres.session import Session
 from frazil.clients.postgres.translation import translate_state, translated
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frazil.clients.postgres.dsn import Hidden
     from frazil.errors import FrazilError
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 # Longer than most changes of a table take; whoever holds a lock longer is waited for with back-off.
 LOCK_PATIENCE = timedelta(seconds=30)

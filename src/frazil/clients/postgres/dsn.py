@@ -14,7 +14,7 @@ from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from frazil.clients.postgres import tls
-from frazil.codec.pgtext import SESSION_SETTINGS
+from frazil.codec.pgtext.convert import SESSION_SETTINGS
 from frazil.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 # The server has just answered, so it will again soon.
 _SECONDS = 5.0

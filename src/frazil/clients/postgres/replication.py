@@ -31,15 +31,15 @@ from frazil.clients.postgres.translation import (
     translate_state,
     translated,
 )
-from frazil.model.lsn import parse_lsn
-from frazil.seams import SystemClock
+from frazil.hooks import SystemClock
+from frazil.model.postgres.lsn import parse_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.clients.postgres.dsn import Hidden
     from frazil.errors import FrazilError
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 # A new slot waits for every transaction that is open; one that stays open is reported, not awaited.
 SLOT_PATIENCE = timedelta(minutes=5)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.model.lsn import format_lsn
-from frazil.model.postgres_facts import VERSION_STEP
-from frazil.model.postgres_names import quote_identifier, quote_literal
+from frazil.model.postgres.facts import VERSION_STEP
+from frazil.model.postgres.lsn import format_lsn
+from frazil.model.postgres.names import quote_identifier, quote_literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

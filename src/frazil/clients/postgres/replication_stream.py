@@ -22,19 +22,19 @@ from psycopg import pq
 from frazil import errors
 from frazil.clients.postgres.translation import translate_state, translated
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.replication_frames import (
+from frazil.codec.pgoutput.replication_frames import (
     Keepalive,
     LogData,
     decode_replication_frame,
     encode_standby_status,
 )
-from frazil.model.lsn import format_lsn
+from frazil.model.postgres.lsn import format_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.errors import FrazilError
-    from frazil.seams import Clock
+    from frazil.hooks import Clock
 
 Frame: TypeAlias = LogData | Keepalive
 

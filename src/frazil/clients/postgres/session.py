@@ -18,8 +18,8 @@ from frazil.clients.postgres.translation import (
     UNDEFINED_OBJECT,
     translated,
 )
-from frazil.codec.pgoutput_frames import Frames
-from frazil.model.postgres_names import quote_literal
+from frazil.codec.pgoutput.frames import Frames
+from frazil.model.postgres.names import quote_literal
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
-    from frazil.model.postgres_names import QualifiedName
+    from frazil.model.postgres.names import QualifiedName
 
 # What the catalog's tables say is as of the snapshot; what its functions say is as of now.
 _COLUMNS = """

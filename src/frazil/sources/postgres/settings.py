@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from frazil.clients.postgres.dsn import Hidden
     from frazil.sources.postgres.spool_files import SpoolFiles
-    from frazil.sources.postgres.table_description import TableWishes
+    from frazil.sources.postgres.tables.description import TableWishes
 
 
 class Wishes(Protocol):

@@ -17,23 +17,14 @@ from frazil.clients.postgres.catalog_facts import (
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import Access
 from frazil.clients.postgres.replication import connect_replication
-from frazil.model.lsn import format_lsn, parse_lsn
-from frazil.seams import SystemClock, SystemRandomness
-from frazil.sources.postgres.catalog_looking import (
-    load_views_of,
-)
-from frazil.sources.postgres.copy_round import CopyRound
-from frazil.sources.postgres.copy_snapshot import copy_slot_name
-from frazil.sources.postgres.history_proof import (
-    HistoryProof,
-    SeenTransaction,
-    Witness,
-    decode_witness,
-    encode_witness,
-)
-from frazil.sources.postgres.publication_changing import publish_tables
-from frazil.sources.postgres.selection import is_meant
-from frazil.sources.postgres.server_watch import (
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.sources.postgres.artifacts import refuse_busy
+from frazil.sources.postgres.copy.round import CopyRound
+from frazil.sources.postgres.copy.snapshot import copy_slot_name
+from frazil.sources.postgres.discovery import discover_tables
+from frazil.sources.postgres.publication.changing import publish_tables
+from frazil.sources.postgres.slot.continuity import (
     check_continuation,
     check_continuity,
     check_kind,
@@ -41,14 +32,23 @@ from frazil.sources.postgres.server_watch import (
     is_useless,
     source_identity,
 )
-from frazil.sources.postgres.stream_planning import StreamPlanner
-from frazil.sources.postgres.stream_spool import StreamSpool, Taken
-from frazil.sources.postgres.table_discovery import discover_tables
-from frazil.sources.postgres.table_identity import (
+from frazil.sources.postgres.stream.history_proof import (
+    HistoryProof,
+    SeenTransaction,
+    Witness,
+    decode_witness,
+    encode_witness,
+)
+from frazil.sources.postgres.stream.planner import StreamPlanner
+from frazil.sources.postgres.stream.spool import StreamSpool, Taken
+from frazil.sources.postgres.tables.catalog_views import (
+    load_views_of,
+)
+from frazil.sources.postgres.tables.identity import (
     identity_differences,
     relation_oid,
 )
-from frazil.sources.postgres.traces import refuse_busy
+from frazil.sources.postgres.tables.selection import is_meant
 from frazil.sources.protocol import Batch
 from frazil.telemetry.logs import get_logger
 
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.replication import ReplicationConnection, SystemIdentity
     from frazil.clients.postgres.replication_stream import ReplicationStream
     from frazil.clients.postgres.session import Session
+    from frazil.hooks import Clock, Randomness
     from frazil.model.marker import Marker, Position
-    from frazil.model.postgres_facts import PublicationFacts, SlotFacts
+    from frazil.model.postgres.facts import PublicationFacts, SlotFacts
     from frazil.model.source_table import SourceTable
-    from frazil.seams import Clock, Randomness
-    from frazil.sources.postgres.catalog_view import CatalogView
-    from frazil.sources.postgres.segment import Segment
     from frazil.sources.postgres.settings import PostgresSettings
+    from frazil.sources.postgres.stream.segment import Segment
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.protocol import Limit, Progress, Reading, Split
 
 _log = get_logger(__name__)

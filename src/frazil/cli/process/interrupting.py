@@ -1,0 +1,59 @@
+"""Ctrl-C as an exception that leaves every block on its way out, and a second one that does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.output import write_note
+from frazil.cli.process.signal_handling import SignalHandling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+# A closed terminal and a supervisor mean the same as the person at the keyboard.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """Somebody interrupted the command; KeyboardInterrupt would get words of the parser's."""
+
+
+class Interrupts(SignalHandling):
+    """The first signal raises; the second one ends the process where it is.
+
+    Ending at once leaves no process behind: keepers and the JVM notice that we are gone.
+    """
+
+    def __init__(self, raises: type[BaseException] = KeyboardInterrupt) -> None:
+        super().__init__(_ENDING)
+        self._raises = raises
+        self._is_told = False
+        self.received: signal.Signals | None = None
+
+    def tell(self, what: str) -> None:
+        """Say once that somebody interrupted, and what follows."""
+        if not self._is_told:
+            self._is_told = True
+            write_note(f"interrupted: {what}")
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if self.received is not None:
+            sys.stderr.flush()
+            os._exit(ExitCode.INTERRUPTED)
+        self.received = signal.Signals(number)
+        raise self._raises
+
+
+def interruptible(work: Callable[[Interrupts], int]) -> int:
+    """What the work comes to, or that it was interrupted."""
+    with Interrupts() as interrupts:
+        try:
+            return work(interrupts)
+        except KeyboardInterrupt:
+            interrupts.tell("nothing is left running")
+            return ExitCode.INTERRUPTED

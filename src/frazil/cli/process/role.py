@@ -1,0 +1,177 @@
+"""A role of the pipeline as a process: signals, pages, the session, and one loop over them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.output import write_note
+from frazil.cli.process.interrupting import Interrupted
+from frazil.cli.process.stop_signals import StopSignals
+from frazil.cli.process.supervising import supervise
+from frazil.clients.spark.session import is_alive, open_session
+from frazil.errors import CatalogError, CommitUnknownError, ConfigError, StorageError
+from frazil.pipeline.build_run import Place
+from frazil.pipeline.loops.merge_loop import Ending
+from frazil.pipeline.reloading import plan_reload
+from frazil.pipeline.status.board import StatusBoard
+from frazil.pipeline.status.gauges import StatusMetrics
+from frazil.pipeline.telemetry import change_level, observing
+from frazil.telemetry.logs import get_logger
+from frazil.web.app import build_app
+from frazil.web.pages import configured_hosts, configured_pages
+from frazil.web.readiness import Gate, NotReady, Readiness, Ready
+from frazil.web.server import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from frazil.cli.invocation import Invocation
+    from frazil.config import LoadedConfig
+    from frazil.pipeline.build_run import Run
+    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.web.readiness import State
+
+_log = get_logger(__name__)
+
+_NO_ANSWER = (CatalogError, StorageError, CommitUnknownError)
+_EXIT_CODES = {
+    Ending.DONE: ExitCode.DONE,
+    Ending.NEEDS_A_PERSON: ExitCode.NEEDS_A_PERSON,
+    Ending.FAILED: ExitCode.FAILED,
+}
+
+
+class Role(Protocol):
+    """What a process does."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roles it has, as people read them."""
+
+    def build(self, place: Place) -> Run:
+        """Everything that runs; asked once Spark has started."""
+
+    def print_results(self, run: Run) -> None:
+        """What was done, after a single run."""
+
+
+def run_role(
+    role: Role, document: Path | None, invocation: Invocation, loaded: LoadedConfig, *, once: bool
+) -> ExitCode:
+    """Run until told to stop, with pages beside it; with ``once``, until done, and print."""
+    with StopSignals() as signals:
+        try:
+            return _run_role(role, document, invocation, loaded, once=once, signals=signals)
+        except Interrupted:
+            write_note("interrupted before anything was begun: nothing is left running")
+            return signals.exit_code
+
+
+def _run_role(
+    role: Role,
+    document: Path | None,
+    invocation: Invocation,
+    loaded: LoadedConfig,
+    *,
+    once: bool,
+    signals: StopSignals,
+) -> ExitCode:
+    config, redactor = loaded.config, invocation.redactor
+    with ExitStack() as stack:
+        with signals.raising():
+            observed = stack.enter_context(observing(loaded, redactor))
+            board = StatusBoard(config.pipeline, roles=role.names)
+            readiness, started = Readiness(), Gate("Spark is starting")
+            readiness.add("spark", started)
+            if not once:
+                pages = configured_pages(config.telemetry, board.now, redactor)
+                app = build_app(
+                    StatusMetrics(observed.metrics, board),
+                    readiness,
+                    redactor,
+                    pages,
+                    hosts=configured_hosts(config.telemetry),
+                )
+                address = stack.enter_context(serving(app, config.telemetry.listen))
+                _log.info("serving", address=str(address))
+            session = stack.enter_context(open_session(config))
+            stop = threading.Event()
+            run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
+        if run.capture is not None:
+            readiness.add("source", lambda: source_state(board))
+        readiness.add("catalog", lambda: merge_state(board, run.merge_statuses))
+        started.open()
+        try:
+            ending = supervise(
+                run.loop,
+                once=once,
+                stop=stop,
+                signals=signals,
+                grace=config.shutdown_grace,
+                interrupt=session.sparkContext.cancelAllJobs,
+                is_alive=lambda: is_alive(session),
+                on_reload=_Reload(document, invocation, loaded, run),
+            )
+        finally:
+            if once:
+                role.print_results(run)
+    return signals.exit_code if ending is Ending.TOLD else _EXIT_CODES[ending]
+
+
+def source_state(board: StatusBoard) -> State:
+    """Whether the source answers, as far as the last look at it tells."""
+    source = board.now().source
+    if source is None or source.standby is not None:
+        # A rolling update ends the old process only when the one that stands by is ready.
+        return Ready()
+    if source.trouble is not None:
+        return NotReady(f"{source.trouble.code}: {source.trouble.reason}")
+    return NotReady("the source has not answered yet") if source.next_run is None else Ready()
+
+
+def merge_state(board: StatusBoard, statuses: Sequence[TableStatus]) -> State:
+    """Whether the catalog answers; whoever stands by does not ask it."""
+    source = board.now().source
+    return Ready() if source is not None and source.standby else catalog_state(statuses)
+
+
+def catalog_state(statuses: Sequence[TableStatus]) -> State:
+    """Whether the catalog answers, as far as the last run of each table tells."""
+    ended = [each for each in statuses if each.report is not None or each.error is not None]
+    if not ended:
+        return NotReady("no merge has ended yet") if statuses else Ready()
+    silent = [each for each in ended if isinstance(each.error, _NO_ANSWER)]
+    if len(silent) < len(ended):
+        return Ready()
+    return NotReady(f"{silent[0].code}: {silent[0].reason}")
+
+
+class _Reload:
+    """What a SIGHUP does: takes up what may change while it runs, and names the rest."""
+
+    def __init__(
+        self, document: Path | None, invocation: Invocation, loaded: LoadedConfig, run: Run
+    ) -> None:
+        self._document = document
+        self._invocation = invocation
+        self._started_with = self._taken_up = loaded.config
+        self._run = run
+
+    def __call__(self) -> None:
+        try:
+            found = self._invocation.load(self._document)
+        except ConfigError as error:
+            _log.error("not reloaded: the configuration has mistakes", message=str(error))
+            return
+        refused = plan_reload(self._started_with, found.config).refused
+        if refused:
+            _log.warning("these keys need a restart and stay as they were", keys=refused)
+        taken = plan_reload(self._taken_up, found.config).taken
+        self._taken_up = found.config
+        change_level(found.config.telemetry, self._invocation.redactor)
+        self._run.take_up(found.config)
+        _log.info("reloaded", keys=taken)

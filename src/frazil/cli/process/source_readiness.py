@@ -1,0 +1,57 @@
+"""A run looks at its source first: before Spark starts, and before anything is created there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.output import write_note
+from frazil.errors import FrazilError
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.pipeline.checks.source_check import check_readiness
+from frazil.pipeline.next_step import Again, plan_step
+from frazil.pipeline.tables.merge_settings import retry_policy
+
+if TYPE_CHECKING:
+    from frazil.config import Config
+    from frazil.pipeline.checks.findings import Findings
+    from frazil.telemetry.redaction import Redactor
+
+
+def refuse_unready(config: Config, redactor: Redactor, *, once: bool) -> ExitCode | None:
+    """The exit code if a run cannot capture anything, and it was said why; None to go on.
+
+    Raises what keeps us from looking and only a person can end. What may pass is waited for a
+    while with ``once``; a run that goes on says it and begins, because it tries again itself.
+    """
+    found = _look(config, redactor, once=once)
+    if found is None or not found.must_be_fixed:
+        return None
+    write_note("The source is not ready, and nothing was started or created:")
+    for problem in found.problems:
+        write_note(redactor.redact(f"  {problem.sentence}"))
+        for line in problem.sql:
+            write_note(redactor.redact(f"    {line}"))
+    return ExitCode.FAILED
+
+
+def _look(config: Config, redactor: Redactor, *, once: bool) -> Findings | None:
+    clock, randomness, failures = SystemClock(), SystemRandomness(), 0
+    while True:
+        try:
+            return check_readiness(config)
+        except FrazilError as error:
+            failures += 1
+            step = plan_step(
+                error,
+                failures=failures,
+                retry=retry_policy(config),
+                randomness=randomness,
+                once=once,
+            )
+            if not isinstance(step, Again):
+                raise
+            write_note(redactor.redact(f"{error.code}: {error}"))
+            if not once:
+                return None
+        clock.sleep(step.seconds)

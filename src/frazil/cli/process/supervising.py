@@ -1,0 +1,154 @@
+"""A loop in a thread of its own, and the main thread free for signals."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.cli.process.stop_signals import NOTICE_SECONDS
+from frazil.hooks import SystemClock
+from frazil.pipeline.loops.merge_loop import Ending, engine_ended
+from frazil.pipeline.loops.periodic_thread import Pulse
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from frazil.cli.process.stop_signals import StopSignals
+    from frazil.hooks import Clock
+
+_log = get_logger(__name__)
+
+
+# A process that cannot work any more should be replaced within seconds.
+WATCH_SECONDS = 1.0
+# What runs in a JVM fails while its shutdown hooks run, which may take as long as this.
+_DYING_SECONDS = 5.0
+_CLOCK = SystemClock()
+
+
+class Supervised(Protocol):
+    """A loop that can be told to end, or be left behind."""
+
+    def run(self, *, once: bool = False) -> Ending:
+        """Run until the end."""
+
+    def abandon(self) -> None:
+        """Take no more notice of what still runs."""
+
+
+def supervise(
+    loop: Supervised,
+    *,
+    once: bool,
+    stop: threading.Event,
+    signals: StopSignals,
+    grace: timedelta,
+    interrupt: Callable[[], None],
+    is_alive: Callable[[], bool] = lambda: True,
+    on_reload: Callable[[], None] = lambda: None,
+    clock: Clock = _CLOCK,
+) -> Ending:
+    """How the loop ended; what it raises is raised here.
+
+    An engine that is not alive any more takes the loop with it, whatever that is waiting for.
+    A signal sets ``stop``. A loop that has not ended when the grace is over is left behind:
+    ``interrupt`` takes away what it waits for, and what it does then concerns nobody.
+    """
+    if signals.received is not None:
+        # It came while the session was being started: nothing shall begin.
+        stop.set()
+    run = _Run(loop, once=once, ended=signals.wake)
+    watch = Pulse("engine watch", partial(_wake_if_dead, is_alive, signals), seconds=WATCH_SECONDS)
+    run.start()
+    with watch:
+        _wait(run, signals, is_alive, on_reload)
+    if signals.received is None and not run.has_ended:
+        loop.abandon()
+        stop.set()
+        raise engine_ended()
+    if signals.received is not None:
+        _log.info("stopping", signal=signals.received.name, grace=grace.total_seconds())
+        stop.set()
+        _join(run, grace, clock)
+        if run.is_alive():
+            _log.warning("abandoning what is not committed", grace=grace.total_seconds())
+            loop.abandon()
+            _take_away(interrupt)
+            return Ending.TOLD
+    run.join()
+    if signals.received is not None and run.has_failed and _dies(is_alive, clock):
+        # Supervisors tell a whole group of processes to end, the engine among them.
+        _log.warning("the engine was told to end too; what is not committed did not happen")
+        return Ending.TOLD
+    return run.ending()
+
+
+def _take_away(interrupt: Callable[[], None]) -> None:
+    try:
+        interrupt()
+    except Exception as error:  # noqa: BLE001 - the engine may be gone; we end all the same
+        _log.debug("the engine did not answer", error=type(error).__name__)
+
+
+def _join(run: _Run, grace: timedelta, clock: Clock) -> None:
+    """Wait in short pieces: the second signal must not be noticed at the end of the grace only."""
+    deadline = clock.monotonic() + grace.total_seconds()
+    while run.is_alive() and clock.monotonic() < deadline:
+        run.join(min(NOTICE_SECONDS, max(0.0, deadline - clock.monotonic())))
+
+
+def _wait(
+    run: _Run, signals: StopSignals, is_alive: Callable[[], bool], on_reload: Callable[[], None]
+) -> None:
+    while not run.has_ended and signals.received is None and is_alive():
+        signals.wait()
+        if signals.take_reload():
+            on_reload()
+
+
+def _dies(is_alive: Callable[[], bool], clock: Clock) -> bool:
+    deadline = clock.monotonic() + _DYING_SECONDS
+    while is_alive() and clock.monotonic() < deadline:
+        clock.sleep(_DYING_SECONDS / 50)
+    return not is_alive()
+
+
+def _wake_if_dead(is_alive: Callable[[], bool], signals: StopSignals) -> None:
+    if not is_alive():
+        signals.wake()
+
+
+class _Run(threading.Thread):
+    """The loop's thread; a daemon, because it may have to be left behind."""
+
+    def __init__(self, loop: Supervised, *, once: bool, ended: Callable[[], None]) -> None:
+        super().__init__(name="frazil loop", daemon=True)
+        self._loop = loop
+        self._once = once
+        self._ended = ended
+        self._outcome: Ending | BaseException = Ending.FAILED
+        self.has_ended = False
+
+    def run(self) -> None:
+        """Run the loop and keep what it comes to."""
+        try:
+            self._outcome = self._loop.run(once=self._once)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._outcome = error
+        finally:
+            self.has_ended = True
+            self._ended()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it came to something that is raised."""
+        return isinstance(self._outcome, Exception)
+
+    def ending(self) -> Ending:
+        """What the loop came to."""
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome

@@ -1,0 +1,1 @@
+"""What commands print, as lines for people and objects for programs."""

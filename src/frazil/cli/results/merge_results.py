@@ -1,0 +1,100 @@
+"""What became of each table of a merge, as a line for people and an object for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.merge.report import Action
+
+if TYPE_CHECKING:
+    from frazil.merge.report import MergeCommit, MergeReport
+    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.telemetry.redaction import Redactor
+
+HEADER = (
+    "TABLE", "STATE", "COMMITS", "CHANGES", "INSERTED", "UPDATED", "DELETED", "LATE", "SECONDS",
+    "PROBLEM",
+)  # fmt: skip
+_COUNTED = (Action.INSERT, Action.UPDATE, Action.DELETE, Action.LATE)
+
+
+def result_row(status: TableStatus, redactor: Redactor) -> tuple[str, ...]:
+    """A line for people."""
+    report = status.report
+    numbers = ["-"] * (3 + len(_COUNTED))
+    if report is not None:
+        counts = [str(report.counts[action]) for action in _COUNTED]
+        read = str(report.rows_read)
+        numbers = [str(len(report.commits)), read, *counts, f"{report.seconds:.1f}"]
+    return (status.table, status.phase.value, *numbers, _problem(status, redactor))
+
+
+def result_json(status: TableStatus, redactor: Redactor) -> dict[str, object]:
+    """An object for programs."""
+    problem = None
+    if status.error is not None:
+        problem = {
+            "code": status.code,
+            "message": redactor.redact(status.reason or ""),
+            "remedy": redactor.redact(status.remedy or ""),
+        }
+    return {
+        "table": status.table,
+        "state": status.phase.value,
+        "since": status.since.isoformat(),
+        "failures": status.failures,
+        "merged": None if status.report is None else report_json(status.report),
+        "problem": problem,
+    }
+
+
+def report_json(report: MergeReport) -> dict[str, object]:
+    """Everything a report tells."""
+    return {
+        "changelog": str(report.changelog),
+        "mirror": str(report.mirror),
+        "rows_read": report.rows_read,
+        "seconds": round(report.seconds, 3),
+        "counts": {action.value: keys for action, keys in report.counts.items()},
+        "commits": [_commit_json(commit) for commit in report.commits],
+    }
+
+
+def _commit_json(commit: MergeCommit) -> dict[str, object]:
+    return {
+        # As text, because many readers of JSON round such numbers.
+        "snapshot": str(commit.snapshot_id),
+        "from": None if commit.after is None else str(commit.after),
+        "through": str(commit.through),
+        "rows_read": commit.rows_read,
+        "seconds": round(commit.seconds, 3),
+        "phases": {phase.value: round(seconds, 3) for phase, seconds in commit.phases.items()},
+        "counts": {action.value: keys for action, keys in commit.counts.items()},
+        "truncated": commit.truncated,
+        "unknown_updates": commit.unknown_updates,
+        "surplus_rows": commit.surplus_rows,
+        "rows_written": commit.rows_written,
+        "files_added": commit.files_added,
+        "files_removed": commit.files_removed,
+        "files_touched": commit.files_touched,
+        "bytes_written": commit.bytes_written,
+        "index_entries": commit.index_entries,
+        "index_bytes": commit.index_bytes,
+        "schema_changes": list(commit.schema_changes),
+        "repairs": [
+            {
+                "reason": repair.reason.value,
+                "detail": repair.detail,
+                "files_read": repair.files_read,
+                "rebuilt": repair.rebuilt,
+            }
+            for repair in commit.repairs
+        ],
+    }
+
+
+def _problem(status: TableStatus, redactor: Redactor) -> str:
+    if status.error is None:
+        return ""
+    reason = redactor.redact(status.reason or "")
+    return f"{status.code}: {reason}" if status.code is not None else reason

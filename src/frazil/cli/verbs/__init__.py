@@ -1,0 +1,1 @@
+"""One module per command; ``position`` and ``status`` are folders of their own."""

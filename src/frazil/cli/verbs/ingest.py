@@ -1,0 +1,50 @@
+"""The verb ``ingest``: changes of the source captured, once or until told to stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.cli.process.role import run_role
+from frazil.cli.process.source_readiness import refuse_unready
+from frazil.cli.results.ingest_results import IngestTally
+from frazil.pipeline.build_run import INGEST_ROLE, build_ingest_run
+from frazil.pipeline.capture import postgres_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from frazil.cli.exit_codes import ExitCode
+    from frazil.cli.invocation import Invocation
+    from frazil.cli.output import OutputFormat
+    from frazil.pipeline.build_run import Place, Run
+    from frazil.telemetry.redaction import Redactor
+
+
+def run_ingest(
+    document: Path | None, output: OutputFormat, invocation: Invocation, *, once: bool
+) -> ExitCode:
+    """Capture until told to stop; with ``once``, all that is there now, and print what was done."""
+    loaded = invocation.load(document)
+    # Mistakes are told now, not after the seconds that Spark needs to start.
+    postgres_settings(loaded.config)
+    unready = refuse_unready(loaded.config, invocation.redactor, once=once)
+    if unready is not None:
+        return unready
+    role = _IngestRole(output, invocation.redactor)
+    return run_role(role, document, invocation, loaded, once=once)
+
+
+class _IngestRole:
+    names = INGEST_ROLE
+
+    def __init__(self, output: OutputFormat, redactor: Redactor) -> None:
+        self._output = output
+        self._redactor = redactor
+        self._tally = IngestTally()
+
+    def build(self, place: Place) -> Run:
+        return build_ingest_run(place, also=self._tally.record_report)
+
+    def print_results(self, run: Run) -> None:
+        standings = {} if run.capture is None else run.capture.ingester.standings
+        self._tally.print(standings, self._output, self._redactor)

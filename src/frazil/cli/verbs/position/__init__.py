@@ -1,0 +1,1 @@
+"""The commands under ``position``: where the tables are, and moving one."""

@@ -1,0 +1,175 @@
+"""Markers as they are found, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.cli.verbs.position.markers import Kind, Place, ledger_place, plan_pairs
+from frazil.errors import FrazilError, MarkerLostError, RolledBackError
+from frazil.ledger.rows import position_text
+from frazil.ledger.table import Ledger
+from frazil.mirror.table import nearest_marker
+from frazil.model.marker import Role
+from frazil.model.table_name import parse_table_name
+
+if TYPE_CHECKING:
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.read.table_metadata import TableState
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.config import Config
+    from frazil.model.marker import Marker
+    from frazil.telemetry.redaction import Redactor
+
+HEADER = ("TABLE", "KIND", "ROLE", "POSITION", "BATCH", "SNAPSHOT", "MARKER", "PROBLEM")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerReport:
+    """One marker; ``recoverable`` is the one of the state that is there, if that can be told."""
+
+    place: Place
+    role: Role | None
+    marker: Marker | None = None
+    problem: FrazilError | None = None
+    recoverable: Marker | None = None
+
+    @property
+    def validity(self) -> str:
+        """In one or two words."""
+        if self.problem is not None:
+            return "unknown" if self.marker is None else "not valid"
+        return "none" if self.marker is None else "valid"
+
+    @property
+    def position(self) -> str:
+        """As text; a dash for none."""
+        # A ledger that only holds notes has an empty one.
+        return "-" if self.marker is None else position_text(self.marker.position) or "-"
+
+
+def load_reports(lake: Lake, config: Config, table: str | None) -> list[MarkerReport]:
+    """Every marker of the pipeline, or those of one table; trouble is told, not raised."""
+    places = [place for pair in plan_pairs(config, table) for place in pair.places]
+    ledger = ledger_place(config)
+    if table is None and config.source is not None:
+        places += _captured(lake, config, {str(place.name) for place in places})
+    if ledger not in places:
+        places.append(ledger)
+    return [report for place in places for report in reports_of(lake, place)]
+
+
+def reports_of(lake: Lake, place: Place) -> list[MarkerReport]:
+    """The markers of one table; that it cannot be opened is told, not raised."""
+    try:
+        table = lake.open(place.name)
+        state = table.load_state()
+    except FrazilError as error:
+        return [MarkerReport(place, place.role, problem=error)]
+    if place.role is not None:
+        return [load_report(table, state, place, place.role)]
+    found = [role for role in Role if role.property_name in state.properties]
+    return [load_report(table, state, place, role) for role in found or [Role.INGEST]]
+
+
+def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -> MarkerReport:
+    """The marker of one role on an opened table."""
+    marker = None
+    try:
+        marker = state.marker(role, table=str(place.name))
+        table.load_marker(role)
+    except (MarkerLostError, RolledBackError) as error:
+        return MarkerReport(place, role, marker, error, _recoverable(table, role, marker, error))
+    except FrazilError as error:
+        return MarkerReport(place, role, marker, error)
+    return MarkerReport(place, role, marker)
+
+
+def _recoverable(
+    table: LakeTable, role: Role, marker: Marker | None, error: FrazilError
+) -> Marker | None:
+    # Only a mirror may go on from an older state: merging twice is harmless.
+    nearest = nearest_marker(table.walk_with_expired(), role) if role is Role.MERGE else None
+    if nearest is None and _is_unproven(error):
+        # Nothing speaks for a rollback; whoever knows that there was none may go on.
+        return marker
+    return nearest
+
+
+def _is_unproven(problem: FrazilError | None) -> bool:
+    return isinstance(problem, RolledBackError) and not problem.is_proven
+
+
+def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
+    """A line for people."""
+    marker = report.marker
+    writer = None if marker is None else marker.snapshot
+    return (
+        str(report.place.name),
+        report.place.kind.value,
+        "-" if report.role is None else report.role.value,
+        report.position,
+        "-" if marker is None else marker.batch,
+        "-" if writer is None else str(writer.id),
+        report.validity,
+        redactor.redact(_problem(report)),
+    )
+
+
+def report_json(report: MarkerReport, redactor: Redactor) -> dict[str, object]:
+    """An object for programs."""
+    marker = report.marker
+    problem, nearest = report.problem, report.recoverable
+    return {
+        "table": str(report.place.name),
+        "kind": report.place.kind.value,
+        "role": None if report.role is None else report.role.value,
+        "validity": report.validity,
+        "marker": None if marker is None else _marker_json(marker),
+        "recoverable": None if nearest is None else _marker_json(nearest),
+        "problem": None
+        if problem is None
+        else {"code": problem.code, "message": redactor.redact(str(problem))},
+    }
+
+
+def _captured(lake: Lake, config: Config, known: set[str]) -> list[Place]:
+    """Tables that the source chose: only the ledger knows them."""
+    try:
+        standings = Ledger.open(lake, ledger_place(config).name).standings()
+    except FrazilError:
+        # The ledger's own line says what is wrong with it.
+        return []
+    names = [each.table for each in standings if each.table not in known]
+    catalog = config.catalog.name
+    return [Place(Kind.OTHER, parse_table_name(name, catalog=catalog), None) for name in names]
+
+
+def _problem(report: MarkerReport) -> str:
+    if report.problem is None:
+        return ""
+    return f"{report.problem.code}: {report.problem}{_offer(report)}"
+
+
+def _offer(report: MarkerReport) -> str:
+    if report.recoverable is None:
+        return ""
+    position = position_text(report.recoverable.position)
+    if _is_unproven(report.problem):
+        return f" If nobody rolled it back, the state that is there is that of {position}."
+    return f" The state that is there is that of {position}."
+
+
+def _marker_json(marker: Marker) -> dict[str, object]:
+    snapshot = marker.snapshot
+    return {
+        "position": marker.position if isinstance(marker.position, str) else dict(marker.position),
+        "batch": marker.batch,
+        "pipeline": marker.pipeline,
+        "source": marker.source,
+        "epoch": marker.epoch,
+        "sequence": marker.sequence,
+        "truncated": marker.truncated,
+        # As text, because many readers of JSON round such numbers.
+        "snapshot": None if snapshot is None else str(snapshot.id),
+    }

@@ -1,0 +1,117 @@
+"""What an operator's move of a marker would do: what is there, and what shall be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.cli.verbs.position.markers import ledger_place, place_to_set
+from frazil.cli.verbs.position.plans import parse_position, plan_goal
+from frazil.cli.verbs.position.reports import load_report
+from frazil.errors import ConfigError, FrazilError
+from frazil.hooks import SystemRandomness
+from frazil.ledger.rows import position_text
+from frazil.ledger.table import Ledger
+from frazil.mirror.table import nearest_marker
+from frazil.model.command import command
+from frazil.model.marker import Override, Role
+
+if TYPE_CHECKING:
+    from frazil.cli.verbs.position.markers import Place
+    from frazil.cli.verbs.position.reports import MarkerReport
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.config import Config
+    from frazil.model.marker import Position
+
+# Enough that two operators never choose the same name for a batch.
+_BATCH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRequest:
+    """What the operator typed."""
+
+    table: str
+    role: Role
+    # Without one, that of the state that is there.
+    to: str | None
+    source: str | None = None
+    dry_run: bool = False
+    yes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetPlan:
+    """What is there, and what shall be."""
+
+    table: LakeTable
+    report: MarkerReport
+    override: Override
+
+
+def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
+    """Look at the table and complete what the operator said; changes nothing."""
+    place, changelog = place_to_set(config, request.table, request.role)
+    role = request.role
+    table = lake.open(place.name)
+    state = table.load_state()
+    report = load_report(table, state, place, role)
+    nearest = nearest_marker(table.walk_with_expired(), role)
+    position = _found(report) if request.to is None else parse_position(request.to)
+    source = request.source
+    if changelog is not None:
+        # The position was looked up in this very table, so this is what it counts in.
+        source = source or _load_uuid(lake, changelog, position)
+    known = [marker for marker in (report.marker, nearest) if marker is not None]
+    if role is Role.INGEST and not known and source is None:
+        source = _load_ledger_source(lake, config)
+    batch = f"set-{SystemRandomness().token(_BATCH_BYTES).hex()}"
+    goal = plan_goal(known, pipeline=config.pipeline, position=position, source=source, batch=batch)
+    return SetPlan(table, report, Override(role, state.properties.get(role.property_name), goal))
+
+
+def _found(report: MarkerReport) -> Position:
+    """Where the state that is there came from."""
+    if report.recoverable is None:
+        name = report.place.name
+        raise ConfigError(
+            "--to: nothing tells which position the table's current state is of.",
+            table=str(name),
+            next_step=f"name it with --to, or {command('resync', name)}",
+        )
+    return report.recoverable.position
+
+
+def _load_uuid(lake: Lake, changelog: Place, position: Position) -> str:
+    table = lake.open(changelog.name)
+    text = position_text(position)
+    if text not in {str(snapshot.id) for snapshot in table.load_ancestry()}:
+        message = f"--to: {text} is no snapshot in the changelog's history."
+        raise ConfigError(
+            message,
+            table=str(changelog.name),
+            next_step=f"look for one in {changelog.name}.history",
+        )
+    return table.load_state().uuid
+
+
+def _load_ledger_source(lake: Lake, config: Config) -> str | None:
+    """What the pipeline's other positions count in."""
+    try:
+        marker = Ledger.open(lake, ledger_place(config).name).acknowledged()
+    except FrazilError:
+        return None
+    return None if marker is None else marker.source
+
+
+def preview(plan: SetPlan) -> str:
+    """From where to where, for the person who decides."""
+    report, goal = plan.report, plan.override.goal
+    problem = "" if report.problem is None else f", {report.problem.code}"
+    return (
+        f"{plan.table.name} ({plan.override.role})\n"
+        f"  from    {report.position} ({report.validity}{problem})\n"
+        f"  to      {position_text(goal.position)}\n"
+        f"  source  {goal.source}"
+    )

@@ -1,0 +1,1 @@
+"""The command ``status``: from the running process, or from the lake."""

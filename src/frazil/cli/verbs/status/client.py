@@ -1,0 +1,83 @@
+"""Asking a running process how it stands; the one door to HTTP from here."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from frazil.errors import ConfigError
+from frazil.pipeline.status.json_form import status_from_json
+
+if TYPE_CHECKING:
+    from frazil.config import Config
+    from frazil.pipeline.status.values import PipelineStatus
+
+# An answer takes milliseconds; on a machine whose cores are all busy, seconds.
+ANSWER_SECONDS: Final = 10.0
+# Thousands of tables fit; what is larger is something else.
+_LARGEST_ANSWER: Final = 64 * 2**20
+# A server on every interface is asked on this one.
+_EVERY_INTERFACE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not bound
+_OK: Final = 200
+_UNAUTHORIZED: Final = 401
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The process told how it stands."""
+
+    status: PipelineStatus
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Nobody told, and why."""
+
+    reason: str
+
+
+def ask_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> Answered | NoAnswer:
+    """Ask the process of this configuration; raises ConfigError when it refuses our token."""
+    host, port = config.telemetry.host, config.telemetry.port
+    asked = _EVERY_INTERFACE.get(host, host)
+    where = f"[{asked}]:{port}" if ":" in asked else f"{asked}:{port}"
+    if port == 0:
+        return NoAnswer("telemetry.listen lets the system choose a port, so that nobody can ask")
+    if not config.telemetry.pages:
+        return NoAnswer("telemetry.pages is false, so that nobody can ask")
+    token = config.telemetry.token
+    headers = {"accept": "application/json", "host": where}
+    if token is not None:
+        # Bytes as they are: a token may be any text, a header only Latin-1.
+        bearer = f"Bearer {token.get_secret_value()}".encode()
+        headers["authorization"] = bearer.decode("latin-1")
+    connection = http.client.HTTPConnection(asked, port, timeout=seconds)
+    try:
+        connection.request("GET", "/status", headers=headers)
+        answer = connection.getresponse()
+        body = answer.read(_LARGEST_ANSWER)
+    except (OSError, http.client.HTTPException):
+        return NoAnswer(f"no process answers at {where}")
+    finally:
+        connection.close()
+    return _understood(answer.status, body, where, config)
+
+
+def _understood(code: int, body: bytes, where: str, config: Config) -> Answered | NoAnswer:
+    if code == _UNAUTHORIZED:
+        message = f"the process at {where} does not take the token of this configuration."
+        raise ConfigError(message, next_step="set telemetry.token to the one it was started with")
+    if code == _NOT_FOUND:
+        return NoAnswer(f"the process at {where} serves no status")
+    if code != _OK:
+        return NoAnswer(f"the process at {where} answers with {code}")
+    try:
+        status = status_from_json(json.loads(body))
+    except ValueError:
+        return NoAnswer(f"what answers at {where} is no status that this release can read")
+    if status.pipeline != config.pipeline:
+        return NoAnswer(f"another pipeline answers at {where}")
+    return Answered(status)

@@ -1,0 +1,127 @@
+"""A status as lines for a terminal or a file; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from frazil.pipeline.status import wording as words
+from frazil.pipeline.status.values import Phase
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from frazil.pipeline.status.values import PipelineStatus, SlotStatus, TableState, Trouble
+
+HEADER: Final = ("TABLE", "PHASE", "LAG", "ROWS", "LAST COMMIT", "SNAPSHOT", "NEXT RUN")
+
+
+def heading(status: PipelineStatus) -> str:
+    """Whose status this is."""
+    facts = [status.pipeline, f"frazil {status.version}"]
+    if status.roles:
+        facts.append(" + ".join(status.roles))
+    if status.started_at is not None:
+        facts.append(f"up {words.elapsed(status.started_at, status.at)}")
+    return "  ".join(facts)
+
+
+def sentence(status: PipelineStatus) -> str:
+    """How the pipeline is."""
+    seen = words.freshness(status)
+    return words.headline(status) if seen is None else f"{words.headline(status)}. {seen}"
+
+
+def source_line(status: PipelineStatus) -> str | None:
+    """Where changes come from and how healthy its slot is; None without a source."""
+    source = status.source
+    if source is None:
+        return None
+    facts = [f"source {source.kind}"]
+    if source.lag_seconds is not None or source.lag_bytes is not None:
+        facts.append(f"{_lag(source.lag_seconds, source.lag_bytes)} behind")
+    if source.slot is not None:
+        facts.append(_slot(source.slot))
+    if source.unknown_since is not None:
+        facts.append(f"slot and log unknown since {words.ago(source.unknown_since, status.at)}")
+    if source.standby is not None:
+        facts.append(f"standby: {source.standby}")
+    if source.is_paused:
+        facts.append("reading paused until what was read is written")
+    if source.next_run is not None:
+        facts.append(f"next batch {words.until(source.next_run, status.at)}")
+    return "  ".join(facts)
+
+
+def table_row(table: TableState, status: PipelineStatus) -> tuple[str, ...]:
+    """One table under ``HEADER``."""
+    commit = words.last_commit(table)
+    return (
+        table.table,
+        _phase(table),
+        words.lag(table) if table.is_first_load else _lag(table.lag_seconds, table.lag_bytes),
+        words.rows(table),
+        words.UNKNOWN if commit is None else words.ago(commit.at, status.at),
+        words.UNKNOWN if commit is None else str(commit.snapshot_id or words.UNKNOWN),
+        _next_run(table, status.at),
+    )
+
+
+def trouble_lines(status: PipelineStatus) -> list[str]:
+    """What went wrong and what to do about it, the source first; none when all is well."""
+    lines: list[str] = []
+    source = status.source
+    if source is not None and source.trouble is not None:
+        about = "nothing is captured" if source.action_required else "the source cannot be read"
+        lines += _trouble(about, source.trouble, status.at)
+    for table in status.tables:
+        if table.trouble is not None:
+            is_stopped = table.phase is Phase.STOPPED
+            about = f"{table.table} {'is stopped' if is_stopped else 'is tried again'}"
+            lines += _trouble(about, table.trouble, status.at)
+    return lines
+
+
+def status_lines(status: PipelineStatus) -> list[str]:
+    """Everything but the table itself, which stands between the two parts."""
+    return [line for line in (heading(status), sentence(status), source_line(status)) if line]
+
+
+def _trouble(about: str, trouble: Trouble, now: datetime) -> list[str]:
+    code = "" if trouble.code is None else f" ({trouble.code})"
+    when = f"since {words.ago(trouble.since, now)}"
+    if trouble.retry_at is not None:
+        when += f", next try {words.until(trouble.retry_at, now)}"
+    return [f"{about} {when}{code}", f"  {trouble.reason}", f"  Next: {trouble.remedy}"]
+
+
+def _phase(table: TableState) -> str:
+    if table.copy is not None and table.phase is Phase.COPYING:
+        left = table.copy.remaining_seconds
+        rest = "" if left is None else f", {words.duration(left)} left"
+        return f"{table.phase} {table.copy.fraction:.0%}{rest}"
+    return f"{table.phase}, trouble" if _is_retried(table) else str(table.phase)
+
+
+def _is_retried(table: TableState) -> bool:
+    return table.trouble is not None and table.phase is not Phase.STOPPED
+
+
+def _lag(seconds: float | None, count: int | None) -> str:
+    if not count:
+        return words.duration(seconds)
+    if seconds is None:
+        return words.size(count)
+    return f"{words.duration(seconds)}, {words.size(count)}"
+
+
+def _next_run(table: TableState, now: datetime) -> str:
+    if table.phase is Phase.MERGING:
+        return "runs"
+    return words.UNKNOWN if table.next_run is None else words.until(table.next_run, now)
+
+
+def _slot(slot: SlotStatus) -> str:
+    safe = "no limit" if slot.safe_bytes is None else f"safe for {words.size(slot.safe_bytes)} more"
+    activity = "active" if slot.is_active else "not active"
+    kept = words.size(slot.retained_bytes)
+    return f"slot {slot.name} {slot.state}, {activity}, keeps {kept}, {safe}"

@@ -1,0 +1,98 @@
+"""A status that repaints itself on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from frazil.cli.verbs.status.lines import HEADER, status_lines, table_row, trouble_lines
+from frazil.model.printable import printable
+from frazil.pipeline.status.values import Phase
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import RenderableType
+
+    from frazil.pipeline.status.values import PipelineStatus, TableState
+
+_STYLES: Final = {
+    Phase.STOPPED: "bold red",
+    Phase.COPYING: "blue",
+    Phase.MERGING: "cyan",
+    Phase.STREAMING: "green",
+    Phase.WAITING: "",
+}
+_TROUBLE: Final = "yellow"
+_TO_THE_RIGHT: Final = frozenset({"LAG", "ROWS"})
+
+
+class Screen:
+    """The terminal's second screen, given back at the end of the block."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._live = Live(
+            console=console or Console(), screen=True, auto_refresh=False, transient=True
+        )
+
+    def __enter__(self) -> Screen:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, status: PipelineStatus | None, note: str | None) -> None:
+        """Paint; ``note`` says that the status is an old one, and why."""
+        parts: list[RenderableType] = []
+        if note is not None:
+            parts += [Text(printable(note), style=_TROUBLE), Text()]
+        if status is not None:
+            parts += paint(status)
+        parts += [Text(), Text("Ctrl-C ends", style="dim")]
+        self._live.update(Group(*parts), refresh=True)
+
+
+def paint(status: PipelineStatus) -> list[RenderableType]:
+    """The same lines as in a pipe, in colour and as wide as the terminal."""
+    first, *others = map(printable, status_lines(status))
+    lines = [Text(first, style="bold"), *(Text(line) for line in others), Text()]
+    return [*lines, _table(status), *_troubles(status)]
+
+
+def _table(status: PipelineStatus) -> RenderableType:
+    if not status.tables:
+        return Text("no tables yet", style="dim")
+    # Never wider than the terminal: names give way first.
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for title in HEADER:
+        table.add_column(
+            title,
+            justify="right" if title in _TO_THE_RIGHT else "left",
+            no_wrap=title != HEADER[0],
+            overflow="fold",
+        )
+    for each in status.tables:
+        name, phase, *rest = map(Text, map(printable, table_row(each, status)))
+        phase.stylize(_style(each))
+        table.add_row(name, phase, *rest)
+    return table
+
+
+def _troubles(status: PipelineStatus) -> list[RenderableType]:
+    lines = list(map(printable, trouble_lines(status)))
+    return [Text(), *(Text(line, style="" if line[:1] == " " else "bold") for line in lines)]
+
+
+def _style(table: TableState) -> str:
+    is_retried = table.trouble is not None and table.phase is not Phase.STOPPED
+    return _TROUBLE if is_retried else _STYLES[table.phase]

@@ -1,0 +1,217 @@
+"""The verb ``verify``: proof that mirrors are their sources, or what their changelogs say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
+from frazil.cli.results.facts import fields_to_json
+from frazil.cli.verbs.status.client import Answered, ask_status
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.spark.session import open_session
+from frazil.config import PostgresSource
+from frazil.config.models.quantities import parse_duration
+from frazil.errors import ConfigError, FrazilError
+from frazil.model.command import command
+from frazil.model.marker import Role
+from frazil.pipeline.source_verifier import MERGE, SourceVerifier
+from frazil.pipeline.tables.captured_mirrors import load_captured_tables
+from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
+from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+    from pathlib import Path
+
+    from frazil.cli.invocation import Invocation
+    from frazil.config import Config
+    from frazil.pipeline.tables.captured_mirrors import CapturedMirror
+    from frazil.telemetry.redaction import Redactor
+    from frazil.verify.mirror_verifier import Verification
+
+HEADER = (
+    "TABLE", "VERDICT", "EXPECTED", "FOUND", "MISSING", "SURPLUS", "DIFFERENT", "UNJUDGED",
+    "THROUGH", "PROBLEM",
+)  # fmt: skip
+_RESYNC: Final = f"{command('resync')} "
+NO_MIRROR = "it has no mirror: it has no key, or nothing of it was captured yet"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """What the operator typed; without a wait, it is as long as the pipeline may need."""
+
+    tables: tuple[str, ...] = ()
+    with_changelog: bool = False
+    wait: str | None = None
+
+
+def verify_mirrors(
+    document: Path | None, request: VerifyRequest, output: OutputFormat, invocation: Invocation
+) -> ExitCode:
+    """Compare mirrors; a table in trouble is told, not raised.
+
+    A captured mirror is compared with its source unless the changelog is asked for, any other with
+    the fold of its changelog. The status tells the gravest thing found: a difference before a table
+    that cannot be judged.
+    """
+    config = invocation.load(document).config
+    wait = _parsed(request.wait)
+    check_merges(config, request.tables)
+    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    found: dict[str, Verification | FrazilError] = {}
+    with open_session(config) as session:
+        lake = Lake(session, config.catalog.name)
+        tables = load_captured_tables(lake, config)
+        captured = tables.mirrors
+        verifier = None
+        if isinstance(config.source, PostgresSource) and captured and not request.with_changelog:
+            verifier = SourceVerifier(
+                session,
+                lake,
+                config,
+                wait=wait,
+                merges_run=_says_that_it_merges(config),
+                on_wait=_Waiting(),
+            )
+        # For the person who asked; nothing of this goes to a log.
+        show_keys = not config.telemetry.mask_keys
+        for mirror, settings in plan_merges(config, request.tables, captured=captured).items():
+            try:
+                if verifier is not None and mirror in captured:
+                    source = captured[mirror].source
+                    found[mirror] = verifier.verify(settings, source, show_keys=show_keys)
+                else:
+                    beside = verify_mirror(session, lake, settings, show_keys=show_keys)
+                    step = _step_of(beside, captured.get(mirror))
+                    found[mirror] = replace(beside, next_step=step)
+            except FrazilError as error:
+                found[mirror] = error
+    without = () if request.tables else tables.without
+    _print(found, without, output, invocation.redactor)
+    return exit_code_of(tuple(found.values()))
+
+
+class _Waiting:
+    """Tells a person once what there is to wait for."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __call__(self, mirror: str) -> None:
+        if mirror not in self._told:
+            self._told.add(mirror)
+            write_note(f"{mirror}: waiting until the mirror has passed what the source has")
+
+
+def _says_that_it_merges(config: Config) -> bool:
+    """Whether a process of this pipeline answers and merges; one elsewhere is not asked."""
+    try:
+        answer = ask_status(config)
+    except ConfigError:
+        # It has another token, and may be another pipeline.
+        return False
+    return isinstance(answer, Answered) and Role.MERGE.value in answer.status.roles
+
+
+def _step_of(found: Verification, captured: CapturedMirror | None) -> str:
+    """What helps a mirror that was compared with its changelog."""
+    if not found.differs:
+        return MERGE if found.note == NOTHING_MERGED else ""
+    return command("resync", found.mirror if captured is None else captured.source)
+
+
+def next_command(found: Mapping[str, Verification | FrazilError]) -> str:
+    """The one thing to do first: what differs before what could not be judged; empty: nothing."""
+    judged = [each for each in found.values() if not isinstance(each, FrazilError)]
+    differing = [each for each in judged if each.differs]
+    again = [each for each in differing if each.next_step.startswith(_RESYNC)]
+    if again:
+        words = dict.fromkeys(each.next_step.removeprefix(_RESYNC) for each in again)
+        return _RESYNC + " ".join(words)
+    steps = [each.next_step for each in differing]
+    steps += [
+        each.next_step or each.remedy for each in found.values() if isinstance(each, FrazilError)
+    ]
+    steps += [each.next_step for each in judged]
+    return next(filter(None, steps), "")
+
+
+def _parsed(wait: str | None) -> timedelta | None:
+    if wait is None:
+        return None
+    try:
+        return parse_duration(wait)
+    except ValueError as error:
+        message = f"--wait: {wait!r} is not {error}."
+        raise ConfigError(message, mistakes=(message,)) from None
+
+
+def exit_code_of(found: Sequence[Verification | FrazilError]) -> ExitCode:
+    """4 for a difference, else 3 when something could not be judged."""
+    failed = any(isinstance(each, FrazilError) for each in found)
+    if any(not isinstance(each, FrazilError) and each.differs for each in found):
+        return ExitCode.DIFFERENCE
+    unjudged = any(
+        not isinstance(each, FrazilError) and (each.unjudged or each.is_behind) for each in found
+    )
+    return ExitCode.NEEDS_A_PERSON if failed or unjudged else ExitCode.DONE
+
+
+def _print(
+    found: dict[str, Verification | FrazilError],
+    without: Sequence[str],
+    output: OutputFormat,
+    redactor: Redactor,
+) -> None:
+    if output is OutputFormat.JSON:
+        skipped = [
+            {"table": name, "agrees": None, "problem": None, "note": NO_MIRROR} for name in without
+        ]
+        write_json([*(_as_json(table, each, redactor) for table, each in found.items()), *skipped])
+        return
+    rows = [_row(table, each, redactor) for table, each in found.items()]
+    rows += [(name, "skipped", *["-"] * (len(HEADER) - 3), NO_MIRROR) for name in without]
+    write_table(rows, header=HEADER)
+    for table, each in found.items():
+        if not isinstance(each, FrazilError):
+            for sample in each.samples:
+                key = f"  {redactor.redact(sample.key)}" if sample.key is not None else ""
+                write_line(f"{table}: {sample.kind.value:<9}  {sample.key_hash}{key}")
+    step = next_command(found)
+    if step:
+        write_line(redactor.redact(f"Next: {step}"))
+
+
+def _row(table: str, found: Verification | FrazilError, redactor: Redactor) -> tuple[str, ...]:
+    if isinstance(found, FrazilError):
+        problem = redactor.redact(f"{found.code}: {found}")
+        return (table, "unknown", *["-"] * (len(HEADER) - 3), problem)
+    numbers = (
+        found.rows_expected, found.rows_found, found.missing, found.surplus, found.different,
+        found.unjudged,
+    )  # fmt: skip
+    through = found.position or ("-" if found.through is None else str(found.through))
+    return (table, _verdict(found), *map(str, numbers), through, found.note)
+
+
+def _verdict(found: Verification) -> str:
+    if found.is_behind:
+        return "behind"
+    return "agrees" if found.agrees else "differs"
+
+
+def _as_json(
+    table: str, found: Verification | FrazilError, redactor: Redactor
+) -> dict[str, object]:
+    if isinstance(found, FrazilError):
+        problem = {"code": found.code, "message": redactor.redact(str(found))}
+        step = redactor.redact(found.next_step or found.remedy)
+        return {"table": table, "agrees": None, "problem": problem, "next_step": step}
+    facts = {name: redactor.scrub(each) for name, each in fields_to_json(found).items()}
+    agrees = None if found.is_behind else found.agrees
+    return {"table": table, "agrees": agrees, "problem": None, **facts}

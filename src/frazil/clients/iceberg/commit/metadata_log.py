@@ -1,0 +1,85 @@
+"""Snapshots that expiry removed, as earlier versions of the table's metadata still list them.
+
+Expiry removes a snapshot from the current metadata; the versions before it stay in the metadata
+log, as many as ``write.metadata.previous-versions-max`` says. A snapshot's parent never changes, so
+what an old version says of it is as true as it was then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+
+from frazil.clients.iceberg.translation import java_classes, missing_file, translate, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader
+
+KEPT_VERSIONS_PROPERTY = "write.metadata.previous-versions-max"
+# Iceberg's own default. An entry takes some 150 bytes of the metadata, and a mirror that is merged
+# into once in a while is compacted and expired a few times between two merges.
+KEPT_VERSIONS = 100
+# Ten thousand snapshots with our summaries take some 20 MiB.
+_MOST_BYTES = 512 * 2**20
+# Jackson's own exceptions, and what Iceberg throws for JSON that is no table.
+_MALFORMED = (".JsonParseException", ".JsonEOFException", ".IllegalArgumentException")
+
+
+class MetadataLog:
+    """One table's versions, from a given one back to the oldest that is kept."""
+
+    def __init__(
+        self, gateway: IcebergGateway, table: JavaObject, metadata: JavaObject, reader: TableReader
+    ) -> None:
+        self._gateway = gateway
+        self._table = table
+        self._reader = reader
+        self._uuid = metadata.uuid()
+        self._version: JavaObject | None = metadata
+        self._earlier = reversed([str(each.file()) for each in metadata.previousFiles()])
+
+    def walk(self) -> Iterator[SnapshotFacts]:
+        """The head and its ancestors, newest first, expired ones included while the log has them.
+
+        An earlier version is read only when a parent is not in the later ones.
+        """
+        current = None if self._version is None else self._reader.head(self._version)
+        while current is not None:
+            yield current
+            current = None if current.parent is None else self._find(current.parent)
+
+    def _find(self, snapshot_id: int) -> SnapshotFacts | None:
+        # Whatever lists a snapshot was written after its parent: later versions need no second
+        # look.
+        while self._version is not None:
+            found = self._reader.snapshot(self._version, snapshot_id)
+            if found is not None:
+                return found
+            self._version = self._read_earlier()
+        return None
+
+    def _read_earlier(self) -> JavaObject | None:
+        """The version before; None at the end of the log, or where a file of it is gone."""
+        location = next(self._earlier, None)
+        if location is None:
+            return None
+        doing = "reading an earlier version of the metadata"
+        try:
+            file = self._table.io().newInputFile(location)
+            if not file.exists() or int(file.getLength()) > _MOST_BYTES:
+                return None
+            version = self._gateway.metadata_parser.read(file)
+        except Py4JError as error:
+            if missing_file(error) is not None or _is_malformed(error):
+                return None
+            raise translate(error, table=self._reader.name, doing=doing) from error
+        with translated(self._reader.name, doing):
+            return version if version.uuid() == self._uuid else None
+
+
+def _is_malformed(error: Py4JError) -> bool:
+    return any(name.endswith(_MALFORMED) for name in java_classes(error))

@@ -1,0 +1,452 @@
+"""The one way a commit of ours reaches a table.
+
+Snapshot, schema, statistics file and marker are staged in a transaction of Iceberg's that is never
+committed as such: its own commit would quietly rebase on a new head. The staged metadata is handed
+to the catalog against the very base it was staged on, so the whole lands, or nothing does. After
+any exception the table itself is asked what happened. An attempt never deletes a data file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+
+from frazil import errors
+from frazil.clients.iceberg.commit.metadata_log import (
+    KEPT_VERSIONS,
+    KEPT_VERSIONS_PROPERTY,
+    MetadataLog,
+)
+from frazil.clients.iceberg.commit.validity import Validity, judge_marker
+from frazil.clients.iceberg.gateway import FileIntake
+from frazil.clients.iceberg.translation import java_classes, translate
+from frazil.codec.iceberg_json import schema_to_json
+from frazil.codec.marker_json import encode_marker
+from frazil.hooks import Failpoint, failpoint
+from frazil.model import marker as markers
+from frazil.model.command import command
+from frazil.model.marker import Marker, Move, Override, SnapshotRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader, TableState
+    from frazil.model.schema.types import Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChanges:
+    """Files that come and go, each described by the JSON that Iceberg itself uses."""
+
+    added: tuple[str, ...] = ()
+    added_deletes: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    removed_deletes: tuple[str, ...] = ()
+    # Everything the table holds goes, and only ``added`` stays.
+    replaces_everything: bool = False
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether this can be repeated on another head as it is."""
+        deletes = self.added_deletes or self.removed or self.removed_deletes
+        return not deletes and not self.replaces_everything
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsFile:
+    """A Puffin file to register with the snapshot."""
+
+    path: str
+    size: int
+    footer_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrictCommit:
+    """One commit: what moves, which files, and what else lands with them.
+
+    ``statistics`` is called with the snapshot that is about to be committed and may write a file
+    that names it. ``planned_on`` is the head the changes were planned on; without it they hold on
+    any head. ``schema_before`` is the id of the schema that ``schema`` was planned on: others may
+    change a schema without a new head.
+    """
+
+    move: Move | Override
+    changes: FileChanges = field(default_factory=FileChanges)
+    schema: Schema | None = None
+    schema_before: int | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    statistics: Callable[[SnapshotRef], StatisticsFile | None] | None = None
+    planned_on: int | None = None
+
+
+class Outcome(StrEnum):
+    """How a commit came to be in the table."""
+
+    COMMITTED = "committed"
+    ALREADY_DONE = "already done"
+    FOUND_AFTERWARDS = "found afterwards"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof that the move is in the table."""
+
+    outcome: Outcome
+    marker: Marker
+
+
+def unplanned_counts(
+    staged: SnapshotFacts, changes: FileChanges, head: SnapshotFacts | None
+) -> tuple[str, ...]:
+    """Where a staged snapshot adds or removes another number of files than was planned.
+
+    A delete file that is silently not removed would make the table unreadable.
+    """
+    before = head.count("total-data-files") if head is not None else 0
+    removed = before if changes.replaces_everything else len(changes.removed)
+    planned = {
+        "added-data-files": len(changes.added),
+        "added-delete-files": len(changes.added_deletes),
+        "deleted-data-files": removed,
+    }
+    if not removed:
+        # With a data file Iceberg may drop deletes that only it needed.
+        planned["removed-delete-files"] = len(changes.removed_deletes)
+    return tuple(
+        f"{name} is {staged.count(name)}, planned were {count}"
+        for name, count in planned.items()
+        if staged.count(name) != count
+    )
+
+
+class Committer:
+    """Commits to one table; ``reload`` opens the table anew, past every cache."""
+
+    def __init__(
+        self,
+        gateway: IcebergGateway,
+        table: JavaObject,
+        *,
+        name: str,
+        uuid: str,
+        reader: TableReader,
+        reload: Callable[[], JavaObject],
+    ) -> None:
+        self._gateway = gateway
+        self._table = table
+        self._name = name
+        self._uuid = uuid
+        self._reader = reader
+        self._reload = reload
+        # The last snapshot proven to descend from the one that wrote the marker, and that one.
+        self._proven: tuple[int, int] | None = None
+
+    def commit(self, commit: StrictCommit) -> Receipt:
+        """Make one attempt.
+
+        Raises CommitConflictError when the table moved and the marker did not: the caller plans
+        again from the same start. Raises FencedError when somebody else did this work, and
+        StaleIndexError when the table is where the changes were planned and has not the files
+        that they name: planning again from the same facts would not help.
+        """
+        failpoint(Failpoint.COMMIT_PLANNED)
+        try:
+            transaction = self._table.newTransaction()
+            base = transaction.table().operations().current()
+        except Py4JError as error:
+            raise self._unreadable(error) from error
+        verdict = self._judge(base, commit.move)
+        if isinstance(verdict, markers.AlreadyDone):
+            return Receipt(Outcome.ALREADY_DONE, verdict.marker)
+        self._require_planned_on(base, commit)
+        staged = self._stage(transaction, commit, self._reader.state(base))
+        written = verdict.marker.written_by(SnapshotRef(staged.id, staged.sequence))
+        new = self._with_marker(transaction, commit, written, self._reader.state(base))
+        failpoint(Failpoint.COMMIT_STAGED)
+        try:
+            self._table.operations().commit(base, new)
+        except Py4JError as error:
+            return self._look(commit.move, written, error)
+        failpoint(Failpoint.COMMIT_LANDED)
+        return Receipt(Outcome.COMMITTED, written)
+
+    def marker(self, metadata: JavaObject, role: markers.Role) -> Marker | None:
+        """The valid marker of this version of the table, or None for a table without rows of ours.
+
+        Raises MarkerLostError when there are rows and no marker, RolledBackError when the marker
+        is not of this history, TableReplacedError when the table is another one.
+        """
+        state = self._same_table(metadata)
+        found = state.marker(role, table=self._name)
+        if found is None:
+            self._require_empty(state, role)
+            return None
+        self._require_valid(found, role, state, metadata)
+        return found
+
+    def _same_table(self, metadata: JavaObject) -> TableState:
+        state = self._reader.state(metadata)
+        if state.uuid != self._uuid:
+            message = f"its UUID is {state.uuid} and was {self._uuid}."
+            raise errors.TableReplacedError(message, table=self._name)
+        return state
+
+    def _require_planned_on(self, base: JavaObject, commit: StrictCommit) -> None:
+        head, schema = commit.planned_on, commit.schema_before
+        if head is not None and self._head_id(base) != head:
+            raise errors.CommitConflictError("the table has a newer head.", table=self._name)
+        if schema is not None and int(base.currentSchemaId()) != schema:
+            raise errors.CommitConflictError("the table has a newer schema.", table=self._name)
+
+    def _judge(
+        self, base: JavaObject, move: Move | Override
+    ) -> markers.Allowed | markers.AlreadyDone:
+        if isinstance(move, Override):
+            return self._judge_override(base, move)
+        verdict = markers.judge_move(self.marker(base, move.role), move)
+        match verdict:
+            case markers.Allowed() | markers.AlreadyDone():
+                return verdict
+            case _:
+                raise self._refusal(verdict, move)
+
+    def _judge_override(self, base: JavaObject, move: Override) -> markers.Allowed:
+        if self._same_table(base).properties.get(move.role.property_name) != move.seen:
+            message = f"the {move.role} marker was moved meanwhile."
+            raise errors.CommitConflictError(message, table=self._name)
+        return markers.Allowed(move.goal)
+
+    def _refusal(self, verdict: markers.Verdict, move: Move) -> errors.FrazilError:
+        match verdict:
+            case markers.Overtaken(found):
+                message = (
+                    f"the {move.role} marker was moved by batch {found.batch} of pipeline "
+                    f"{found.pipeline}; expected it where batch {move.goal.batch} was planned."
+                )
+                return errors.FencedError(message, table=self._name)
+            case markers.OtherSource(found):
+                message = f"its marker counts in source {found.source}, not {move.goal.source}."
+                return errors.SourceReplacedError(
+                    message, table=self._name, next_step=command("resync", self._name)
+                )
+            case _:
+                message = f"the property {move.role.property_name} is gone."
+                return errors.MarkerLostError(
+                    message, table=self._name, next_step=self._continuing(move.role)
+                )
+
+    def _require_empty(self, state: TableState, role: markers.Role) -> None:
+        head = state.head
+        if head is not None and head.count("total-records"):
+            message = f"the table has {head.count('total-records')} rows and no marker of ours."
+            raise errors.MarkerLostError(
+                message, table=self._name, next_step=self._continuing(role)
+            )
+
+    def _require_valid(
+        self, found: Marker, role: markers.Role, state: TableState, metadata: JavaObject
+    ) -> None:
+        # Nearly always the head wrote the marker; only otherwise is the history read.
+        writer, head = found.snapshot, state.head
+        if writer is not None and head is not None and head.id == writer.id:
+            return
+        proven = self._proven
+        known = proven[1] if proven is not None and writer and proven[0] == writer.id else None
+        validity = judge_marker(found, self.walk_with_expired(metadata), descendant=known)
+        if validity is not Validity.VALID:
+            raise self._rolled_back(found, role, validity)
+        if writer is not None and head is not None:
+            self._proven = (writer.id, head.id)
+
+    def walk_with_expired(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+        """The head and its ancestors, newest first, past expiry as far as the log goes back."""
+        return MetadataLog(self._gateway, self._table, metadata, self._reader).walk()
+
+    def _rolled_back(
+        self, found: Marker, role: markers.Role, validity: Validity
+    ) -> errors.RolledBackError:
+        writer = "unknown" if found.snapshot is None else found.snapshot.id
+        is_proven = validity is Validity.ROLLED_BACK
+        message = f"snapshot {writer}, which wrote the marker, is not in the table's history."
+        if not is_proven:
+            message = (
+                f"snapshot {writer}, which wrote the marker, was expired, and the metadata log "
+                "does not go back to it: that nobody rolled the table back cannot be proven."
+            )
+        next_step = self._continuing(role, may_append=not is_proven)
+        error = errors.RolledBackError(message, table=self._name, next_step=next_step)
+        error.is_proven = is_proven
+        return error
+
+    def _continuing(self, role: markers.Role, *, may_append: bool = False) -> str:
+        """The command that goes on from the state that is there.
+
+        A mirror may go on from an older one: merging twice is harmless, appending twice is not.
+        """
+        if role is markers.Role.MERGE or may_append:
+            return command("position", "set", self._name, "--role", role)
+        return command("resync", self._name)
+
+    def _head_id(self, metadata: JavaObject) -> int | None:
+        head = metadata.currentSnapshot()
+        return None if head is None else int(head.snapshotId())
+
+    def _stage(
+        self, transaction: JavaObject, commit: StrictCommit, base: TableState
+    ) -> SnapshotFacts:
+        """Everything but the marker, applied inside the transaction; counts must be as planned."""
+        staging = transaction.table().operations()
+        try:
+            if commit.schema is not None:
+                self._stage_schema(staging, commit.schema)
+            update = self._update(transaction, commit.changes, base.head)
+            summary = {**commit.summary, "frazil.batch": commit.move.goal.batch}
+            summary[commit.move.role.property_name] = encode_marker(commit.move.goal)
+            for key, value in summary.items():
+                update.set(key, value)
+            update.commit()
+            staged = self._reader.head(staging.current())
+        except Py4JError as error:
+            raise self._not_staged(error, commit) from error
+        if staged is None:
+            raise errors.CommitConflictError("no snapshot was staged.", table=self._name)
+        if unplanned := unplanned_counts(staged, commit.changes, base.head):
+            message = f"the files are not those of the plan: {'; '.join(unplanned)}."
+            raise self._other_files(message, commit)
+        return staged
+
+    def _stage_schema(self, staging: JavaObject, schema: Schema) -> None:
+        wanted = self._gateway.schema_parser.fromJson(schema_to_json(schema))
+        current = staging.current()
+        last = max(int(current.lastColumnId()), int(wanted.highestFieldId()))
+        builder = self._gateway.table_metadata.buildFrom(current)
+        staging.commit(current, builder.setCurrentSchema(wanted, last).build())
+
+    def _update(
+        self, transaction: JavaObject, changes: FileChanges, head: SnapshotFacts | None
+    ) -> JavaObject:
+        specs = transaction.table().specs()
+        feed = self._gateway.feed_files
+        if changes.replaces_everything:
+            update = transaction.newOverwrite()
+            update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())
+            feed(update, FileIntake.OVERWRITE, changes.added, specs)
+            return update
+        if changes.only_adds:
+            # Not the fast append: merged manifests keep planning and later commits cheap.
+            update = transaction.newAppend()
+            feed(update, FileIntake.APPEND, changes.added, specs)
+            return update
+        update = transaction.newRowDelta()
+        for intake, descriptors in (
+            (FileIntake.ADD_ROWS, changes.added),
+            (FileIntake.ADD_DELETES, changes.added_deletes),
+            (FileIntake.REMOVE_ROWS, changes.removed),
+            (FileIntake.REMOVE_DELETES, changes.removed_deletes),
+        ):
+            feed(update, intake, descriptors, specs)
+        if head is not None:
+            # Without it Iceberg searches the whole history for deletes of the same files.
+            update.validateFromSnapshot(head.id)
+        update.validateDeletedFiles()
+        named = self._gateway.text_list(_referenced(changes.added_deletes))
+        update.validateDataFilesExist(named)
+        return update
+
+    def _with_marker(
+        self, transaction: JavaObject, commit: StrictCommit, written: Marker, base: TableState
+    ) -> JavaObject:
+        """The staged metadata with what must land together with the snapshot."""
+        builder = self._gateway.table_metadata.buildFrom(transaction.table().operations().current())
+        properties = {**commit.properties, commit.move.role.property_name: encode_marker(written)}
+        if _kept_versions(base) < KEPT_VERSIONS:
+            # What an expiry removes is looked up in earlier versions.
+            properties[KEPT_VERSIONS_PROPERTY] = str(KEPT_VERSIONS)
+        builder.setProperties(properties)
+        snapshot = written.snapshot
+        if commit.statistics is not None and snapshot is not None:
+            file = commit.statistics(snapshot)
+            if file is not None:
+                # The list of blobs stays empty: readers refuse tables that list types they do not
+                # know.
+                entry = self._gateway.statistics_file(
+                    snapshot.id, file.path, file.size, file.footer_size, []
+                )
+                builder.setStatistics(entry)
+        return builder.build()
+
+    def _look(self, move: Move | Override, written: Marker, cause: Py4JError) -> Receipt:
+        """Ask the table what became of a commit that ended in an exception."""
+        try:
+            metadata = self._reload().operations().current()
+            snapshot = written.snapshot
+            ours = None if snapshot is None else self._reader.snapshot(metadata, snapshot.id)
+        except Py4JError as error:
+            raise self._unknown(move, error) from error
+        except (errors.LakeError, errors.SourceError) as error:
+            raise self._no_answer(move) from error
+        if ours is not None:
+            # Landed, whatever was reported. If it was rolled back since, this says so.
+            self.marker(metadata, move.role)
+            return Receipt(Outcome.FOUND_AFTERWARDS, written)
+        verdict = self._judge(metadata, move)
+        if isinstance(verdict, markers.AlreadyDone):
+            return Receipt(Outcome.FOUND_AFTERWARDS, verdict.marker)
+        refused = translate(cause, table=self._name, doing="committing")
+        if isinstance(refused, errors.PermissionError):
+            # Trying again for hours would not help.
+            raise refused from cause
+        message = f"the commit did not land and nobody else has done the work ({refused.message})"
+        raise errors.CommitConflictError(message, table=self._name) from cause
+
+    def _unknown(self, move: Move | Override, error: Py4JError) -> errors.FrazilError:
+        """A table that is gone is an answer; no answer at all is not."""
+        gone = translate(error, table=self._name, doing="looking for the commit")
+        return gone if isinstance(gone, errors.TableNotFoundError) else self._no_answer(move)
+
+    def _no_answer(self, move: Move | Override) -> errors.CommitUnknownError:
+        message = f"no answer to a commit of batch {move.goal.batch}, nor to the question."
+        return errors.CommitUnknownError(message, table=self._name)
+
+    def _unreadable(self, error: Py4JError) -> errors.FrazilError:
+        """Nothing was sent: say whether the table is gone, another one, or out of reach."""
+        try:
+            uuid = str(self._reload().operations().current().uuid())
+        except Py4JError as second:
+            return translate(second, table=self._name, doing="opening the table")
+        if uuid != self._uuid:
+            message = f"its UUID is {uuid} and was {self._uuid}."
+            return errors.TableReplacedError(
+                message, table=self._name, next_step=command("resync", self._name)
+            )
+        return translate(error, table=self._name, doing="refreshing the table")
+
+    def _not_staged(self, error: Py4JError, commit: StrictCommit) -> errors.FrazilError:
+        names = java_classes(error)
+        if any(name.endswith(".ValidationException") for name in names):
+            return self._other_files("files of the plan are not in the table.", commit)
+        return translate(error, table=self._name, doing="preparing the commit")
+
+    def _other_files(self, message: str, commit: StrictCommit) -> errors.FrazilError:
+        """A plan whose head is still the table's was not overtaken: its facts were wrong."""
+        if commit.planned_on is None:
+            return errors.CommitConflictError(message, table=self._name)
+        return errors.StaleIndexError(message, table=self._name)
+
+
+def _kept_versions(state: TableState) -> int:
+    text = state.properties.get(KEPT_VERSIONS_PROPERTY, "")
+    return int(text) if text.isdecimal() else KEPT_VERSIONS
+
+
+def _referenced(descriptors: tuple[str, ...]) -> list[str]:
+    """The data files that these delete files speak of."""
+    named = (json.loads(text).get("referenced-data-file") for text in descriptors)
+    return [path for path in named if path is not None]

@@ -1,0 +1,1 @@
+"""What a table's metadata says: state, live files, ranges of snapshots."""

@@ -1,0 +1,169 @@
+"""What a table's metadata says at one moment: facts, without scanning anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.clients.iceberg.translation import translated
+from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
+from frazil.codec.malformed import MalformedFileError
+from frazil.codec.marker_json import VERSION, decode_marker
+from frazil.errors import MarkerLostError
+from frazil.model.command import command
+from frazil.model.recorded_version import NEWER_STEP, newer_version
+from frazil.model.table_facts import SnapshotOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
+    from frazil.model.marker import Marker, Role
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
+    from frazil.model.schema.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """One snapshot of the main branch."""
+
+    id: int
+    parent: int | None
+    sequence: int
+    operation: SnapshotOperation
+    summary: Mapping[str, str]
+    # In milliseconds since the epoch.
+    committed_at: int = 0
+    schema_id: int | None = None
+
+    def count(self, name: str) -> int:
+        """A number of the summary; what is not there is zero."""
+        return int(self.summary.get(name, "0"))
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at the moment it was asked."""
+
+    uuid: str
+    format_version: int
+    location: str
+    last_column_id: int
+    properties: Mapping[str, str]
+    head: SnapshotFacts | None
+
+    def marker(self, role: Role, *, table: str) -> Marker | None:
+        """The marker as it stands in the properties; whether it is valid is another question."""
+        text = self.properties.get(role.property_name)
+        if text is None:
+            return None
+        try:
+            return decode_marker(text)
+        except MalformedFileError as error:
+            newer = newer_version(text, VERSION)
+            message = f"the property {role.property_name} is not a marker: {error}."
+            step = command("position", "show", table)
+            if newer is not None:
+                message = f"its marker is of version {newer}, which a newer frazil wrote."
+                step = NEWER_STEP
+            raise MarkerLostError(message, table=table, next_step=step) from error
+
+
+class TableReader:
+    """Asks one table's metadata; ``metadata`` is Iceberg's own object of one version of it."""
+
+    def __init__(self, gateway: IcebergGateway, name: str) -> None:
+        self._gateway = gateway
+        self.name = name
+        # A version of the metadata never changes, so its facts are asked for once.
+        self._last: tuple[JavaObject, TableState] | None = None
+
+    def state(self, metadata: JavaObject) -> TableState:
+        """The facts of this version."""
+        last = self._last
+        if last is not None and last[0] is metadata:
+            return last[1]
+        with translated(self.name, "reading the table's metadata"):
+            state = TableState(
+                uuid=metadata.uuid(),
+                format_version=metadata.formatVersion(),
+                location=metadata.location(),
+                last_column_id=metadata.lastColumnId(),
+                properties=self._gateway.to_json(metadata.properties()),
+                head=self._facts(metadata.currentSnapshot()),
+            )
+        self._last = (metadata, state)
+        return state
+
+    def head(self, metadata: JavaObject) -> SnapshotFacts | None:
+        """The current snapshot of this version."""
+        with translated(self.name, "reading the table's head"):
+            return self._facts(metadata.currentSnapshot())
+
+    def snapshot(self, metadata: JavaObject, snapshot_id: int) -> SnapshotFacts | None:
+        """One snapshot, or None when it was expired or never was."""
+        with translated(self.name, "reading a snapshot"):
+            return self._facts(metadata.snapshot(snapshot_id))
+
+    def all_snapshots(self, metadata: JavaObject) -> Mapping[int, SnapshotFacts]:
+        """Every snapshot that is kept, by id and in one crossing, of whatever branch."""
+        with translated(self.name, "reading the table's snapshots"):
+            document = json.loads(self._gateway.metadata_parser.toJson(metadata))
+        found = [_facts_from(each) for each in document.get("snapshots", [])]
+        return {each.id: each for each in found}
+
+    def walk(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+        """The head and what it grew from, newest first, asked for one by one."""
+        current = self.head(metadata)
+        while current is not None:
+            yield current
+            parent = current.parent
+            current = None if parent is None else self.snapshot(metadata, parent)
+
+    def ancestry(self, metadata: JavaObject) -> tuple[SnapshotFacts, ...]:
+        """The head and what it grew from, newest first, as far as snapshots are kept."""
+        return tuple(self.walk(metadata))
+
+    def schema(self, metadata: JavaObject, schema_id: int | None = None) -> Schema:
+        """The current schema, or an older one by its id."""
+        with translated(self.name, "reading the table's schema"):
+            if schema_id is None:
+                schema = metadata.schema()
+            else:
+                schema = metadata.schemasById().get(schema_id)
+            return schema_from_json(self._gateway.schema_parser.toJson(schema))
+
+    def spec(self, metadata: JavaObject) -> PartitionSpec:
+        """The current partitioning."""
+        with translated(self.name, "reading the table's partitioning"):
+            return spec_from_json(self._gateway.spec_parser.toJson(metadata.spec()))
+
+    def sort_order(self, metadata: JavaObject) -> SortOrder:
+        """The current sort order."""
+        with translated(self.name, "reading the table's sort order"):
+            return sort_order_from_json(
+                self._gateway.sort_order_parser.toJson(metadata.sortOrder())
+            )
+
+    def _facts(self, snapshot: JavaObject | None) -> SnapshotFacts | None:
+        if snapshot is None:
+            return None
+        # One crossing, where asking for each fact would take six.
+        return _facts_from(json.loads(self._gateway.snapshot_parser.toJson(snapshot, False)))  # noqa: FBT003
+
+
+def _facts_from(document: Mapping[str, Any]) -> SnapshotFacts:
+    """A snapshot as the table's metadata spells it."""
+    summary = dict(document.get("summary", {}))
+    return SnapshotFacts(
+        id=document["snapshot-id"],
+        parent=document.get("parent-snapshot-id"),
+        # Tables of format version 1 do not number their snapshots.
+        sequence=document.get("sequence-number", 0),
+        # One that does not say what it did may have done anything.
+        operation=SnapshotOperation(summary.pop("operation", SnapshotOperation.OVERWRITE)),
+        summary=summary,
+        committed_at=document["timestamp-ms"],
+        schema_id=document.get("schema-id"),
+    )

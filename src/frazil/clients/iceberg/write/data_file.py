@@ -1,0 +1,259 @@
+"""One Parquet file on its way: rows are buffered, encoded row group by row group, described."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.clients.iceberg.write.arrow_schema import parquet_name, parquet_schema
+from frazil.clients.iceberg.write.column_metrics import MetricsRecorder
+from frazil.clients.iceberg.write.conforming import finished
+from frazil.clients.iceberg.write.dictionary_choice import repeating_columns
+from frazil.clients.iceberg.write.partition_text import json_form
+from frazil.errors import StorageError
+from frazil.hooks import Failpoint, failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.clients.iceberg.file_system import OutputFiles
+    from frazil.clients.iceberg.write.column_metrics import ColumnMetrics
+    from frazil.clients.iceberg.write.partition_text import PartitionValue
+    from frazil.clients.iceberg.write.write_target import WriteTarget
+
+# A file this close to its target is full: the rest would be a sliver of a row group.
+_FULL = 0.9
+# Rows of one append at least, so that a nearly full file does not cut batches to crumbs.
+_FEWEST_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A finished data file; ``descriptor`` is what Iceberg's ContentFileParser reads."""
+
+    location: str
+    size: int
+    rows: int
+    spec_id: int
+    partition: tuple[PartitionValue, ...]
+    descriptor: str
+
+
+class DataFile:
+    """A file that takes rows until it is full. Nothing is created before rows must be written."""
+
+    def __init__(
+        self,
+        target: WriteTarget,
+        schema: pa.Schema,
+        location: str,
+        partition: tuple[PartitionValue, ...],
+        files: OutputFiles,
+    ) -> None:
+        self.location = location
+        self.partition = partition
+        self.rows = 0
+        self.buffered_bytes = 0
+        self._target = target
+        self._schema = schema
+        self._parquet_schema = parquet_schema(target.schema)
+        self._files = files
+        self._metrics = MetricsRecorder(target.schema, dict(target.bound_lengths))
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_rows = 0
+        self._encoded_from = 0
+        self._stream: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a stream."""
+        return self._stream is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next row belongs into another file."""
+        return self._written >= self._target.target_file_bytes * _FULL
+
+    def room(self, bytes_a_row: float) -> int:
+        """How many more rows of this size may be appended before looking again."""
+        target = self._target
+        until_row_group = target.row_group_bytes - self.buffered_bytes
+        until_full = (target.target_file_bytes - self._written) / self._density
+        room = min(until_row_group, until_full - self.buffered_bytes) / max(bytes_a_row, 1)
+        rows = max(int(room), _FEWEST_ROWS)
+        return min(rows, target.row_group_rows - self._buffered_rows)
+
+    def append(self, batch: pa.RecordBatch) -> int:
+        """Take the rows and tell the position of the first; may encode a row group."""
+        first = self.rows
+        self._buffered.append(batch)
+        self._buffered_rows += batch.num_rows
+        self.buffered_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        expected = self._written + self.buffered_bytes * self._density
+        if (
+            self.buffered_bytes >= self._target.row_group_bytes
+            or self._buffered_rows >= self._target.row_group_rows
+            or expected >= self._target.target_file_bytes
+        ):
+            self.encode()
+        return first
+
+    def encode(self) -> None:
+        """Write what is buffered as one row group; raises StorageError."""
+        if not self._buffered:
+            return
+        rows = pa.Table.from_batches(self._buffered, self._schema)
+        self._metrics.observe(rows)
+        try:
+            final = finished(rows, self._target.schema, self._parquet_schema)
+            self._opened(final).write_table(final, row_group_size=rows.num_rows)
+        except OSError as error:
+            raise self._failed() from error
+        self._encoded_from += self.buffered_bytes
+        self._buffered = []
+        self._buffered_rows = 0
+        self.buffered_bytes = 0
+
+    def close(self) -> WrittenFile:
+        """Write the rest and the footer, and describe the file; raises StorageError."""
+        self.encode()
+        writer = self._opened()
+        try:
+            writer.close()
+            size = self._written
+            self._release()
+        except OSError as error:
+            raise self._failed() from error
+        failpoint(Failpoint.FILE_CLOSED)
+        footer = writer.writer.metadata
+        descriptor = _descriptor(self, self._target, size, footer, self._metrics.finish(footer))
+        spec_id = self._target.spec.spec_id
+        return WrittenFile(self.location, size, self.rows, spec_id, self.partition, descriptor)
+
+    def abandon(self) -> None:
+        """Let go of the stream; what is written stays where it is."""
+        self._buffered = []
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            self._release()
+        except OSError:
+            # Whoever gives up has a reason already; this one would hide it.
+            self._stream = None
+
+    @property
+    def _written(self) -> int:
+        return 0 if self._stream is None else int(self._stream.tell())
+
+    @property
+    def _density(self) -> float:
+        """Bytes in the file for a byte in memory, as seen so far in this file."""
+        return self._written / self._encoded_from if self._encoded_from else 1.0
+
+    def _opened(self, rows: pa.Table | None = None) -> pq.ParquetWriter:
+        """The writer; the first rows decide which columns it gives a dictionary."""
+        if self._writer is None:
+            self._stream = self._files.create(self.location)
+            failpoint(Failpoint.FILE_OPENED)
+            options = _options(self._target)
+            if rows is not None:
+                options["use_dictionary"] = repeating_columns(rows)
+            self._writer = pq.ParquetWriter(self._stream, self._parquet_schema, **options)
+        return self._writer
+
+    def _release(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _failed(self) -> StorageError:
+        message = f"the data file {self.location} cannot be written"
+        return StorageError(message, table=self._target.table)
+
+
+def _options(target: WriteTarget) -> dict[str, object]:
+    options: dict[str, object] = {
+        "compression": target.compression,
+        "compression_level": target.compression_level,
+        "version": "2.6",
+        # Iceberg stores decimals of up to 18 digits as integers.
+        "store_decimal_as_integer": True,
+        # Readers go by Iceberg's schema; Arrow's copy would only make footers larger.
+        "store_schema": False,
+        "data_page_size": target.page_bytes,
+        "dictionary_pagesize_limit": target.dictionary_bytes,
+    }
+    if target.bloom_filters:
+        options["bloom_filter_options"] = {
+            _parquet_path(target, each.column): {
+                "ndv": min(each.distinct_values, target.row_group_rows),
+                "fpp": each.false_positives,
+            }
+            for each in target.bloom_filters
+        }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _parquet_path(target: WriteTarget, name: str) -> str:
+    column = target.schema.by_name(name)
+    path = () if column is None else column.path
+    return ".".join(parquet_name(each.name) for each in path)
+
+
+def _descriptor(
+    file: DataFile,
+    target: WriteTarget,
+    size: int,
+    footer: pq.FileMetaData,
+    metrics: ColumnMetrics,
+) -> str:
+    lower = {key: value.hex().upper() for key, value in metrics.lower_bounds.items()}
+    upper = {key: value.hex().upper() for key, value in metrics.upper_bounds.items()}
+    document: dict[str, object] = {
+        "spec-id": target.spec.spec_id,
+        "content": "DATA",
+        "file-path": file.location,
+        "file-format": "PARQUET",
+        "partition": _partition_json(target, file.partition),
+        "file-size-in-bytes": size,
+        "record-count": file.rows,
+        "column-sizes": _pairs(metrics.column_sizes),
+        "value-counts": _pairs(metrics.value_counts),
+        "null-value-counts": _pairs(metrics.null_counts),
+        "nan-value-counts": _pairs(metrics.nan_counts),
+        "lower-bounds": _pairs(lower),
+        "upper-bounds": _pairs(upper),
+        "split-offsets": _split_offsets(footer),
+        "sort-order-id": target.sort_order_id,
+    }
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _pairs(values: Mapping[int, int | str]) -> dict[str, list[int] | list[int | str]]:
+    return {"keys": list(values), "values": list(values.values())}
+
+
+def _partition_json(
+    target: WriteTarget, partition: tuple[PartitionValue, ...]
+) -> dict[str, object]:
+    types = target.partition_types
+    return {
+        str(field.field_id): json_form(value, type_)
+        for field, value, type_ in zip(target.spec.fields, partition, types, strict=True)
+        if value is not None
+    }
+
+
+def _split_offsets(footer: pq.FileMetaData) -> list[int]:
+    offsets = []
+    for index in range(footer.num_row_groups):
+        first = footer.row_group(index).column(0)
+        dictionary = first.dictionary_page_offset
+        offsets.append(first.data_page_offset if dictionary is None else dictionary)
+    return sorted(offsets)

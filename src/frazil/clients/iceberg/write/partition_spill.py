@@ -1,0 +1,133 @@
+"""Rows of many partitions, kept in a local file until they are written partition by partition.
+
+A task gets its rows in the order of their keys, so every batch has rows of nearly every partition.
+Thousands of files that grow at the same time would need memory for each of them, or a small file
+for each batch and partition.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from frazil.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from frazil.clients.iceberg.write.partition_split import Part
+    from frazil.clients.iceberg.write.partition_text import PartitionValue
+
+# Where Spark tells its workers to keep what they spill; it may be several, one per disk.
+_LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledRows:
+    """Rows of one partition in one batch: ``places`` are theirs in the batch of that number."""
+
+    partition: tuple[PartitionValue, ...]
+    rows: pa.RecordBatch
+    batch: int
+    places: npt.NDArray[np.int64]
+
+
+class PartitionSpill:
+    """Takes batches, gives back partitions; memory goes with the number of parts, not of bytes."""
+
+    def __init__(self, schema: pa.Schema, *, table: str) -> None:
+        self._table = table
+        self._partitions: dict[object, int] = {}
+        self._values: list[tuple[PartitionValue, ...]] = []
+        # For each batch: which partition each of its parts belongs to, where the parts begin, and
+        # the places that the rows had.
+        self._numbers: list[npt.NDArray[np.int64]] = []
+        self._starts: list[npt.NDArray[np.int64]] = []
+        self._places: list[npt.NDArray[np.int64]] = []
+        folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+        try:
+            # Without a name from the beginning: nobody reads it, and nothing is left behind.
+            self._file = tempfile.TemporaryFile(dir=folder or None)  # noqa: SIM115 - closed below
+            self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema)
+        except OSError as error:
+            raise self._failed() from error
+
+    def add(self, batch: pa.RecordBatch, parts: Sequence[tuple[object, Part]]) -> None:
+        """Keep the rows of a batch; each part comes with what tells its partition from others."""
+        for key, part in parts:
+            if key not in self._partitions:
+                self._partitions[key] = len(self._values)
+                self._values.append(part.partition)
+        places = np.concatenate([part.rows for _, part in parts])
+        lengths = [len(part.rows) for _, part in parts]
+        self._numbers.append(np.array([self._partitions[key] for key, _ in parts], np.int64))
+        self._starts.append(np.concatenate(([0], np.cumsum(lengths))))
+        self._places.append(places)
+        try:
+            self._writer.write_batch(batch.take(pa.array(places)))
+        except OSError as error:
+            raise self._failed() from error
+
+    def drain(self) -> Iterator[list[SpilledRows]]:
+        """All rows again, one partition after the other; nothing is kept afterwards."""
+        try:
+            self._writer.close()
+            self._file.flush()
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise self._failed() from error
+        reader = pa.ipc.open_file(pa.py_buffer(mapped))
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        counts = [len(each) for each in self._numbers]
+        numbers = np.concatenate(self._numbers)
+        owners = np.repeat(np.arange(len(counts)), counts)
+        parts = np.concatenate([np.arange(count) for count in counts])
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        for of_partition in np.split(order, cuts):
+            partition = self._values[int(numbers[of_partition[0]])]
+            yield [
+                self._piece(batches, int(owners[at]), int(parts[at]), partition)
+                for at in of_partition
+            ]
+        self.discard()
+
+    def discard(self) -> None:
+        """Give the disk back; nothing happens where that was done before.
+
+        Work is also given up because of another error, which must not be hidden by one of these.
+        """
+        # Arrow writes the end of the file at every close, also where the file is closed already.
+        with suppress(OSError, ValueError, pa.ArrowException):
+            self._writer.close()
+        # What is buffered is written now, to a disk that may be full.
+        with suppress(OSError, ValueError):
+            self._file.close()
+
+    def _piece(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        batch: int,
+        part: int,
+        partition: tuple[PartitionValue, ...],
+    ) -> SpilledRows:
+        first, until = (int(each) for each in self._starts[batch][part : part + 2])
+        # Copied: lists without elements come from a file without offsets, which Arrow's nbytes
+        # would read.
+        rows = pa.concat_batches([batches[batch].slice(first, until - first)])
+        return SpilledRows(partition, rows, batch, self._places[batch][first:until])
+
+    def _failed(self) -> StorageError:
+        message = "rows of many partitions cannot be kept in Spark's local folder"
+        return StorageError(
+            message, table=self._table, next_step="give spark.local.dir a disk with more room"
+        )

@@ -1,0 +1,1 @@
+"""Deletion vectors and position delete files."""

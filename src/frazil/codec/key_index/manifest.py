@@ -1,0 +1,436 @@
+"""The manifest of a key index as JSON: everything about it but its entries.
+
+Files, deletes and blobs are tables of columns of equal length, because a table of ten thousand
+files is written with every merge. ``docs/reference/key-index.md`` tells each member.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, cast
+
+from frazil.codec.malformed import MalformedFileError, quoted
+from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.key import plan_key_hash
+from frazil.model.key_index import (
+    DeleteKind,
+    DeletePointer,
+    IndexedFile,
+    IndexKey,
+    IndexManifest,
+    Run,
+    RunBlob,
+    RunPart,
+)
+from frazil.model.schema.types import parse_scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from frazil.model.schema.types import Scalar
+
+VERSION = 1
+
+_LONG = range(-(1 << 63), 1 << 63)
+_NATURAL = range(1 << 63)
+_POSITIVE = range(1, 1 << 63)
+_INT = range(1 << 31)
+# Entries hold ordinals in 32 bits with a sign.
+_ORDINALS = range((1 << 31) + 1)
+_CHECKSUM = range(1 << 32)
+# A run of so many buckets would have more files than entries.
+_BITS = range(33)
+
+_MEMBERS = (
+    "version", "table_uuid", "snapshot_id", "generation", "key", "sequence_type", "next_ordinal",
+    "young_entries", "idle_deletes", "runs", "folders", "placements", "files", "deletes",
+)  # fmt: skip
+_KEY = ("field_ids", "types", "hash")
+_RUN = ("name", "bits", "parts", "blobs")
+_PARTS = ("folder", "name", "size")
+_BLOBS = ("part", "bucket", "offset", "length", "entries", "checksum")
+_PLACEMENT = ("spec_id", "partition")
+_FILES = ("ordinal", "folder", "name", "rows", "size", "placement")
+_DELETES = (
+    "file", "kind", "folder", "name", "rows", "size", "placement", "shared", "offset", "length",
+)  # fmt: skip
+
+
+def encode_manifest(manifest: IndexManifest) -> bytes:
+    """One line of JSON; ValueError when a delete lies with a file that it does not concern."""
+    places = _Places()
+    document = {
+        "version": VERSION,
+        "table_uuid": manifest.table_uuid,
+        "snapshot_id": manifest.snapshot_id,
+        "generation": manifest.generation,
+        "key": {
+            "field_ids": list(manifest.key.field_ids),
+            "types": [str(each) for each in manifest.key.types],
+            "hash": manifest.key.hash.value,
+        },
+        "sequence_type": None if manifest.sequence_type is None else str(manifest.sequence_type),
+        "next_ordinal": manifest.next_ordinal,
+        "young_entries": manifest.young_entries,
+        "idle_deletes": manifest.idle_deletes,
+        "runs": [_run_to_json(each, places) for each in manifest.runs],
+        "files": _transposed(_FILES, (_file_row(each, places) for each in manifest.files)),
+        "deletes": _transposed(
+            _DELETES,
+            (_delete_row(each, file, places) for file in manifest.files for each in file.deletes),
+        ),
+        "folders": list(places.folders),
+        "placements": [dict(zip(_PLACEMENT, each, strict=True)) for each in places.placements],
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_manifest(data: bytes) -> IndexManifest:
+    """The manifest that the bytes tell, if it can be one; MalformedFileError otherwise."""
+    document = _parsed(data)
+    _refuse_other_version(document)
+    manifest = _Record("the manifest", document, _MEMBERS)
+    key = _key(_Record("the key", manifest.member("key"), _KEY))
+    sequence = manifest.member("sequence_type")
+    next_ordinal = manifest.number("next_ordinal", _ORDINALS)
+    folders = manifest.texts("folders")
+    files = _files(manifest, folders, next_ordinal)
+    runs = tuple(
+        _run(_Record(f"run {number}", each, _RUN), folders)
+        for number, each in enumerate(manifest.items("runs"))
+    )
+    if len({each.name for each in runs}) < len(runs):
+        raise _malformed("expected runs of different names")
+    return IndexManifest(
+        table_uuid=manifest.text("table_uuid"),
+        snapshot_id=manifest.number("snapshot_id", _LONG),
+        generation=manifest.text("generation"),
+        key=key,
+        next_ordinal=next_ordinal,
+        files=files,
+        runs=runs,
+        young_entries=manifest.number("young_entries", _NATURAL),
+        idle_deletes=manifest.number("idle_deletes", _NATURAL),
+        sequence_type=None if sequence is None else _type(manifest.text("sequence_type")),
+    )
+
+
+class _Places:
+    """Folders and partitions, each told once and then by its number."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, int] = {}
+        self.placements: dict[tuple[int, str], int] = {}
+
+    def split(self, location: str) -> tuple[int, str]:
+        end = location.rfind("/") + 1
+        return self.folders.setdefault(location[:end], len(self.folders)), location[end:]
+
+    def placement(self, spec_id: int, partition: str) -> int:
+        return self.placements.setdefault((spec_id, partition), len(self.placements))
+
+
+def _file_row(file: IndexedFile, places: _Places) -> tuple[object, ...]:
+    folder, name = places.split(file.location)
+    placement = places.placement(file.spec_id, file.partition)
+    return file.ordinal, folder, name, file.rows, file.size, placement
+
+
+def _delete_row(delete: DeletePointer, file: IndexedFile, places: _Places) -> tuple[object, ...]:
+    if delete.data_file not in {None, file.location}:
+        raise ValueError("a delete lies with another data file than its own")
+    folder, name = places.split(delete.location)
+    placement = places.placement(delete.spec_id, delete.partition)
+    return (
+        file.ordinal, delete.kind.value, folder, name, delete.rows, delete.file_size, placement,
+        delete.data_file is None, delete.offset, delete.length,
+    )  # fmt: skip
+
+
+def _transposed(
+    names: tuple[str, ...], rows: Iterable[tuple[object, ...]]
+) -> dict[str, Sequence[object]]:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return dict(zip(names, columns, strict=True))
+
+
+def _run_to_json(run: Run, places: _Places) -> dict[str, object]:
+    blobs = (
+        (number, each.bucket, each.offset, each.length, each.entries, each.checksum)
+        for number, part in enumerate(run.parts)
+        for each in part.blobs
+    )
+    return {
+        "name": run.name,
+        "bits": run.bits,
+        "parts": _transposed(
+            _PARTS, ((*places.split(part.location), part.size) for part in run.parts)
+        ),
+        "blobs": _transposed(_BLOBS, blobs),
+    }
+
+
+class _Record:
+    """A JSON object with exactly these members, taken out by the type they must have."""
+
+    def __init__(self, name: str, members: object, expected: tuple[str, ...]) -> None:
+        if not isinstance(members, dict):
+            what = f"expected {name} to be an object"
+            raise _malformed(what)
+        if members.keys() != set(expected):
+            other = min(map(str, members.keys() ^ set(expected)))
+            verb = "without" if other in expected else "with"
+            what = f"expected {name} to have other members, found it {verb} {quoted(other)}"
+            raise _malformed(what)
+        self._name = name
+        self._members = members
+
+    def refusal(self, member: str, expected: str) -> MalformedFileError:
+        what = f"expected `{member}` of {self._name} to be {expected}"
+        return _malformed(what)
+
+    def member(self, member: str) -> object:
+        return self._members[member]
+
+    def items(self, member: str) -> list[object]:
+        value = self._members[member]
+        if not isinstance(value, list):
+            raise self.refusal(member, "a list")
+        return value
+
+    def number(self, member: str, within: range) -> int:
+        (value,) = self._as_numbers(member, [self._members[member]], within)
+        return value
+
+    def text(self, member: str) -> str:
+        (value,) = self._as_texts(member, [self._members[member]])
+        return value
+
+    def numbers(self, member: str, within: range) -> list[int]:
+        return self._as_numbers(member, self.items(member), within)
+
+    def numbers_or_nulls(self, member: str, within: range) -> list[int | None]:
+        column = self.items(member)
+        self._as_numbers(member, [each for each in column if each is not None], within)
+        return cast("list[int | None]", column)
+
+    def texts(self, member: str) -> list[str]:
+        return self._as_texts(member, self.items(member))
+
+    def booleans(self, member: str) -> list[bool]:
+        column = self.items(member)
+        if not set(map(type, column)) <= {bool}:
+            raise self.refusal(member, "true or false")
+        return cast("list[bool]", column)
+
+    def indexed(self, member: str, choices: Sequence[object]) -> list[int]:
+        """Places in a list that was told before."""
+        return self.numbers(member, range(len(choices)))
+
+    def check_lengths(self) -> None:
+        """Refuse a table whose columns differ in length."""
+        if len({len(self.items(each)) for each in self._members}) > 1:
+            what = f"expected the columns of {self._name} to have one length"
+            raise _malformed(what)
+
+    def _as_numbers(self, member: str, column: list[object], within: range) -> list[int]:
+        # Exactly these types: JSON's true is an int to Python.
+        if set(map(type, column)) <= {int}:
+            numbers = cast("list[int]", column)
+            if not numbers or (min(numbers) in within and max(numbers) in within):
+                return numbers
+        bounds = f"from {within[0]} to {within[-1]}" if within else "of nothing"
+        raise self.refusal(member, f"a number {bounds}")
+
+    def _as_texts(self, member: str, column: list[object]) -> list[str]:
+        if set(map(type, column)) <= {str}:
+            texts = cast("list[str]", column)
+            try:
+                # JSON can escape half a character, which no store can be asked for.
+                "".join(texts).encode()
+            except UnicodeEncodeError:
+                pass
+            else:
+                return texts
+        raise self.refusal(member, "text")
+
+
+def _parsed(data: bytes) -> object:
+    try:
+        return json.loads(
+            data.decode(), object_pairs_hook=_unique_members, parse_constant=_no_constant
+        )
+    # The parser descends once per bracket.
+    except (ValueError, RecursionError) as error:
+        raise _malformed("expected a JSON document") from error
+
+
+def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a member is there twice")
+    return members
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def _refuse_other_version(document: object) -> None:
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is not int:
+        raise _malformed("expected a manifest with a version")
+    if version != VERSION:
+        what = f"expected a key index of version {VERSION}, found version {version}"
+        raise _malformed(what)
+
+
+def _key(record: _Record) -> IndexKey:
+    field_ids = tuple(record.numbers("field_ids", _INT))
+    types = tuple(_type(each) for each in record.texts("types"))
+    if len(types) != len(field_ids) or len(set(field_ids)) < len(field_ids):
+        raise record.refusal("field_ids", "different, and one for each type")
+    try:
+        expected = plan_key_hash(types)
+    except UnsupportedSchemaChangeError as error:
+        raise record.refusal("types", "types that a key can have") from error
+    if record.text("hash") != expected:
+        raise record.refusal("hash", f"{expected}, as follows from its types")
+    return IndexKey(field_ids=field_ids, types=types, hash=expected)
+
+
+def _type(name: str) -> Scalar:
+    try:
+        return parse_scalar(name)
+    except UnsupportedSchemaChangeError as error:
+        what = f"expected a type of Iceberg's, found {quoted(name)}"
+        raise _malformed(what) from error
+
+
+def _files(manifest: _Record, folders: list[str], next_ordinal: int) -> tuple[IndexedFile, ...]:
+    placements = [
+        _placement(_Record(f"placement {number}", each, _PLACEMENT))
+        for number, each in enumerate(manifest.items("placements"))
+    ]
+    table = _Record("the files", manifest.member("files"), _FILES)
+    table.check_lengths()
+    ordinals = table.numbers("ordinal", range(next_ordinal))
+    if len(set(ordinals)) < len(ordinals):
+        raise table.refusal("ordinal", "different for each file")
+    locations = _locations(table, folders)
+    if len(set(locations)) < len(locations):
+        raise table.refusal("name", "different for each file")
+    owners = dict(zip(ordinals, locations, strict=True))
+    deletes = _Record("the deletes", manifest.member("deletes"), _DELETES)
+    deletes_of = _deletes(deletes, owners, folders, placements)
+    rows, sizes = table.numbers("rows", _NATURAL), table.numbers("size", _NATURAL)
+    placed = table.indexed("placement", placements)
+    return tuple(
+        IndexedFile(
+            ordinal=ordinal,
+            location=location,
+            rows=row_count,
+            size=size,
+            spec_id=placements[place][0],
+            partition=placements[place][1],
+            deletes=tuple(deletes_of.get(ordinal, ())),
+        )
+        for ordinal, location, row_count, size, place in zip(
+            ordinals, locations, rows, sizes, placed, strict=True
+        )
+    )
+
+
+def _placement(record: _Record) -> tuple[int, str]:
+    return record.number("spec_id", _INT), record.text("partition")
+
+
+def _locations(table: _Record, folders: list[str]) -> list[str]:
+    names = table.texts("name")
+    chosen = table.indexed("folder", folders)
+    return [folders[folder] + name for folder, name in zip(chosen, names, strict=True)]
+
+
+def _deletes(
+    table: _Record,
+    owners: dict[int, str],
+    folders: list[str],
+    placements: list[tuple[int, str]],
+) -> dict[int, list[DeletePointer]]:
+    """What is deleted in each file, by the file's ordinal."""
+    table.check_lengths()
+    files = table.numbers("file", _INT)
+    if not owners.keys() >= set(files):
+        raise table.refusal("file", "the ordinal of a file")
+    kinds, shared = _kinds(table), table.booleans("shared")
+    offsets = table.numbers_or_nulls("offset", _NATURAL)
+    lengths = table.numbers_or_nulls("length", _NATURAL)
+    if not all(map(_is_pointer, kinds, shared, offsets, lengths)):
+        raise table.refusal("offset", "that of a vector of one file, with a length, or null")
+    placed = [placements[each] for each in table.indexed("placement", placements)]
+    locations = _locations(table, folders)
+    rows, sizes = table.numbers("rows", _NATURAL), table.numbers("size", _NATURAL)
+    found: dict[int, list[DeletePointer]] = {}
+    for number, file in enumerate(files):
+        pointer = DeletePointer(
+            kind=kinds[number],
+            location=locations[number],
+            file_size=sizes[number],
+            rows=rows[number],
+            spec_id=placed[number][0],
+            partition=placed[number][1],
+            data_file=None if shared[number] else owners[file],
+            offset=offsets[number],
+            length=lengths[number],
+        )
+        found.setdefault(file, []).append(pointer)
+    return found
+
+
+# By position, because it is mapped over columns.
+def _is_pointer(
+    kind: DeleteKind,
+    shared: bool,  # noqa: FBT001
+    offset: int | None,
+    length: int | None,
+) -> bool:
+    if kind is DeleteKind.VECTOR:
+        return not (shared or offset is None or length is None)
+    return offset is None and length is None
+
+
+def _kinds(table: _Record) -> list[DeleteKind]:
+    kinds = {each.value: each for each in DeleteKind}
+    try:
+        return [kinds[each] for each in table.texts("kind")]
+    except KeyError as error:
+        raise table.refusal("kind", " or ".join(kinds)) from error
+
+
+def _run(record: _Record, folders: list[str]) -> Run:
+    bits = record.number("bits", _BITS)
+    parts = _Record("the parts", record.member("parts"), _PARTS)
+    parts.check_lengths()
+    locations, sizes = _locations(parts, folders), parts.numbers("size", _NATURAL)
+    table = _Record("the blobs", record.member("blobs"), _BLOBS)
+    table.check_lengths()
+    buckets = table.numbers("bucket", range(1 << bits))
+    if len(set(buckets)) < len(buckets):
+        raise table.refusal("bucket", "different for each blob")
+    offsets, lengths = table.numbers("offset", _NATURAL), table.numbers("length", _NATURAL)
+    entries, checksums = table.numbers("entries", _POSITIVE), table.numbers("checksum", _CHECKSUM)
+    blobs: list[list[RunBlob]] = [[] for _ in locations]
+    for part, *facts in zip(
+        table.indexed("part", locations), buckets, offsets, lengths, entries, checksums, strict=True
+    ):
+        blob = RunBlob(*facts)
+        if blob.offset + blob.length > sizes[part]:
+            raise table.refusal("length", "within the blob's file")
+        blobs[part].append(blob)
+    parts_ = map(RunPart, locations, sizes, map(tuple, blobs))
+    return Run(record.text("name"), bits, tuple(parts_))
+
+
+def _malformed(what: str) -> MalformedFileError:
+    # The parts of a JSON document have no useful offset once it is parsed.
+    return MalformedFileError(what, offset=0)

@@ -1,0 +1,113 @@
+"""A segment of the spool: messages as they came from a replication stream, for tasks to decode.
+
+``magic · message · message · … · lengths · count · CRC-32 · magic``; lengths are 32-bit and the
+count is 64-bit, both unsigned and little-endian. The checksum covers all before it. Lengths stand
+at the end and together: whoever writes learns them one by one, and whoever reads wants them all at
+once. A segment that was not finished has no end and is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from frazil.codec.malformed import MalformedFileError
+from frazil.codec.pgoutput.frames import MOST_BYTES, Frames
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAGIC = b"FRZSPL1\n"
+
+_COUNT = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+_LENGTH = np.dtype("<u4")
+_END = _COUNT.size + _CHECKSUM.size + len(MAGIC)
+
+
+class SegmentAssembly:
+    """A segment made piece by piece: what each call returns is written, in that order.
+
+    Keeps four bytes for each message and none of its content.
+    """
+
+    def __init__(self) -> None:
+        self._lengths = array("I")
+        self._checksum = 0
+        self._size = 0
+        self._is_finished = False
+
+    def __len__(self) -> int:
+        """How many messages were added so far."""
+        return len(self._lengths)
+
+    @property
+    def size(self) -> int:
+        """How many bytes were handed out so far."""
+        return self._size
+
+    def add(self, messages: Sequence[bytes]) -> bytes:
+        """The bytes to write for these messages; ValueError for more than a segment can hold."""
+        if self._is_finished:
+            raise ValueError("this segment is finished")
+        lengths = [len(message) for message in messages]
+        # Asked before the messages are put together: so much need not fit into memory.
+        if self._size + sum(lengths) + _around(len(self) + len(lengths)) > MOST_BYTES:
+            message = f"a segment has at most {MOST_BYTES} bytes"
+            raise ValueError(message)
+        self._lengths.extend(lengths)
+        return self._hand_out(b"".join(messages))
+
+    def finish(self) -> bytes:
+        """The last bytes of the segment; nothing can be added after them."""
+        if self._is_finished:
+            raise ValueError("this segment is finished")
+        lengths = np.array(self._lengths, _LENGTH).tobytes()
+        body = self._hand_out(lengths + _COUNT.pack(len(self)))
+        self._is_finished = True
+        end = _CHECKSUM.pack(self._checksum) + MAGIC
+        self._size += len(end)
+        return body + end
+
+    def _hand_out(self, body: bytes) -> bytes:
+        handed_out = body if self._size else MAGIC + body
+        self._checksum = zlib.crc32(handed_out, self._checksum)
+        self._size += len(handed_out)
+        return handed_out
+
+
+def _around(count: int) -> int:
+    """What a segment with so many messages takes beside them."""
+    return len(MAGIC) + count * _LENGTH.itemsize + _END
+
+
+def read_segment(data: bytes | memoryview) -> Frames:
+    """The messages of a whole segment, which are not copied; MalformedFileError for any other."""
+    end = len(data) - _END
+    if end < len(MAGIC) or data[: len(MAGIC)] != MAGIC or data[-len(MAGIC) :] != MAGIC:
+        raise MalformedFileError("expected a finished segment of the spool", offset=0)
+    if len(data) > MOST_BYTES:
+        what = f"expected at most {MOST_BYTES} bytes, found {len(data)}"
+        raise MalformedFileError(what, offset=0)
+    covered = end + _COUNT.size
+    if data[covered : covered + _CHECKSUM.size] != _CHECKSUM.pack(
+        zlib.crc32(memoryview(data)[:covered])
+    ):
+        raise MalformedFileError("expected another CRC-32: the segment is damaged", offset=covered)
+    (count,) = _COUNT.unpack_from(data, end)
+    room = end - len(MAGIC)
+    if count * _LENGTH.itemsize > room:
+        what = f"expected at most {room // _LENGTH.itemsize} messages, found {count}"
+        raise MalformedFileError(what, offset=end)
+    lengths = np.frombuffer(data, _LENGTH, count, end - count * _LENGTH.itemsize)
+    offsets = np.empty(count + 1, np.int64)
+    offsets[0] = len(MAGIC)
+    np.cumsum(lengths, out=offsets[1:])
+    offsets[1:] += len(MAGIC)
+    if offsets[-1] != end - count * _LENGTH.itemsize:
+        raise MalformedFileError("expected lengths that add up to the messages'", offset=end)
+    return Frames(data, offsets)

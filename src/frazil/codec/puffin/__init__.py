@@ -1,0 +1,1 @@
+"""Puffin files: blobs and a footer. Start with ``file.py``."""

@@ -1,0 +1,1 @@
+"""Documents of two other systems, read as they are. Start with ``dialects.py``."""

@@ -1,0 +1,157 @@
+"""The tools for reading a foreign document into our tree without losing its lines."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.config.loading.nodes import (
+    Fields,
+    Items,
+    Mistake,
+    Node,
+    Place,
+    Scalar,
+    ScalarValue,
+    spell_path,
+)
+from frazil.config.loading.overrides import grafted
+from frazil.config.loading.provenance import DEFAULT
+from frazil.config.models.naming import LONGEST_PIPELINE_NAME
+from frazil.config.models.values import Substituted, nearest
+
+if TYPE_CHECKING:
+    from frazil.config.models.section import KeyPath
+
+_NOT_IN_NAMES = re.compile("[^a-z0-9_]+")
+_WHOLE_NUMBER = re.compile("[0-9]{1,15}")
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A document in our form; ``wrong`` are the paths of ours the mistakes are about."""
+
+    root: Fields
+    mistakes: tuple[Mistake, ...] = ()
+    warnings: tuple[str, ...] = ()
+    wrong: frozenset[KeyPath] = frozenset()
+
+
+@dataclass(slots=True)
+class Draft:
+    """A translation in the making."""
+
+    root: Fields
+    mistakes: list[Mistake] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    wrong: set[KeyPath] = field(default_factory=set)
+
+    def finish(self) -> Translation:
+        """What has become of the document."""
+        return Translation(
+            self.root, tuple(self.mistakes), tuple(self.warnings), frozenset(self.wrong)
+        )
+
+    def put(self, path: tuple[str, ...], node: Node | None) -> None:
+        """Place a node of the foreign document into ours; nothing is placed for nothing."""
+        if node is not None:
+            self.root = grafted(self.root, path, node)
+
+    def put_default(self, path: tuple[str, ...], value: ScalarValue) -> None:
+        """Place a default that the foreign document has and ours has not."""
+        self.put(path, default_scalar(self.root, spell_path(path), value))
+
+    def put_variable(self, path: tuple[str, ...], name: str, value: str) -> None:
+        """Place the value of an environment variable the foreign program reads by itself."""
+        self.put(path, variable_scalar(name, spell_path(path), value))
+
+    def complain(self, place: Place, sentence: str, *wrong: KeyPath) -> None:
+        """Report a mistake and the paths of ours that need not be looked at again."""
+        self.mistakes.append(Mistake(place, sentence))
+        self.wrong.update(wrong)
+
+    def warn(self, place: Place, sentence: str) -> None:
+        """Tell the person without stopping."""
+        self.warnings.append(str(Mistake(place, sentence)))
+
+    def section(self, parent: Fields, key: str, *wrong: KeyPath) -> Fields:
+        """The mapping below a key, empty when it is left out or null."""
+        node = parent.entries.get(key)
+        if isinstance(node, Fields):
+            return node
+        place = node.place if node is not None else parent.place.child(key)
+        if node is not None and not (isinstance(node, Scalar) and node.value is None):
+            self.complain(place, "must be a mapping", *wrong)
+        return Fields({}, place)
+
+    def listed(self, parent: Fields, key: str, *wrong: KeyPath) -> tuple[Node, ...]:
+        """The items of the list below a key, none when it is left out or null."""
+        node = parent.entries.get(key)
+        if isinstance(node, Items):
+            return node.items
+        if node is not None and not (isinstance(node, Scalar) and node.value is None):
+            self.complain(node.place, "must be a list", *wrong)
+        return ()
+
+    def warn_unknown(self, section: Fields, known: frozenset[str]) -> None:
+        """Say which keys are ignored."""
+        for key, node in section.entries.items():
+            if key not in known:
+                like = nearest(key, sorted(known))
+                hint = f" (did you mean {like}?)" if like is not None else ""
+                self.warn(node.place, f"is not a known key{hint} and is ignored")
+
+
+def given(section: Fields, *keys: str) -> Node | None:
+    """The first of these keys that holds something; null and empty text hold nothing."""
+    for key in keys:
+        node = section.entries.get(key)
+        if node is not None and not (isinstance(node, Scalar) and node.value in {None, ""}):
+            return node
+    return None
+
+
+def default_scalar(root: Fields, path: str, value: ScalarValue) -> Scalar:
+    """A value that nobody wrote."""
+    return Scalar(value, Place(root.place.where, path, root.place.line), DEFAULT)
+
+
+def variable_scalar(name: str, path: str, value: str) -> Scalar:
+    """A value from the environment."""
+    where = f"environment {name}"
+    return Scalar(Substituted(value), Place(where, path), where, where)
+
+
+def replaced(node: Scalar, value: ScalarValue) -> Scalar:
+    """The same spot of the document with the value in our form."""
+    if node.source is not None and isinstance(value, str):
+        value = Substituted(value)
+    return Scalar(value, node.place, node.origin, node.source, node.is_plain)
+
+
+def lowered(node: Node | None) -> Node | None:
+    """The same word in small letters, for programs that do not care about case."""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return replaced(node, node.value.lower())
+    return node
+
+
+def whole_number(node: Node) -> int | None:
+    """The number a scalar holds, also when it came from a variable; None for anything else."""
+    if not isinstance(node, Scalar) or isinstance(node.value, bool):
+        return None
+    if isinstance(node.value, Substituted) and _WHOLE_NUMBER.fullmatch(node.value):
+        return int(node.value)
+    return node.value if isinstance(node.value, int) else None
+
+
+def pipeline_name(text: str) -> str:
+    """A legal pipeline name like this text; the same text always gives the same name."""
+    name = _NOT_IN_NAMES.sub("_", text.lower()).strip("_")
+    if len(name) <= LONGEST_PIPELINE_NAME:
+        return name
+    # Two long names must not become one by cutting.
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_PIPELINE_NAME - 9]}_{mark}"

@@ -1,0 +1,108 @@
+"""From a file and the environment to a checked configuration, or to all mistakes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from frazil.config.foreign.dialects import Dialect, recognise, translate
+from frazil.config.loading.nodes import Fields, Mistake, Node, Place, Scalar, describe_shape
+from frazil.config.loading.overrides import overlay
+from frazil.config.loading.provenance import trace_origins
+from frazil.config.loading.substitution import Substitution
+from frazil.config.loading.text_file import LARGEST_DOCUMENT, UnreadableError, read_text
+from frazil.config.loading.validation import MOST_MISTAKES, validate
+from frazil.config.loading.yaml_tree import RefusedYamlError, parse_yaml
+from frazil.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from frazil.config.models.document import Config
+
+PATH_VARIABLE = "CONFIG_FILE"
+DEFAULT_PATH = "frazil.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration, and where each of its values came from."""
+
+    config: Config
+    dialect: Dialect
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+    path: Path
+
+
+def load_config(path: Path | None, *, environ: Mapping[str, str]) -> LoadedConfig:
+    """Read, fill in, translate, overlay and check the document.
+
+    Without a path the variable CONFIG_FILE is asked, then ``frazil.yaml`` is taken. Raises
+    ConfigError with every mistake; no message ever holds a secret.
+    """
+    path = path or Path(environ.get(PATH_VARIABLE) or DEFAULT_PATH)
+    try:
+        text = read_text(path, limit=LARGEST_DOCUMENT)
+    except UnreadableError as error:
+        raise _config_error(path, [Mistake(Place(str(path), ""), str(error))]) from None
+    return parse_config(text, path, environ=environ)
+
+
+def parse_config(text: str, path: Path, *, environ: Mapping[str, str]) -> LoadedConfig:
+    """The same for a text that is in this file, or is to be written there."""
+    directory = path.parent.absolute()
+    root, mistakes = _read_tree(text, path)
+    substitution = Substitution(environ, directory)
+    filled = substitution.fill(root)
+    mistakes.extend(substitution.mistakes)
+    document = _as_mapping(filled, mistakes)
+    dialect = recognise(document)
+    translation = translate(document, dialect, environ)
+    tree, faults = overlay(translation.root, environ)
+    mistakes.extend((*translation.mistakes, *faults))
+    config, faults = validate(tree, directory, known_wrong=translation.wrong)
+    mistakes.extend(faults)
+    if config is None or mistakes:
+        raise _config_error(path, mistakes)
+    origins = MappingProxyType(trace_origins(config, tree))
+    return LoadedConfig(config, dialect, origins, translation.warnings, path)
+
+
+def _read_tree(text: str, path: Path) -> tuple[Node, list[Mistake]]:
+    try:
+        root, mistakes = parse_yaml(text, label=str(path))
+    except RefusedYamlError as error:
+        raise _config_error(path, list(error.mistakes)) from None
+    return root, list(mistakes)
+
+
+def _as_mapping(root: Node, mistakes: list[Mistake]) -> Fields:
+    if isinstance(root, Fields):
+        return root
+    if isinstance(root, Scalar) and root.value is None and not mistakes:
+        mistakes.append(Mistake(root.place, "is empty; `frazil init` writes a configuration"))
+    else:
+        sentence = f"must be a mapping of sections; found {describe_shape(root)}"
+        mistakes.append(Mistake(root.place, sentence))
+    raise _config_error(Path(root.place.where), mistakes)
+
+
+def _one_per_place(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """A missing variable is not also a missing value, and under an unknown key it is nothing."""
+    kept: dict[tuple[str, str], Mistake] = {}
+    for mistake in sorted(mistakes, key=lambda m: not m.is_about_key):
+        kept.setdefault((mistake.place.where, mistake.place.path), mistake)
+    return list(kept.values())
+
+
+def _config_error(path: Path, mistakes: Iterable[Mistake]) -> ConfigError:
+    ordered = sorted(_one_per_place(mistakes), key=lambda m: (m.place.line == 0, m.place.line))
+    lines = [str(mistake) for mistake in ordered[:MOST_MISTAKES]]
+    if len(ordered) > MOST_MISTAKES:
+        lines.append(f"{path}: and {len(ordered) - MOST_MISTAKES} more")
+    count = "1 mistake" if len(ordered) == 1 else f"{len(ordered)} mistakes"
+    message = "\n".join((f"{count} in the configuration", *lines))
+    return ConfigError(message, mistakes=tuple(lines))

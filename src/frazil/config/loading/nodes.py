@@ -1,0 +1,122 @@
+"""The document as a tree in which every value still knows where it was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from frazil.config.models.section import KeyPath
+
+# Longer than any path of ours.
+_LONGEST_PATH_SHOWN = 200
+
+ScalarValue = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a person finds a value: ``frazil.yaml:12`` and the path as written there."""
+
+    where: str
+    path: str
+    line: int = 0
+
+    def child(self, key: str | int) -> Place:
+        """The same spot for something that should stand below this value and does not."""
+        return Place(self.where, join_path(self.path, key), self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing that is wrong, at one place; an unknown key makes its value irrelevant."""
+
+    place: Place
+    sentence: str
+    is_about_key: bool = False
+
+    def __str__(self) -> str:
+        path = f"{_printable(self.place.path)}: " if self.place.path else ""
+        return f"{self.place.where}: {path}{self.sentence}"
+
+
+def _printable(path: str) -> str:
+    """A path fit for a terminal: keys are anybody's text."""
+    if len(path) > _LONGEST_PATH_SHOWN:
+        path = f"{path[:_LONGEST_PATH_SHOWN]}…"
+    return "".join(character if character.isprintable() else "�" for character in path)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A single value; ``source`` names the variable or file it came from, if it did."""
+
+    value: ScalarValue = field(repr=False)
+    place: Place
+    origin: str
+    source: str | None = None
+    is_plain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[Node, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A mapping; the dictionary is filled while the tree is built and not changed afterwards."""
+
+    entries: dict[str, Node]
+    place: Place
+
+
+Node = Scalar | Items | Fields
+
+
+def join_path(path: str, key: str | int) -> str:
+    """``tables`` and 0 make ``tables[0]``; ``tables[0]`` and ``key`` make ``tables[0].key``."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def spell_path(path: KeyPath) -> str:
+    """The dotted spelling of a path of keys and indexes."""
+    spelled = ""
+    for key in path:
+        spelled = join_path(spelled, key)
+    return spelled
+
+
+def child_of(node: Node, key: str | int) -> Node | None:
+    """What stands below a node, if anything does."""
+    if isinstance(node, Fields) and isinstance(key, str):
+        return node.entries.get(key)
+    if isinstance(node, Items) and isinstance(key, int) and 0 <= key < len(node.items):
+        return node.items[key]
+    return None
+
+
+def origin_of(node: Node) -> str:
+    """Where a value came from, in the words of ``config show``."""
+    if isinstance(node, Scalar):
+        return node.origin
+    below = {origin_of(item) for item in node.items} if isinstance(node, Items) else set()
+    return below.pop() if len(below) == 1 else node.place.where
+
+
+def describe_shape(node: Node) -> str:
+    """What kind of thing a node is, without its value."""
+    if isinstance(node, Fields):
+        return "a mapping"
+    if isinstance(node, Items):
+        return "a list"
+    if node.value is None:
+        return "nothing"
+    if isinstance(node.value, bool):
+        return "a truth value"
+    return "text" if isinstance(node.value, str) else "a number"

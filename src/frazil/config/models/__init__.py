@@ -1,0 +1,1 @@
+"""The sections of the document, as frozen models. Start with ``document.py``."""

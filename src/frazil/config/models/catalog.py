@@ -1,0 +1,277 @@
+"""The Iceberg catalog and the object stores its tables live in."""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from frazil.config.models.clear_text import has_password, is_clear_text
+from frazil.config.models.section import Broken, Section, defaults
+from frazil.config.models.values import (
+    FreeMapping,
+    Name,
+    Secret,
+    Truth,
+    Uri,
+    WebAddress,
+    document_directory,
+    matching,
+    one_of,
+    refuse,
+)
+
+_SQLITE = "sqlite:///"
+_OBJECT_STORES = ("s3://", "s3a://", "gs://", "abfss://", "abfs://", "hdfs://")
+_WAREHOUSE_WORDS = "file:///…, s3://…, gs://…, abfss://… or a path that starts with / or ./"
+
+
+class CatalogKind(StrEnum):
+    """The catalogs Iceberg's runtime can open for us."""
+
+    SQL = "sql"
+    REST = "rest"
+    GLUE = "glue"
+    HIVE = "hive"
+
+
+class Encryption(StrEnum):
+    """Server-side encryption of objects in S3."""
+
+    S3 = "s3"
+    KMS = "kms"
+
+
+_URI_RULES = {
+    CatalogKind.SQL: (
+        re.compile(r"sqlite:///.+|postgresql://\S+"),
+        "sqlite:///file.db (relative), sqlite:////file.db (absolute) or postgresql://… "
+        "for kind sql",
+    ),
+    CatalogKind.REST: (
+        re.compile(r"https?://[^\s/]\S*"),
+        "http://… or https://… for kind rest",
+    ),
+    CatalogKind.HIVE: (
+        re.compile(r"thrift://[^\s/]\S*"),
+        "thrift://… for kind hive",
+    ),
+}
+# What a REST catalog gets with every request, or when it is asked for a token.
+_SENT_TO_CATALOG = re.compile(
+    r"(?i)token|credential|header\.(?!X-Iceberg-Access-Delegation$).*|rest\.auth\.(?!type$).*"
+)
+CLEAR_TEXT = (
+    "must be https://… because a secret is sent there "
+    "(or set {}.allow_insecure: true to send it in clear text)"
+)
+KEYS_OF_KIND = {
+    "token": CatalogKind.REST,
+    "credential": CatalogKind.REST,
+    "oauth2_server_uri": CatalogKind.REST,
+    "scope": CatalogKind.REST,
+    "sigv4": CatalogKind.REST,
+    "region": CatalogKind.GLUE,
+    "profile": CatalogKind.GLUE,
+}
+
+
+def _resolve_database(uri: str, info: ValidationInfo) -> str:
+    """SQLAlchemy's rule: three slashes are relative (to the document), four are absolute."""
+    directory = document_directory(info)
+    if directory is None or not uri.startswith(_SQLITE) or uri.startswith(f"{_SQLITE}/"):
+        return uri
+    return f"{_SQLITE}{directory / uri.removeprefix(_SQLITE)}"
+
+
+def _resolve_warehouse(warehouse: str, info: ValidationInfo) -> str:
+    if "://" in warehouse:
+        is_known = warehouse.startswith(("file:///", *_OBJECT_STORES))
+        if not is_known:
+            sentence = f"must be {_WAREHOUSE_WORDS}"
+            raise refuse(sentence)
+        return warehouse
+    if not warehouse.startswith(("/", "./", "../")):
+        return warehouse
+    directory = document_directory(info) or Path()
+    return f"file://{quote(str((directory / warehouse).absolute()))}"
+
+
+class Sigv4(Section):
+    """Requests to a REST catalog signed the AWS way."""
+
+    region: Annotated[Name, Field(description="The AWS region requests are signed for.")]
+    # Iceberg's own default for rest.signing-name.
+    service: Annotated[
+        Name, Field(description="The service name in the signature, e.g. glue or s3tables.")
+    ] = "execute-api"
+
+
+class Catalog(Section):
+    """Where tables are looked up and committed."""
+
+    name: Annotated[
+        Name,
+        matching("[A-Za-z_][A-Za-z0-9_]*", "must be letters, digits and underscores"),
+        Field(description="Tables are <name>.<namespace>.<table> in Spark SQL."),
+    ] = "lake"
+    kind: Annotated[
+        CatalogKind, one_of(CatalogKind), Field(description="One of sql, rest, glue, hive.")
+    ]
+    uri: Annotated[
+        Annotated[Uri, AfterValidator(_resolve_database)] | None,
+        Field(
+            description="sql: sqlite:///file.db or postgresql://…; rest: http(s)://…; "
+            "hive: thrift://….",
+            repr=False,
+        ),
+    ] = None
+    warehouse: Annotated[
+        Annotated[Uri, AfterValidator(_resolve_warehouse)] | None,
+        Field(
+            description="Root of table locations; for a REST catalog it may be a plain name or "
+            "left out.",
+            repr=False,
+        ),
+    ] = None
+    token: Annotated[Secret | None, Field(description="rest: bearer token.")] = None
+    credential: Annotated[
+        Secret | None, Field(description="rest: OAuth2 client credentials, id:secret.")
+    ] = None
+    oauth2_server_uri: Annotated[
+        WebAddress | None,
+        Field(description="rest: token endpoint, when it is not the catalog's own.", repr=False),
+    ] = None
+    scope: Annotated[Name | None, Field(description="rest: OAuth2 scope.")] = None
+    sigv4: Annotated[Sigv4 | None, Field(description="rest: sign requests the AWS way.")] = None
+    region: Annotated[Name | None, Field(description="glue: AWS region.")] = None
+    profile: Annotated[Name | None, Field(description="glue: AWS profile.")] = None
+    allow_insecure: Annotated[
+        Truth,
+        Field(description="rest: send secrets to http:// addresses of other machines as well."),
+    ] = False
+    properties: FreeMapping = Field(
+        default_factory=dict, description="Handed to Iceberg as they are.", repr=False
+    )
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """What each kind of catalog needs and does not know."""
+        yield from self._address_rules()
+        if self.token is not None and self.credential is not None:
+            yield Broken(("credential",), "excludes catalog.token: give one of the two")
+        for key, kind in KEYS_OF_KIND.items():
+            if getattr(self, key) is not None and self.kind is not kind:
+                yield Broken((key,), f"is for kind {kind}, and this catalog is {self.kind}")
+        if self.kind is not CatalogKind.REST:
+            yield from self._warehouse_rules()
+        elif not self.allow_insecure:
+            yield from self._clear_text_rules()
+
+    def _clear_text_rules(self) -> Iterator[Broken]:
+        """Without TLS, whoever is on the way reads what is sent."""
+        signs_in = self.token is not None or self.credential is not None
+        signs_in = signs_in or any(map(_SENT_TO_CATALOG.fullmatch, self.properties))
+        for key, name in (("uri", "uri"), ("oauth2_server_uri", "oauth2-server-uri")):
+            given = self.properties.get(name)
+            address = getattr(self, key) if given is None else given
+            if is_clear_text(address) and (signs_in or has_password(address)):
+                yield Broken(
+                    (key,) if given is None else ("properties", name), CLEAR_TEXT.format("catalog")
+                )
+
+    def _address_rules(self) -> Iterator[Broken]:
+        rule = _URI_RULES.get(self.kind)
+        if rule is None:
+            if self.uri is not None:
+                yield Broken(("uri",), f"is not used by kind {self.kind}: leave it out")
+            return
+        pattern, words = rule
+        if self.uri is None:
+            yield Broken(("uri",), f"is required: {words}")
+        elif pattern.fullmatch(self.uri) is None or ":memory:" in self.uri:
+            yield Broken(("uri",), f"must be {words}")
+
+    def _warehouse_rules(self) -> Iterator[Broken]:
+        if self.warehouse is None:
+            yield Broken(("warehouse",), f"is required for kind {self.kind}: {_WAREHOUSE_WORDS}")
+        elif "://" not in self.warehouse:
+            yield Broken(("warehouse",), f"must be {_WAREHOUSE_WORDS}")
+
+
+class S3(Section):
+    """Amazon's object store, or one that speaks its protocol."""
+
+    endpoint: Annotated[
+        WebAddress | None, Field(description="Address of another store than AWS.", repr=False)
+    ] = None
+    # What S3 itself, and every compatible store, takes when nobody says otherwise.
+    region: Annotated[Name, Field(description="Region of the buckets.")] = "us-east-1"
+    access_key_id: Annotated[
+        Name | None, Field(description="Left out: the usual AWS chain of credentials.")
+    ] = None
+    secret_access_key: Annotated[
+        Secret | None, Field(description="The secret that goes with access_key_id.")
+    ] = None
+    session_token: Annotated[Secret | None, Field(description="For temporary credentials.")] = None
+    path_style: Annotated[
+        Truth, Field(description="Bucket in the path instead of the host name.")
+    ] = False
+    sse: Annotated[
+        Annotated[Encryption, one_of(Encryption)] | None,
+        Field(description="Server-side encryption of what is written: s3 or kms."),
+    ] = None
+    kms_key: Annotated[Name | None, Field(description="Key for sse: kms.")] = None
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """Keys come in pairs, and a KMS key needs KMS."""
+        if self.access_key_id is None and self.secret_access_key is not None:
+            yield Broken(
+                ("access_key_id",), "is required with secret_access_key", (("secret_access_key",),)
+            )
+        if self.access_key_id is not None and self.secret_access_key is None:
+            yield Broken(
+                ("secret_access_key",), "is required with access_key_id", (("access_key_id",),)
+            )
+        if self.session_token is not None and self.access_key_id is None:
+            yield Broken(
+                ("session_token",),
+                "needs access_key_id and secret_access_key",
+                (("access_key_id",),),
+            )
+        if self.kms_key is not None and self.sse is not Encryption.KMS:
+            yield Broken(("kms_key",), "needs sse: kms", (("sse",),))
+
+
+class Gcs(Section):
+    """Google's object store."""
+
+    credentials: Annotated[
+        Secret | None,
+        Field(description="Service account key as JSON, e.g. ${file:key.json}; else the default."),
+    ] = None
+
+
+class Azure(Section):
+    """Azure's object store."""
+
+    account: Annotated[Name | None, Field(description="Storage account.")] = None
+    key: Annotated[Secret | None, Field(description="Account key.")] = None
+    sas: Annotated[Secret | None, Field(description="Shared access signature.")] = None
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """One way to sign in, and an account to sign in to."""
+        if self.key is not None and self.sas is not None:
+            yield Broken(("sas",), "excludes storage.azure.key: give one of the two")
+        if self.account is None and (self.key is not None or self.sas is not None):
+            yield Broken(("account",), "is required with key or sas")
+
+
+class Storage(Section):
+    """Object stores; only what is used."""
+
+    s3: S3 = defaults("S3 and compatible stores.")
+    gcs: Gcs = defaults("Google Cloud Storage.")
+    azure: Azure = defaults("Azure Data Lake Storage.")

@@ -1,0 +1,163 @@
+"""The whole document."""
+
+from collections.abc import Iterator
+from typing import Annotated, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from frazil.config.models.buffer_source import BufferSource
+from frazil.config.models.catalog import CLEAR_TEXT, Catalog, Storage
+from frazil.config.models.clear_text import is_clear_text
+from frazil.config.models.kafscale_source import KafscaleSource
+from frazil.config.models.naming import PipelineName
+from frazil.config.models.observability import Telemetry
+from frazil.config.models.postgres_source import PostgresSource
+from frazil.config.models.running import (
+    SHUTDOWN_GRACE,
+    DeadLetters,
+    Ingest,
+    Ledger,
+    Merge,
+    Retry,
+    Spark,
+)
+from frazil.config.models.section import Broken, KeyPath, Section, defaults
+from frazil.config.models.tables import Changelog, Mirror, Table
+from frazil.config.models.values import Duration
+from frazil.model.policy import Order
+
+Source = Annotated[PostgresSource | KafscaleSource | BufferSource, Field(discriminator="kind")]
+
+_SectionT = TypeVar("_SectionT", bound=Section)
+
+# What the buffer's writer calls its columns begins so, and ours go beside them.
+BUFFER_COLUMN_PREFIX = "_cdc_"
+# Postgres cuts identifiers here.
+_LONGEST_IDENTIFIER = 63
+
+
+class Config(Section):
+    """A pipeline: where changes come from, where tables live, and how they are merged."""
+
+    pipeline: Annotated[
+        PipelineName, Field(description="Names slot, publication and ledger; labels every metric.")
+    ]
+    catalog: Annotated[Catalog, Field(description="Where tables are looked up and committed.")]
+    storage: Storage = defaults("Object stores.")
+    source: Annotated[
+        Source | None,
+        Field(description="Where changes come from; none: merge existing changelogs only."),
+    ] = None
+    changelog: Changelog = defaults("History tables.")
+    mirror: Mirror = defaults("Newest-state tables.")
+    tables: Annotated[
+        tuple[Table, ...],
+        Field(description="Overrides per table; without a source, the list of merges."),
+    ] = ()
+    ingest: Ingest = defaults("Batches into changelogs.")
+    merge: Merge = defaults("Merges into mirrors.")
+    dead_letters: DeadLetters = defaults("The table of what could not be written.")
+    ledger: Ledger = defaults("The pipeline's own book.")
+    retry: Retry = defaults("Back-off between attempts.")
+    shutdown_grace: Annotated[
+        Duration, Field(description="Time to finish or abandon a batch when told to stop.")
+    ] = SHUTDOWN_GRACE
+    telemetry: Telemetry = defaults("Logs, metrics, pages.")
+    spark: Spark = defaults("The Spark session.")
+
+    @property
+    def column_prefix(self) -> str:
+        """The prefix of our columns, which the buffer source has its own default for."""
+        is_given = "column_prefix" in self.changelog.model_fields_set
+        if isinstance(self.source, BufferSource) and not is_given:
+            return BUFFER_COLUMN_PREFIX
+        return self.changelog.column_prefix
+
+    def order_of(self, table: Table | None) -> Order:
+        """The order a table's changelog promises, given or by the source's nature."""
+        if table is not None and table.order is not None:
+            return table.order
+        return Order.PER_KEY if isinstance(self.source, BufferSource) else Order.APPEND
+
+    @model_validator(mode="after")
+    def _name_after_pipeline(self) -> Self:
+        # The model is frozen for everybody else; here it is still being made.
+        for name in ("changelog", "mirror", "dead_letters", "ledger"):
+            section: Section = getattr(self, name)
+            self.__dict__[name] = _resolved(section, ("namespace", "table"), self.pipeline)
+        if isinstance(self.source, PostgresSource):
+            publication = _resolved(self.source.publication, ("name",), self.pipeline)
+            source = _resolved(self.source, ("slot",), self.pipeline)
+            self.__dict__["source"] = source.model_copy(update={"publication": publication})
+        return self
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """What can be said only of the document as a whole."""
+        source_depends: tuple[KeyPath, ...] = (("source",), ("tables",))
+        if self.source is None and not self.tables:
+            yield Broken(
+                (), "give a source to capture from, or tables to merge, or both", source_depends
+            )
+        if (self.changelog.namespace, self.changelog.table) == (
+            self.mirror.namespace,
+            self.mirror.table,
+        ):
+            is_changed = self.changelog.model_fields_set & {"namespace", "table"}
+            place = "changelog" if is_changed else "mirror"
+            yield Broken((place, "table"), "must differ between changelog and mirror")
+        if isinstance(self.source, PostgresSource):
+            yield from self._identifier_rules(self.source)
+        yield from self._table_rules()
+        yield from self._store_rules()
+
+    def _store_rules(self) -> Iterator[Broken]:
+        """Keys of S3 sign and are never sent, but a key that encrypts goes with every request."""
+        given = self.catalog.properties
+        endpoint = given.get("s3.endpoint", self.storage.s3.endpoint)
+        is_key_sent = given.get("s3.sse.type") == "custom" and not self.catalog.allow_insecure
+        if is_key_sent and is_clear_text(endpoint):
+            place: KeyPath = ("catalog", "properties", "s3.endpoint")
+            if "s3.endpoint" not in given:
+                place = ("storage", "s3", "endpoint")
+            yield Broken(place, CLEAR_TEXT.format("catalog"))
+
+    def _identifier_rules(self, source: PostgresSource) -> Iterator[Broken]:
+        for place, name in (
+            (("source", "slot"), source.slot),
+            (("source", "publication", "name"), source.publication.name),
+        ):
+            if len(name.replace("{pipeline}", self.pipeline).encode()) > _LONGEST_IDENTIFIER:
+                sentence = f"must not be longer than {_LONGEST_IDENTIFIER} bytes"
+                yield Broken(place, sentence, (("pipeline",),))
+
+    def _table_rules(self) -> Iterator[Broken]:
+        first: dict[str, int] = {}
+        for index, table in enumerate(self.tables):
+            if first.setdefault(table.mirror, index) != index:
+                yield Broken(
+                    ("tables", index, "mirror"),
+                    f"is already listed in tables[{first[table.mirror]}]",
+                )
+            if table.changelog == table.mirror:
+                yield Broken(("tables", index, "changelog"), "must not be the mirror itself")
+            if table.tombstones is not None and self.order_of(table) is not Order.PER_KEY:
+                place: KeyPath = ("tables", index, "tombstones")
+                depends: tuple[KeyPath, ...] = (("source",), ("tables", index, "order"))
+                yield Broken(place, "needs order: per_key", depends)
+            if self.source is None:
+                yield from _merge_only_rules(index, table)
+
+
+def _merge_only_rules(index: int, table: Table) -> Iterator[Broken]:
+    if table.changelog is None:
+        sentence = "is required without a source: namespace.table of the changelog"
+        yield Broken(("tables", index, "changelog"), sentence, (("source",),))
+    if not table.key:
+        sentence = "is required without a source: the key columns"
+        yield Broken(("tables", index, "key"), sentence, (("source",),))
+
+
+def _resolved(section: _SectionT, names: tuple[str, ...], pipeline: str) -> _SectionT:
+    texts = {name: getattr(section, name).replace("{pipeline}", pipeline) for name in names}
+    changed = {name: text for name, text in texts.items() if text != getattr(section, name)}
+    return section.model_copy(update=changed) if changed else section

@@ -1,0 +1,313 @@
+"""Settings of the KafScale source."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from frazil.config.models.catalog import CLEAR_TEXT
+from frazil.config.models.clear_text import has_password, is_clear_text
+from frazil.config.models.naming import TableName
+from frazil.config.models.section import Broken, Section, defaults
+from frazil.config.models.values import (
+    CountOrZero,
+    Duration,
+    LocalPath,
+    Name,
+    Secret,
+    SizeOrZero,
+    Text,
+    Truth,
+    WebAddress,
+    one_of,
+)
+
+# KafScale's own processor has these, and its documents rely on them.
+LEASE_TTL = timedelta(seconds=30)
+REGISTRY_TIMEOUT = timedelta(seconds=5)
+REGISTRY_CACHE = timedelta(minutes=5)
+RESOLVE_CONCURRENCY = 4
+
+
+class Discovery(StrEnum):
+    """Where topics and partitions are looked up."""
+
+    AUTO = "auto"
+    ETCD = "etcd"
+    S3 = "s3"
+
+
+class OffsetsBackend(StrEnum):
+    """Where leases and offsets are published."""
+
+    ETCD = "etcd"
+    NONE = "none"
+
+
+class Validation(StrEnum):
+    """What happens to a record that does not match its schema."""
+
+    OFF = "off"
+    LENIENT = "lenient"
+    STRICT = "strict"
+
+
+class OnBadSegment(StrEnum):
+    """What happens to a segment that does not decode."""
+
+    STOP = "stop"
+    DEAD_LETTER = "dead_letter"
+
+
+class OnGap(StrEnum):
+    """What happens when offsets are missing between two segments."""
+
+    STOP = "stop"
+    RECORD = "record"
+
+
+class LfsMode(StrEnum):
+    """What is done with a record that only points to its payload."""
+
+    OFF = "off"
+    RESOLVE = "resolve"
+    REFERENCE = "reference"
+    SKIP = "skip"
+    HYBRID = "hybrid"
+
+
+class ColumnsFrom(StrEnum):
+    """Where the columns of a topic's table come from."""
+
+    MAPPING = "mapping"
+    REGISTRY = "registry"
+    NONE = "none"
+
+
+class Envelope(StrEnum):
+    """What a record's value is wrapped in."""
+
+    NONE = "none"
+    DEBEZIUM = "debezium"
+
+
+class TopicColumnType(StrEnum):
+    """The types a JSON field can be read as."""
+
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    STRING = "string"
+    BINARY = "binary"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+
+
+class Offsets(Section):
+    """Leases, offsets and watermarks for other tools to see."""
+
+    backend: Annotated[
+        OffsetsBackend,
+        one_of(OffsetsBackend),
+        Field(description="etcd, or none: one worker and the markers alone."),
+    ] = OffsetsBackend.ETCD
+    key_prefix: Annotated[Name, Field(description="Prefix of the keys in etcd.")] = "processors"
+    lease_ttl: Annotated[Duration, Field(description="A dead worker is replaced after this.")] = (
+        LEASE_TTL
+    )
+
+
+class Etcd(Section):
+    """The etcd cluster of the brokers."""
+
+    endpoints: Annotated[
+        tuple[WebAddress, ...], Field(description="Addresses, http(s)://host:2379.", repr=False)
+    ] = ()
+    username: Annotated[Name | None, Field(description="User, when it asks for one.")] = None
+    password: Annotated[Secret | None, Field(description="That user's password.")] = None
+    ca: Annotated[LocalPath | None, Field(description="File with the CA certificate.")] = None
+    allow_insecure: Annotated[
+        Truth, Field(description="Send the password to http:// addresses of other machines.")
+    ] = False
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """A password belongs to somebody, and is not for everybody on the way."""
+        for index, address in enumerate(() if self.allow_insecure else self.endpoints):
+            is_secret_sent = self.password is not None or has_password(address)
+            if is_secret_sent and is_clear_text(address):
+                yield Broken(("endpoints", index), CLEAR_TEXT.format("source.etcd"))
+        if self.password is not None and self.username is None:
+            yield Broken(("username",), "is required with password")
+
+
+class Registry(Section):
+    """JSON Schemas of the topics, as <base_url>/<topic>.json."""
+
+    base_url: Annotated[
+        WebAddress | None, Field(description="Address of the registry.", repr=False)
+    ] = None
+    timeout: Annotated[Duration, Field(description="Longest wait for an answer.")] = (
+        REGISTRY_TIMEOUT
+    )
+    cache: Annotated[Duration, Field(description="How long an answer is kept.")] = REGISTRY_CACHE
+    allow_insecure: Annotated[
+        Truth, Field(description="Send a password to an http:// address of another machine.")
+    ] = False
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """A password in the address is not for everybody on the way."""
+        is_secret_sent = has_password(self.base_url) and is_clear_text(self.base_url)
+        if is_secret_sent and not self.allow_insecure:
+            yield Broken(("base_url",), CLEAR_TEXT.format("source.registry"))
+
+
+class Lfs(Section):
+    """Payloads kept apart from their records."""
+
+    mode: Annotated[
+        LfsMode, one_of(LfsMode), Field(description="off, resolve, reference, skip or hybrid.")
+    ] = LfsMode.OFF
+    max_inline_size: Annotated[
+        SizeOrZero, Field(description="hybrid: payloads up to this size are resolved.")
+    ] = 0
+    store_metadata: Annotated[Truth, Field(description="Keep the envelope's fields.")] = False
+    validate_checksum: Annotated[Truth, Field(description="Compare payload and checksum.")] = True
+    resolve_concurrency: Annotated[
+        CountOrZero, Field(description="Payloads fetched at a time.")
+    ] = RESOLVE_CONCURRENCY
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """Hybrid is a decision by size."""
+        if self.mode is LfsMode.HYBRID and self.max_inline_size == 0:
+            yield Broken(("max_inline_size",), "must be more than 0 for mode hybrid", (("mode",),))
+
+
+class TopicColumn(Section):
+    """One declared column of a topic's table."""
+
+    name: Annotated[Name, Field(description="Name of the field and of the column.")]
+    type: Annotated[TopicColumnType, one_of(TopicColumnType), Field(description="Its type.")]
+    required: Annotated[Truth, Field(description="A record without it is invalid.")] = False
+
+
+class Topic(Section):
+    """One topic and the table, or changelog and mirror, it becomes."""
+
+    topic: Annotated[Name, Field(description="Name of the topic.")]
+    table: Annotated[TableName | None, Field(description="Append-only table, namespace.table.")] = (
+        None
+    )
+    changelog: Annotated[
+        TableName | None, Field(description="Changelog, instead of table, for topics of changes.")
+    ] = None
+    mirror: Annotated[TableName | None, Field(description="Mirror merged from that changelog.")] = (
+        None
+    )
+    envelope: Annotated[
+        Envelope, one_of(Envelope), Field(description="none, or debezium change events.")
+    ] = Envelope.NONE
+    key: Annotated[tuple[Name, ...], Field(description="Key columns of the mirror.")] = ()
+    create: Annotated[Truth, Field(description="Create the table when it is missing.")] = True
+    columns: Annotated[tuple[TopicColumn, ...], Field(description="Declared columns.")] = ()
+    columns_from: Annotated[
+        Annotated[ColumnsFrom, one_of(ColumnsFrom)] | None,
+        Field(
+            description="mapping, registry or none; left out: mapping when columns are declared, "
+            "else registry when there is one, else none."
+        ),
+    ] = None
+    widen: Annotated[Truth, Field(description="Follow int to long and float to double.")] = True
+    lfs: Lfs = defaults("Payloads kept apart.")
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """A topic becomes a table or a changelog, and a mirror needs a changelog and a key."""
+        if (self.table is None) == (self.changelog is None):
+            yield Broken(("table",), "give either table or changelog", (("changelog",),))
+        if self.mirror is not None and self.changelog is None:
+            yield Broken(("mirror",), "needs changelog", (("changelog",),))
+        if self.mirror is not None and not self.key:
+            yield Broken(("key",), "is required with mirror")
+        if self.envelope is Envelope.DEBEZIUM and self.changelog is None:
+            yield Broken(("envelope",), "debezium needs changelog", (("changelog",),))
+        if self.columns_from is ColumnsFrom.MAPPING and not self.columns:
+            yield Broken(("columns",), "is required with columns_from: mapping")
+        repeated = _repeated(column.name for column in self.columns)
+        for index, column in enumerate(self.columns):
+            if column.name in repeated:
+                yield Broken(("columns", index, "name"), "is declared twice")
+
+
+def _repeated(names: Iterator[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+class KafscaleSource(Section):
+    """Records from KafScale's segments in object storage."""
+
+    kind: Annotated[Literal["kafscale"], Field(description="kafscale")]
+    bucket: Annotated[Name, Field(description="Bucket of the segments; the store is storage.s3.")]
+    namespace: Annotated[
+        Text, Field(description="First part of the segments' keys; empty: the whole bucket.")
+    ] = "default"
+    discovery: Annotated[
+        Discovery, one_of(Discovery), Field(description="Find topics by auto, etcd or s3.")
+    ] = Discovery.AUTO
+    offsets: Offsets = defaults("Leases and offsets.")
+    etcd: Etcd = defaults("The brokers' etcd.")
+    registry: Registry = defaults("Schemas of the topics.")
+    validation: Annotated[
+        Validation,
+        one_of(Validation),
+        Field(description="Compare records with their schema: off, lenient or strict."),
+    ] = Validation.OFF
+    on_bad_segment: Annotated[
+        OnBadSegment,
+        one_of(OnBadSegment),
+        Field(description="A segment that does not decode: stop, or dead_letter."),
+    ] = OnBadSegment.STOP
+    on_gap: Annotated[
+        OnGap, one_of(OnGap), Field(description="Missing offsets: stop, or record and go on.")
+    ] = OnGap.STOP
+    topics: Annotated[tuple[Topic, ...], Field(description="Topics and their tables.")] = ()
+
+    def columns_from(self, topic: Topic) -> ColumnsFrom:
+        """Where this topic's columns come from when it does not say so itself."""
+        if topic.columns_from is not None:
+            return topic.columns_from
+        if topic.columns:
+            return ColumnsFrom.MAPPING
+        return ColumnsFrom.NONE if self.registry.base_url is None else ColumnsFrom.REGISTRY
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """Whatever is switched on has an address, and a topic is listed once."""
+        if not self.etcd.endpoints:
+            place, depends = ("etcd", "endpoints"), (("offsets",), ("discovery",))
+            if self.offsets.backend is OffsetsBackend.ETCD:
+                yield Broken(place, "is required with offsets.backend: etcd", depends)
+            elif self.discovery is Discovery.ETCD:
+                yield Broken(place, "is required with discovery: etcd", depends)
+        yield from self._registry_rules()
+        first: dict[str, int] = {}
+        for index, topic in enumerate(self.topics):
+            if first.setdefault(topic.topic, index) != index:
+                yield Broken(
+                    ("topics", index, "topic"),
+                    f"is already mapped in topics[{first[topic.topic]}]",
+                )
+
+    def _registry_rules(self) -> Iterator[Broken]:
+        if self.registry.base_url is not None:
+            return
+        place = ("registry", "base_url")
+        if self.validation is not Validation.OFF:
+            yield Broken(place, f"is required with validation: {self.validation}")
+        for index, topic in enumerate(self.topics):
+            if topic.columns_from is ColumnsFrom.REGISTRY:
+                yield Broken(
+                    ("topics", index, "columns_from"), "registry needs registry.base_url", (place,)
+                )

@@ -1,0 +1,138 @@
+"""Settings of the Postgres source, and the connection string it shares with the buffer."""
+
+import re
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from frazil.config.models.naming import PipelineTemplate
+from frazil.config.models.section import Section, defaults
+from frazil.config.models.values import (
+    Count,
+    Duration,
+    Location,
+    Name,
+    Secret,
+    Size,
+    Truth,
+    matching,
+    one_of,
+    refuse,
+)
+from frazil.model.policy import OnWiden
+
+# What a busy database writes in minutes, and what a small disk can still spare.
+SPOOL_BYTES = 10 * 2**30
+# A held table may pin this much WAL before the others go first.
+HELD_WAL_BYTES = 10 * 2**30
+# A server decodes this in seconds; ten times as much keeps every restart busy for minutes.
+REREAD_BYTES = 2**30
+# Often enough that an idle database pins at most one WAL segment or two.
+HEARTBEAT = timedelta(seconds=60)
+# A copy reads with four cores of the source at most, unless its owner allows more.
+COPY_CONNECTIONS = 4
+
+_URI = re.compile(r"postgres(?:ql)?://\S+")
+_KEYWORDS = re.compile(r"(?s)\s*[a-z_]+\s*=.*")
+
+
+def _check_dsn(dsn: SecretStr) -> SecretStr:
+    text = dsn.get_secret_value()
+    if _URI.fullmatch(text) is None and _KEYWORDS.fullmatch(text) is None:
+        raise refuse("must be postgresql://user:password@host/database or host=… dbname=…")
+    return dsn
+
+
+Dsn = Annotated[Secret, AfterValidator(_check_dsn)]
+
+TablePattern = Annotated[
+    Name,
+    matching(r"[^.\s]+\.[^.\s]+", "must be schema.table, where * and ? stand for other characters"),
+]
+
+
+class OnSlotLost(StrEnum):
+    """What to do when the server has dropped or invalidated the slot."""
+
+    STOP = "stop"
+    RESYNC = "resync"
+
+
+class Publication(Section):
+    """The publication the slot reads through."""
+
+    name: Annotated[PipelineTemplate, Field(description="Its name; may use {pipeline}.")] = (
+        "{pipeline}_frazil"
+    )
+    create: Annotated[Truth, Field(description="Create and alter it when needed.")] = True
+
+
+class Spool(Section):
+    """Where the stream rests until it is decoded."""
+
+    dir: Annotated[
+        Location, Field(description="Directory, or an object store prefix on a cluster.")
+    ] = "spool"
+    max_bytes: Annotated[Size, Field(description="Reading pauses above this.")] = SPOOL_BYTES
+
+
+class OnStoppedTable(Section):
+    """How long a held table may hold back the slot: until the first of these is reached."""
+
+    hold: Annotated[
+        Size, Field(description="WAL kept for a held table; past it that table needs a resync.")
+    ] = HELD_WAL_BYTES
+    reread: Annotated[
+        Size,
+        Field(
+            description="WAL that every start reads again because of a held table; past it that "
+            "table needs a resync."
+        ),
+    ] = REREAD_BYTES
+
+    @property
+    def most_bytes(self) -> int:
+        """What the source keeps for a held table."""
+        return min(self.hold, self.reread)
+
+
+class Copy(Section):
+    """The initial copy."""
+
+    connections: Annotated[Count, Field(description="Connections that read in parallel.")] = (
+        COPY_CONNECTIONS
+    )
+
+
+class PostgresSource(Section):
+    """Changes from a Postgres database, through a logical replication slot."""
+
+    kind: Annotated[Literal["postgres"], Field(description="postgres")]
+    dsn: Annotated[Dsn, Field(description="Connection string of the database.")]
+    tables: Annotated[
+        tuple[TablePattern, ...],
+        Field(description="Tables to capture, schema.table with * and ?.", min_length=1),
+    ] = ("public.*",)
+    exclude: Annotated[
+        tuple[TablePattern, ...], Field(description="Tables left out of those.")
+    ] = ()
+    slot: Annotated[
+        PipelineTemplate,
+        matching(r"(?:[a-z0-9_]|\{pipeline\}){1,63}", "must be lowercase letters, digits and _"),
+        Field(description="Replication slot; may use {pipeline}."),
+    ] = "{pipeline}_frazil"
+    publication: Publication = defaults("The publication.")
+    spool: Spool = defaults("Where the stream rests.")
+    heartbeat: Annotated[
+        Duration, Field(description="How often an idle position is confirmed.")
+    ] = HEARTBEAT
+    on_slot_lost: Annotated[
+        OnSlotLost, one_of(OnSlotLost), Field(description="stop, or resync every table.")
+    ] = OnSlotLost.STOP
+    on_stopped_table: OnStoppedTable = defaults("What a held table may cost.")
+    on_widen: Annotated[
+        OnWiden, one_of(OnWiden), Field(description="A widened column: verify, accept or stop.")
+    ] = OnWiden.VERIFY
+    initial_copy: Copy = defaults("The initial copy of a table.", alias="copy")

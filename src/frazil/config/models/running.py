@@ -1,0 +1,104 @@
+"""Settings of the loop: how much at a time, how often, and how failures are met."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from frazil.config.models.naming import PipelineTemplate
+from frazil.config.models.section import Broken, Section
+from frazil.config.models.values import Count, Duration, FreeMapping, Name, Size, Truth
+
+# Fresh enough for people, and at most 8,640 snapshots a day for the tables.
+INGEST_INTERVAL = timedelta(seconds=10)
+INGEST_ROWS = 1_000_000
+# Two target files of 128 MiB per batch.
+INGEST_BYTES = 256 * 2**20
+MERGE_INTERVAL = timedelta(minutes=1)
+# Fits the memory of a small driver and a handful of executors.
+MERGE_ROWS = 5_000_000
+# Spark runs one job well; several compete for the same cores.
+MERGE_CONCURRENCY = 1
+# 0.5 + 1 + 2 + 4 s of waiting: longer than a fail-over of a connection pool.
+RETRY_ATTEMPTS = 5
+RETRY_BASE = timedelta(milliseconds=500)
+RETRY_MAX = timedelta(seconds=30)
+# What Kubernetes gives between SIGTERM and SIGKILL.
+SHUTDOWN_GRACE = timedelta(seconds=30)
+
+
+class Ingest(Section):
+    """Batches into changelogs; soft bounds, because transactions and segments stay whole."""
+
+    interval: Annotated[Duration, Field(description="Longest wait before a batch.")] = (
+        INGEST_INTERVAL
+    )
+    max_rows: Annotated[Count, Field(description="Rows after which a batch ends.")] = INGEST_ROWS
+    max_bytes: Annotated[Size, Field(description="Bytes after which a batch ends.")] = INGEST_BYTES
+
+
+class Merge(Section):
+    """Merges into mirrors; a merge follows an ingest at once when idle."""
+
+    interval: Annotated[Duration, Field(description="Longest wait before a merge.")] = (
+        MERGE_INTERVAL
+    )
+    max_rows: Annotated[Count, Field(description="Changes merged in one commit.")] = MERGE_ROWS
+    concurrency: Annotated[Count, Field(description="Tables merged at a time.")] = MERGE_CONCURRENCY
+
+
+class DeadLetters(Section):
+    """The table of what could not be written."""
+
+    namespace: Annotated[
+        PipelineTemplate, Field(description="Its namespace; may use {pipeline}.")
+    ] = "frazil"
+    table: Annotated[PipelineTemplate, Field(description="Its name; may use {pipeline}.")] = (
+        "{pipeline}_dead_letters"
+    )
+
+
+class Ledger(Section):
+    """The pipeline's own book."""
+
+    namespace: Annotated[
+        PipelineTemplate, Field(description="Its namespace; may use {pipeline}.")
+    ] = "frazil"
+    table: Annotated[PipelineTemplate, Field(description="Its name; may use {pipeline}.")] = (
+        "{pipeline}_ledger"
+    )
+
+
+class Retry(Section):
+    """Back-off between attempts, doubling from base to max."""
+
+    attempts: Annotated[Count, Field(description="Attempts in all.")] = RETRY_ATTEMPTS
+    base: Annotated[Duration, Field(description="Wait before the second attempt.")] = RETRY_BASE
+    max: Annotated[Duration, Field(description="Longest wait.")] = RETRY_MAX
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """The longest wait is not the shortest."""
+        if self.max < self.base:
+            yield Broken(("max",), "must not be less than retry.base", (("base",),))
+
+
+class Spark(Section):
+    """The Spark session."""
+
+    master: Annotated[Name, Field(description="Spark master.")] = "local[*]"
+    encrypt: Annotated[
+        Truth,
+        Field(description="Encrypt what Spark's processes send each other and keep on disk."),
+    ] = False
+    conf: FreeMapping = Field(
+        default_factory=dict, description="Spark settings, as they are.", repr=False
+    )
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """A standalone cluster has no way to hand out a secret of its own."""
+        name = "spark.authenticate.secret"
+        is_standalone = self.master.startswith("spark://")
+        if self.encrypt and is_standalone and name not in self.conf:
+            sentence = f"needs {name} in spark.conf, the same on every machine of the cluster"
+            yield Broken(("encrypt",), sentence, (("master",), ("conf",)))

@@ -1,0 +1,25 @@
+"""The door to the embedded services: real servers as child processes, each for a ``with`` block.
+
+Every server listens on a free loopback port, is ready when its block begins, writes its log into
+a file, and cannot outlive this process, even if that is killed.
+"""
+
+from __future__ import annotations
+
+from frazil.demo.services.etcd import Etcd, etcd
+from frazil.demo.services.postgres import Postgres, embedded_postgres
+from frazil.demo.services.postgres_programs import PostgresVersion
+from frazil.demo.services.rest_catalog import RestCatalog, rest_catalog
+from frazil.demo.services.seaweedfs import ObjectStore, seaweedfs
+
+__all__ = [
+    "Etcd",
+    "ObjectStore",
+    "Postgres",
+    "PostgresVersion",
+    "RestCatalog",
+    "embedded_postgres",
+    "etcd",
+    "rest_catalog",
+    "seaweedfs",
+]

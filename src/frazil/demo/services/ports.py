@@ -1,0 +1,69 @@
+"""Loopback ports that are free, also a moment later."""
+
+from __future__ import annotations
+
+import socket
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from frazil.errors import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frazil.demo.services.process import Service
+
+LOOPBACK = "127.0.0.1"
+
+# Below every system's range for outgoing connections (Linux 32768, macOS 49152), even with 10000
+# added as SeaweedFS does. A port of that range could be taken by any client while a killed
+# service is down, and a client that retries such a port may even connect to itself.
+_LOWEST, _HIGHEST = 12_000, 22_000
+
+# Somebody must take a port between our look and the service's bind; three times in a row is not
+# chance.
+_ATTEMPTS = 3
+
+# With a thousand services on one machine, still fewer than one in 10^20 searches fails.
+_TRIES_PER_PORT = 20
+
+
+def is_taken(port: int) -> bool:
+    """Whether somebody listens on this loopback port, or holds it otherwise."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Connections of a server that has just ended do not count: servers bind over them.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return True
+    return False
+
+
+def free_ports(count: int, *, offsets: tuple[int, ...] = (0,)) -> tuple[int, ...]:
+    """Different ports that are free now, each with all its ``offsets`` added."""
+    candidates = SystemRandom().sample(range(_LOWEST, _HIGHEST), count * _TRIES_PER_PORT)
+    free = (port for port in candidates if not any(is_taken(port + offset) for offset in offsets))
+    found = tuple(port for port, _ in zip(free, range(count), strict=False))
+    if len(found) < count:
+        message = f"no {count} free ports between {_LOWEST} and {_HIGHEST} on {LOOPBACK}."
+        raise ServiceError(message)
+    return found
+
+
+def start_on_free_ports(
+    build: Callable[[tuple[int, ...]], Service], *, count: int, offsets: tuple[int, ...] = (0,)
+) -> tuple[Service, tuple[int, ...]]:
+    """Start a service on ports of its own; if one was taken meanwhile, try others."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        ports = free_ports(count, offsets=offsets)
+        service = build(ports)
+        try:
+            service.start()
+        except ServiceError:
+            lost = any(is_taken(port + offset) for port in ports for offset in offsets)
+            if attempt == _ATTEMPTS or not lost:
+                raise
+        else:
+            return service, ports
+    raise AssertionError("unreachable")

@@ -1,0 +1,226 @@
+"""A PostgreSQL server with logical decoding, for the time of a ``with`` block."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.demo.services.accounts import unprivileged_account
+from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
+from frazil.demo.services.postgres_programs import PostgresVersion, Programs, find_programs
+from frazil.demo.services.process import GuardedProcess, Launch, Service, failure, how_it_ended
+from frazil.demo.services.workspace import Workspace, workspace
+from frazil.errors import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from frazil.demo.services.accounts import Account
+
+_USER = "postgres"
+_DATABASE = "postgres"
+
+# Making a data directory takes 2 s on two busy cores.
+_INITDB_SECONDS = 60.0
+
+# One question over the loopback; a server that needs longer is asked again.
+_QUESTION_SECONDS = 5.0
+
+# The line of postmaster.pid that holds the server's state, as its own pg_ctl reads it.
+_PID_LINE, _STATE_LINE = 0, 7
+
+SETTINGS: Mapping[str, str] = {
+    "listen_addresses": LOOPBACK,
+    # A socket file has a path of at most 107 bytes; a temp folder may be deeper.
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    # A test creates a slot per pipeline and leaves some behind on purpose.
+    "max_replication_slots": "16",
+    "max_wal_senders": "16",
+    # None unless asked for: without them nobody can try what two-phase commits become.
+    "max_prepared_transactions": "16",
+    # Survives kill -9 of the server, not a power cut of the machine.
+    "fsync": "off",
+    # In the data directory instead of /dev/shm, so that a killed server leaves nothing there.
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A running server; after ``kill`` or ``stop`` it starts again where it was."""
+
+    version: PostgresVersion
+    host: str
+    port: int
+    user: str
+    database: str
+    data: Path
+    log: Path
+    password: str = field(repr=False)
+    service: Service = field(repr=False, compare=False)
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the superuser, password included."""
+        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{self.database}"
+
+    def stop(self) -> None:
+        """Shut down in order (fast mode: open sessions are ended)."""
+        self.service.stop()
+
+    def kill(self) -> None:
+        """Crash: SIGKILL to the server and all its processes."""
+        self.service.kill()
+
+    def restart(self) -> None:
+        """Start again, after a crash or a stop, on the same data and port."""
+        self.service.restart()
+
+
+@contextmanager
+def embedded_postgres(
+    *,
+    version: int = PostgresVersion.V18,
+    settings: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    keep: bool = False,
+) -> Iterator[Postgres]:
+    """A PostgreSQL server of this version, 16 or 18, on a free loopback port.
+
+    With ``folder`` its data live there and are used again the next time; otherwise they are
+    removed at the end unless ``keep``. Raises ServiceError when it does not start, and
+    RuntimeMissingError when its programs are not installed.
+    """
+    which = PostgresVersion(version)
+    account = unprivileged_account()
+    programs = find_programs(which, account)
+    with workspace(f"postgres-{which}", folder=folder, keep=keep, account=account) as space:
+        maker = _Maker(which, programs, account, space, {**SETTINGS, **(settings or {})})
+        password = maker.ensure_data()
+        service, (port,) = start_on_free_ports(
+            lambda ports: maker.service(ports[0], password), count=1
+        )
+        try:
+            yield Postgres(
+                version=which,
+                host=LOOPBACK,
+                port=port,
+                user=_USER,
+                database=_DATABASE,
+                data=maker.data,
+                log=space.log,
+                password=password,
+                service=service,
+            )
+        finally:
+            service.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Everything needed to build the command lines of one server."""
+
+    version: PostgresVersion
+    programs: Programs
+    account: Account | None
+    space: Workspace
+    settings: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return f"postgres {self.version}"
+
+    @property
+    def data(self) -> Path:
+        return self.space.folder / "data"
+
+    def ensure_data(self) -> str:
+        """Make the data directory if there is none yet; the superuser's password."""
+        kept = self.space.folder / "password"
+        if (self.data / "PG_VERSION").exists():
+            if kept.exists():
+                return kept.read_text(encoding="ascii")
+            message = f"{self.data} has no password beside it: the data were not made here."
+            raise ServiceError(message, next_step="choose another folder")
+        password = secrets.token_hex(16)
+        self.space.subfolder("data", owner=self.account)
+        file = self.space.private_file("password", password.encode(), owner=self.account)
+        launch = self._launch(
+            f"{self.name} initdb",
+            str(self.programs.initdb),
+            *("--pgdata", str(self.data), "--username", _USER, "--encoding", "UTF8"),
+            *("--no-locale", "--no-sync", "--no-instructions"),
+            *("--auth", "scram-sha-256", "--pwfile", str(file)),
+        )
+        process = GuardedProcess(launch)
+        try:
+            status = process.wait(_INITDB_SECONDS)
+        finally:
+            process.kill()
+        if status != 0:
+            ending = "did not finish" if status is None else how_it_ended(status)
+            raise failure(launch, ending)
+        return password
+
+    def service(self, port: int, password: str) -> Service:
+        """The server on this port."""
+        settings = (f"--{name}={value}" for name, value in self.settings.items())
+        launch = self._launch(
+            self.name,
+            str(self.programs.postgres),
+            *("-D", str(self.data), "-p", str(port)),
+            *settings,
+        )
+        return Service(launch, lambda pid: self._is_ready(pid, port, password))
+
+    def _launch(self, name: str, *command: str) -> Launch:
+        return Launch(
+            name=name,
+            command=command,
+            folder=self.space.folder,
+            log=self.space.log,
+            environment=self.space.environment(),
+            stop_signal=signal.SIGINT,
+            account=self.account,
+            discard=self.space.discard,
+        )
+
+    def _is_ready(self, pid: int, port: int, password: str) -> bool:
+        """Whether this very server, not another one on its port, answers a query."""
+        return self._says_ready(pid) and self._answers(port, password)
+
+    def _says_ready(self, pid: int) -> bool:
+        try:
+            lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return False
+        # The number tells it from the file a killed predecessor left behind.
+        return (
+            len(lines) > _STATE_LINE
+            and lines[_PID_LINE] == str(pid)
+            and lines[_STATE_LINE].strip() == "ready"
+        )
+
+    def _answers(self, port: int, password: str) -> bool:
+        # The client of the same package: the demo needs no driver, and the password no argument.
+        command = [
+            *(str(self.programs.psql), "-XAtq", "-c", "select 1"),
+            *("-h", LOOPBACK, "-p", str(port), "-U", _USER, "-d", _DATABASE),
+        ]
+        try:
+            finished = subprocess.run(  # noqa: S603 - our own program with our own arguments
+                command,
+                env={**self.space.environment(), "PGPASSWORD": password},
+                capture_output=True,
+                timeout=_QUESTION_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return finished.stdout.strip() == b"1"

@@ -1,0 +1,80 @@
+"""A pipeline in a thread of its own, as long as a block lasts."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from frazil.errors import ServiceError
+from frazil.model.marker import Role
+from frazil.pipeline.build_run import Place, build_run
+from frazil.pipeline.status.board import StatusBoard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.clients.spark.session import Session
+    from frazil.config import Config
+    from frazil.pipeline.build_run import Run
+    from frazil.pipeline.status.values import PipelineStatus
+    from frazil.pipeline.telemetry import Observed
+
+# When nobody wants the result any more, what runs is not waited for.
+_INTERRUPTED_SECONDS = 2.0
+
+
+class PipelineThread:
+    """The loop of a run, and how it stands."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._ended_with: BaseException | None = None
+        self._thread = threading.Thread(target=self._loop, name="frazil demo", daemon=True)
+        self._thread.start()
+
+    def status(self) -> PipelineStatus:
+        """How the pipeline stands now; raises what ended it, or what a table is stopped by."""
+        if self._ended_with is not None:
+            raise self._ended_with
+        status = self.run.board.now()
+        for each in status.stopped:
+            trouble = each.trouble
+            reason = "nobody knows why" if trouble is None else trouble.reason
+            message = f"{each.table} is stopped: {reason}"
+            raise ServiceError(message, next_step="report it, this is a defect in the demo")
+        return status
+
+    def join(self, seconds: float) -> bool:
+        """Wait until the loop has ended; whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _loop(self) -> None:
+        try:
+            self.run.loop.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the status
+            self._ended_with = error
+
+
+@contextmanager
+def pipeline_thread(
+    session: Session, config: Config, observed: Observed
+) -> Iterator[PipelineThread]:
+    """Ingest and merge until the block is left."""
+    stop = threading.Event()
+    board = StatusBoard(
+        config.pipeline, roles=tuple(each.value for each in (Role.INGEST, Role.MERGE))
+    )
+    place = Place(session, config, observed, board, stop)
+    patience = _INTERRUPTED_SECONDS
+    with build_run(place) as run:
+        pipeline = PipelineThread(run)
+        try:
+            yield pipeline
+            patience = config.shutdown_grace.total_seconds()
+        finally:
+            stop.set()
+            if not pipeline.join(patience):
+                run.loop.abandon()
+                session.sparkContext.cancelAllJobs()

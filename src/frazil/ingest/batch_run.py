@@ -1,0 +1,283 @@
+"""One batch from its splits to committed changelogs; the same for every source.
+
+A table in trouble is left out and told; everything else about a batch succeeds together, or is
+raised and asked for again. Whoever repeats a batch finds the tables that were committed where they
+are: their markers say so.
+"""
+
+from __future__ import annotations
+
+import heapq
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.clients.defects import defect_of_table
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.clients.spark.session import job_description
+from frazil.clients.spark.task_errors import running_tasks
+from frazil.clients.spark.task_values import PAYLOAD, collect
+from frazil.hooks import Failpoint, failpoint
+from frazil.ingest.progress import ReadingProgress
+from frazil.ingest.report import TableIngested
+from frazil.ingest.task import IngestJob
+from frazil.ledger.rows import LedgerEntry
+from frazil.model.command import command
+from frazil.model.marker import Role
+from frazil.model.policy import OnWiden
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.errors import FrazilError
+    from frazil.hooks import Clock
+    from frazil.ingest.captured_table import CapturedTable, Place, Prepared
+    from frazil.ingest.task import TaskOutcome
+    from frazil.sources.protocol import Batch, Split, TablePart
+
+_log = get_logger(__name__)
+
+# Raised while something is done for one table, these are its own trouble and do not pass by
+# themselves; anything else concerns all tables.
+OF_ONE_TABLE = (
+    errors.ConfigError,
+    errors.SchemaError,
+    errors.MalformedChangeError,
+    errors.MissingImageError,
+    errors.MarkerLostError,
+    errors.RolledBackError,
+    errors.TableReplacedError,
+    errors.TableNotFoundError,
+    errors.ForeignChangeError,
+)
+# Told of one table, these may pass by themselves.
+MAY_PASS = (
+    errors.SourceUnavailableError,
+    errors.StorageError,
+    errors.CatalogError,
+    errors.WriteFailedError,
+    errors.CommitConflictError,
+    errors.CommitUnknownError,
+)
+# Below this a task costs more than it saves.
+_TASK_BYTES = 4 * 2**20
+
+
+@dataclass(slots=True)
+class Walked:
+    """What a batch came to: tables committed, tables in trouble, tables to be read whole again."""
+
+    batch: str
+    committed: dict[str, TableIngested] = field(default_factory=dict)
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    troubles: dict[str, FrazilError] = field(default_factory=dict)
+    reread: set[str] = field(default_factory=set)
+
+    @property
+    def pending(self) -> int:
+        """Tables that have not committed yet."""
+        return max(0, len(self.prepared) - len(self.committed))
+
+
+def walk_batch(
+    session: SparkSession,
+    batch: Batch,
+    tables: Mapping[str, CapturedTable],
+    *,
+    walked: Walked,
+    clock: Clock,
+    watch: Callable[[ReadingProgress], None],
+) -> None:
+    """Read, write and commit; nothing is booked or acknowledged yet. ``walked`` tells what came.
+
+    ``watch`` is given the progress of whole tables, to be asked while they are read.
+    Raises FencedError when somebody else moves the markers, and everything that may pass.
+    """
+    failpoint(Failpoint.INGEST_PLANNED)
+    walked.troubles |= {each.table: each.error for each in batch.troubles}
+    for part in batch.parts:
+        _prepare(part, tables[part.table.name], walked)
+    began = clock.monotonic()
+    outcomes = _read(session, batch, walked, clock=clock, watch=watch)
+    for outcome in outcomes:
+        for table, error in outcome.troubles.items():
+            walked.troubles.setdefault(table, error)
+    batch.check()
+    failpoint(Failpoint.INGEST_WRITTEN)
+    reading = clock.monotonic() - began
+    for table in walked.prepared:
+        if table not in walked.troubles:
+            _commit(table, tables[table], outcomes, walked, clock=clock, reading=reading)
+            failpoint(Failpoint.INGEST_COMMITTED)
+
+
+def _prepare(part: TablePart, captured: CapturedTable, walked: Walked) -> None:
+    table = part.table.name
+    if table in walked.troubles:
+        return
+    try:
+        prepared = captured.prepare(part)
+        widened = prepared.plan.widened if part.anew is None else ()
+        if widened and captured.on_widen is OnWiden.STOP:
+            walked.troubles[table] = _stopped_by_widening(table, widened)
+            return
+    except Exception as error:  # noqa: BLE001 - of one table, or raised again
+        walked.troubles[table] = of_one_table(error, table, "preparing its changelog")
+        return
+    if widened and captured.on_widen is OnWiden.VERIFY:
+        # Values may have changed without a row being sent, and only reading all of them tells.
+        walked.reread.add(table)
+        return
+    walked.prepared[table] = prepared
+
+
+def of_one_table(error: Exception, table: str, doing: str) -> errors.FrazilError:
+    """The trouble of this table alone; what concerns all tables is raised again."""
+    return error if isinstance(error, OF_ONE_TABLE) else defect_of_table(error, table, doing)
+
+
+def _stopped_by_widening(table: str, widened: Sequence[str]) -> errors.FrazilError:
+    message = f"the type of {', '.join(widened)} was widened, and on_widen is stop."
+    return errors.UnsupportedSchemaChangeError(
+        message, table=table, next_step=command("resync", table)
+    )
+
+
+def _read(
+    session: SparkSession,
+    batch: Batch,
+    walked: Walked,
+    *,
+    clock: Clock,
+    watch: Callable[[ReadingProgress], None],
+) -> tuple[TaskOutcome, ...]:
+    if not walked.prepared or not batch.splits:
+        return ()
+    names = tuple(walked.prepared)
+    tasks = _tasks(batch, cores=session.sparkContext.defaultParallelism)
+    job = IngestJob(
+        reader=batch.reader,
+        tasks=tasks,
+        targets={name: each.target for name, each in walked.prepared.items()},
+    )
+    with ExitStack() as stack:
+        if _is_whole(batch):
+            size = sum(each.weight for each in batch.splits)
+            progress = ReadingProgress(session.sparkContext, names, size=size, clock=clock)
+            job = replace(job, gauge=progress.gauge)
+            watch(progress)
+            stack.enter_context(progress.told())
+        stack.enter_context(running_tasks(_named(names), "reading changes"))
+        stack.enter_context(job_description(session, f"ingest {_named(names)}"))
+        numbers = pinned_session(session).range(0, len(tasks), 1, len(tasks))
+        return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
+
+
+def _is_whole(batch: Batch) -> bool:
+    return any(part.anew is not None for part in batch.parts)
+
+
+def _tasks(batch: Batch, *, cores: int) -> tuple[tuple[Split, ...], ...]:
+    """A task per core; of whole tables as many as there are splits, so that progress shows.
+
+    Where more would run at a time than may, their number is what bounds them.
+    """
+    may = batch.most_tasks or cores
+    if _is_whole(batch) and cores <= may:
+        return spread(batch.splits, most=len(batch.splits))
+    return spread(batch.splits, most=min(cores, may))
+
+
+def spread(splits: Sequence[Split], *, most: int) -> tuple[tuple[Split, ...], ...]:
+    """The splits of each task: as many tasks as the bytes are worth, all about as heavy."""
+    total = sum(each.weight for each in splits)
+    count = max(1, min(most, len(splits), -(-total // _TASK_BYTES)))
+    shares: list[list[Split]] = [[] for _ in range(count)]
+    lightest = [(0, number) for number in range(count)]
+    for split in sorted(splits, key=lambda each: -each.weight):
+        weight, number = heapq.heappop(lightest)
+        shares[number].append(split)
+        heapq.heappush(lightest, (weight + split.weight, number))
+    return tuple(tuple(each) for each in shares)
+
+
+def _commit(
+    table: str,
+    captured: CapturedTable,
+    outcomes: Sequence[TaskOutcome],
+    walked: Walked,
+    *,
+    clock: Clock,
+    reading: float,
+) -> None:
+    prepared = walked.prepared[table]
+    files: list[WrittenFile] = []
+    operations: dict[str, int] = {}
+    for outcome in outcomes:
+        if table in outcome.written:
+            written = outcome.written[table]
+            files.extend(written.files)
+            for word, count in written.operations.items():
+                operations[word] = operations.get(word, 0) + count
+    if not files and not prepared.must_be_committed:
+        # All of it was in the changelog before.
+        return
+    began = clock.monotonic()
+    try:
+        receipt = captured.commit(prepared, files, batch=walked.batch)
+    except Exception as error:  # noqa: BLE001 - of one table, or raised again
+        walked.troubles[table] = of_one_table(error, table, "committing its changelog")
+        return
+    snapshot = receipt.marker.snapshot
+    walked.committed[table] = TableIngested(
+        table=table,
+        changelog=captured.name,
+        start=prepared.part.start,
+        goal=receipt.marker.position,
+        snapshot_id=None if snapshot is None else snapshot.id,
+        operations=operations,
+        file_sizes=tuple(file.size for file in files),
+        seconds=reading + clock.monotonic() - began,
+    )
+
+
+def _named(tables: Sequence[str]) -> str:
+    return tables[0] if len(tables) == 1 else f"{len(tables)} tables"
+
+
+def place_if_known(table: Callable[[], CapturedTable], *, is_live: bool) -> Place | None:
+    """How far a table is; None where only whoever reads it can say what is wrong with it."""
+    try:
+        return table().load_place()
+    except errors.FrazilError as error:
+        # A table that is held has its own error already; what may pass is tried again.
+        if is_live and not isinstance(error, OF_ONE_TABLE):
+            raise
+    except Exception as error:  # noqa: BLE001 - judged as a defect of its table when it is read
+        _log.debug("position unknown", error=type(error).__name__)
+    return None
+
+
+def ledger_entries(walked: Walked, now: datetime) -> tuple[LedgerEntry, ...]:
+    """What the ledger says of the tables of a batch that were committed."""
+    return tuple(
+        LedgerEntry(
+            batch=walked.batch,
+            role=Role.INGEST,
+            table=name,
+            start=done.start,
+            goal=done.goal,
+            rows=done.rows,
+            files=len(done.file_sizes),
+            seconds=done.seconds,
+            committed_at=now,
+            note="; ".join(walked.prepared[name].plan.changes) or None,
+        )
+        for name, done in walked.committed.items()
+    )

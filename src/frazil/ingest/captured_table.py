@@ -1,0 +1,251 @@
+"""One changelog as an ingest sees it: where it stands, what it becomes, and its commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from frazil.changelog.layout import CdcColumns
+from frazil.changelog.table import ChangelogTable
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.errors import TableNotFoundError
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.ingest.changelog_rows import RowLayout
+from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
+from frazil.ingest.planning.column_numbers import decode_column_numbers
+from frazil.ingest.task import TableTarget
+from frazil.model.change import Operation, SequenceNumber
+from frazil.model.marker import Marker, Role
+from frazil.model.schema.layout_expressions import plan_partition_spec
+from frazil.model.table_facts import COLUMNS_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.read.table_metadata import TableState
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.ingest.planning.changelog_plan import ChangelogPlan
+    from frazil.ingest.settings import CaptureSettings
+    from frazil.model.marker import Position
+    from frazil.model.policy import OnWiden
+    from frazil.model.source_table import SourceTable
+    from frazil.sources.protocol import Anew, TablePart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a changelog stands in its source, and how the source described the table there."""
+
+    position: Position
+    epoch: int
+    shape: str
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Prepared:
+    """A part of a batch that its changelog is ready for; lives on the driver."""
+
+    part: TablePart
+    plan: ChangelogPlan
+    changelog: ChangelogTable
+    target: TableTarget
+    epoch: int
+    # Of the marker that what begins anew takes the place of.
+    seen: str | None
+    has_rows: bool
+    # Whether what is known of the columns changes, even if the schema does not.
+    is_described_anew: bool
+
+    @property
+    def must_be_committed(self) -> bool:
+        """Whether there is something to commit beside rows."""
+        return self.part.anew is not None or self.plan.evolves or self.is_described_anew
+
+
+class CapturedTable:
+    """The changelog of one source table; lives on the driver."""
+
+    def __init__(
+        self, lake: Lake, settings: CaptureSettings, *, pipeline: str, source: str
+    ) -> None:
+        self._lake = lake
+        self._settings = settings
+        self._pipeline = pipeline
+        self._source = source
+        self._opened: ChangelogTable | None = None
+
+    @property
+    def name(self) -> str:
+        """The changelog's name."""
+        return str(self._settings.changelog)
+
+    @property
+    def on_widen(self) -> OnWiden:
+        """What a widened type means."""
+        return self._settings.on_widen
+
+    def load_place(self) -> Place | None:
+        """Where it stands; None for one that is not there or that nothing was written to.
+
+        Raises MarkerLostError and RolledBackError as the changelog does.
+        """
+        changelog = self._open()
+        if changelog is None:
+            return None
+        marker = changelog.position()
+        columns = changelog.table.load_state().properties.get(COLUMNS_PROPERTY)
+        if marker is None or columns is None:
+            return None
+        known = decode_column_numbers(columns, table=self.name)
+        return Place(position=marker.position, epoch=marker.epoch, shape=known.shape)
+
+    def prepare(self, part: TablePart) -> Prepared:
+        """Make the changelog ready for these rows, creating it if it is not there.
+
+        Its schema changes with the commit, not before. Raises UnsupportedSchemaChangeError.
+        """
+        changelog = self._open() or self._create(part.table)
+        version = changelog.table.load_version()
+        state = version.state
+        columns = state.properties.get(COLUMNS_PROPERTY)
+        plan = plan_changelog(
+            part.table,
+            ChangelogNow(
+                schema=version.schema,
+                last_column_id=state.last_column_id,
+                columns=columns,
+                format_version=state.format_version,
+                pinned=frozenset(each.source_id for each in version.spec.fields),
+            ),
+            prefix=self._settings.prefix,
+            on_drop=self._settings.on_drop,
+            evolution=self._settings.evolution,
+            anew=part.anew is not None,
+        )
+        epoch = _next_epoch(state, part, table=self.name)
+        return Prepared(
+            part=part,
+            plan=plan,
+            changelog=changelog,
+            target=TableTarget(
+                layout=self._layout(part.table, plan, epoch),
+                target=version.write_target(plan.schema),
+            ),
+            epoch=epoch,
+            seen=state.properties.get(Role.INGEST.property_name),
+            has_rows=state.head is not None and state.head.count("total-records") > 0,
+            is_described_anew=plan.columns != columns,
+        )
+
+    def commit(self, prepared: Prepared, files: Sequence[WrittenFile], *, batch: str) -> Receipt:
+        """Append the files, follow the source's schema and move the marker, in one commit."""
+        part = prepared.part
+        goal = Marker(
+            pipeline=self._pipeline,
+            source=self._source,
+            position=part.goal,
+            batch=batch,
+            epoch=prepared.epoch,
+        )
+        plan, changelog = prepared.plan, prepared.changelog
+        wanted = plan.schema if plan.evolves else None
+        if part.anew is not None:
+            opening: tuple[WrittenFile, ...] = ()
+            if prepared.has_rows:
+                opening = _write_truncate(prepared, part.anew, self._ours)
+            return changelog.begin_anew(
+                (*opening, *files),
+                seen=prepared.seen,
+                goal=goal,
+                wanted=wanted,
+                columns=plan.columns,
+            )
+        if wanted is None and not prepared.is_described_anew:
+            return changelog.append(files, start=part.start, goal=goal)
+        return changelog.evolve(
+            plan.schema, start=part.start, goal=goal, columns=plan.columns, files=files
+        )
+
+    @property
+    def _ours(self) -> CdcColumns:
+        return CdcColumns(self._settings.prefix)
+
+    def _open(self) -> ChangelogTable | None:
+        if self._opened is None:
+            try:
+                self._opened = ChangelogTable.open(self._lake, self._settings.changelog)
+            except TableNotFoundError:
+                return None
+        return self._opened
+
+    def _create(self, table: SourceTable) -> ChangelogTable:
+        settings = self._settings
+        plan = plan_changelog(
+            table,
+            None,
+            prefix=settings.prefix,
+            on_drop=settings.on_drop,
+            evolution=settings.evolution,
+            anew=True,
+        )
+        self._opened = ChangelogTable.ensure(
+            self._lake,
+            settings.changelog,
+            schema=plan.schema,
+            spec=plan_partition_spec(settings.partition_by, plan.schema),
+            format_version=settings.format_version,
+            columns=plan.columns,
+        )
+        return self._opened
+
+    def _layout(self, table: SourceTable, plan: ChangelogPlan, epoch: int) -> RowLayout:
+        names = {each.id: each.name for each in plan.schema.fields}
+        fed = {column.number: names[plan.field_ids[column.number]] for column in table.columns}
+        ours = self._ours
+        taken = {*fed.values(), *ours.names}
+        return RowLayout(
+            names=fed,
+            field_ids=plan.field_ids,
+            key=_member_names(plan),
+            ours=ours,
+            epoch=epoch,
+            absent=tuple(name for name in names.values() if name not in taken),
+        )
+
+
+def _member_names(plan: ChangelogPlan) -> dict[int, str]:
+    members = {}
+    for number, field_id in plan.key_ids.items():
+        column = plan.schema.by_id(field_id)
+        if column is not None:
+            members[number] = column.field.name
+    return members
+
+
+def _next_epoch(state: TableState, part: TablePart, *, table: str) -> int:
+    marker = state.marker(Role.INGEST, table=table)
+    if marker is None:
+        return 0
+    return marker.epoch if part.anew is None else marker.epoch + 1
+
+
+def _write_truncate(prepared: Prepared, anew: Anew, ours: CdcColumns) -> tuple[WrittenFile, ...]:
+    """One row before all others of the new epoch: what was captured before is gone."""
+    target = prepared.target.target
+    row = {
+        ours.operation: Operation.TRUNCATE.value,
+        ours.sequence_number: str(SequenceNumber(prepared.epoch, anew.position, 0)),
+        ours.lsn: anew.origin,
+    }
+    writer = TaskWriter(target, clock=SystemClock(), randomness=SystemRandomness())
+    try:
+        writer.write(pa.RecordBatch.from_pylist([row], schema=arrow_schema(target.schema)))
+        return writer.close()
+    except BaseException:
+        writer.abandon()
+        raise

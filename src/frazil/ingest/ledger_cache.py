@@ -1,0 +1,124 @@
+"""The ledger with its newest words at hand, for the two threads of an ingest."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from frazil.errors import PositionLostError, SlotBusyError
+from frazil.ledger.table_state import Left
+from frazil.model.marker import SnapshotRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from frazil.clients.iceberg.commit.strict_commit import Receipt
+    from frazil.ledger.rows import LedgerEntry
+    from frazil.ledger.table import Ledger
+    from frazil.ledger.table_state import TableStanding
+    from frazil.model.marker import Marker, Position
+
+
+class Book:
+    """What the ledger says, read again only when somebody else wrote in it.
+
+    Whoever decides by what it says and then writes holds ``lock`` meanwhile.
+    """
+
+    def __init__(self, ledger: Ledger, pipeline: str) -> None:
+        self._ledger = ledger
+        self._pipeline = pipeline
+        # The newest commit that was read or written here; none while it may not be the newest.
+        self._seen: SnapshotRef | None = None
+        self._is_read = False
+        self._acknowledged: Marker | None = None
+        self._standings: dict[str, TableStanding] = {}
+        self.lock = threading.RLock()
+
+    @property
+    def acknowledged(self) -> Marker | None:
+        """What the source may be acknowledged to; None before the first batch."""
+        return self._acknowledged
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """How every captured table stands, by its name at the source."""
+        return self._standings
+
+    def refresh(self) -> bool:
+        """Read what somebody else wrote; whether anybody did."""
+        with self.lock:
+            head = self._ledger.table.load_state().head
+            newest = None if head is None else SnapshotRef(head.id, head.sequence)
+            if self._is_read and newest is not None and newest == self._seen:
+                return False
+            self._acknowledged = self._ledger.acknowledged()
+            self._standings = {each.table: each for each in self._ledger.standings()}
+            self._seen, self._is_read = newest, True
+            return True
+
+    def note(
+        self,
+        standings: Sequence[TableStanding],
+        entries: Sequence[LedgerEntry] = (),
+        *,
+        batch: str,
+    ) -> None:
+        """Write down how tables stand, and leave the position where it is."""
+        with self.lock:
+            receipt = self._ledger.note(
+                entries, pipeline=self._pipeline, batch=batch, standings=standings
+            )
+            self._wrote(receipt, standings)
+
+    def move(
+        self,
+        goal: Marker,
+        standings: Sequence[TableStanding] = (),
+        entries: Sequence[LedgerEntry] = (),
+    ) -> None:
+        """Write down a batch, and where the source may be acknowledged to after it."""
+        with self.lock:
+            start: Position | None = None
+            if self._acknowledged is not None:
+                start = self._acknowledged.position
+            receipt = self._ledger.record(entries, start=start, goal=goal, standings=standings)
+            self._acknowledged = receipt.marker
+            self._wrote(receipt, standings)
+
+    def begin_anew(self, goal: Marker) -> None:
+        """Write down that positions count in another source, or from another place, from now on."""
+        with self.lock:
+            receipt = self._ledger.begin_anew(goal)
+            self._acknowledged = receipt.marker
+            self._wrote(receipt, ())
+
+    def _wrote(self, receipt: Receipt, standings: Iterable[TableStanding]) -> None:
+        for each in standings:
+            if isinstance(each.state, Left):
+                self._standings.pop(each.table, None)
+            else:
+                self._standings[each.table] = each
+        before, ours = self._seen, receipt.marker.snapshot
+        follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
+        # Where somebody else wrote in between, all of it is read again.
+        self._seen = ours if follows else None
+
+
+@contextmanager
+def judging_loss(book: Book, refresh: Callable[[], None]) -> Iterator[None]:
+    """Believe that changes are lost only if the ledger, read after the source, says so too.
+
+    The ledger moves before the source is acknowledged. One that was read first may be behind the
+    source, because another process worked in between.
+    """
+    known = book.acknowledged
+    try:
+        yield
+    except PositionLostError as error:
+        refresh()
+        if book.acknowledged == known:
+            raise
+        message = "another process moved the ledger while this one looked at the source."
+        raise SlotBusyError(message) from error

@@ -1,0 +1,204 @@
+"""The key index of a mirror apart from merging: what it is, whether it is right, a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from frazil.changelog.table import ChangelogTable
+from frazil.clients.iceberg.commit.strict_commit import FileChanges, StatisticsFile
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.errors import MarkerLostError, StaleIndexError
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.merge.planning.changelog_columns import find_column
+from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.reading.merged_changes import remembered_deletes
+from frazil.merge.target import load_ground, task_index
+from frazil.mirror.index.checking import IndexVerdict, check_index
+from frazil.mirror.index.growth import write_index_head
+from frazil.mirror.index.key_reading import KeyReading, as_scalar
+from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable, load_index
+from frazil.mirror.index.run_building import fresh_name
+from frazil.mirror.table import MirrorTable
+from frazil.model.command import command
+from frazil.model.repair import Repair, RepairReason
+from frazil.model.schema.types import Primitive
+from frazil.model.table_facts import COLUMNS_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.merge.planning.settings import MergeSettings
+    from frazil.merge.target import MergeGround
+    from frazil.model.marker import Marker, SnapshotRef
+
+__all__ = ["IndexFacts", "IndexVerdict", "load_index_facts", "rebuild_index", "verify_index"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One run of an index."""
+
+    entries: int
+    bytes: int
+    buckets: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFacts:
+    """An index as its head tells it; ``state`` says whether a merge would use it as it is.
+
+    ``unnamed_files`` lie beside the runs and belong to none of them: older heads may name them,
+    and maintenance removes those that nobody does.
+    """
+
+    state: str
+    detail: str
+    head: str | None
+    snapshot: int | None
+    key: tuple[str, ...]
+    hash: str
+    data_files: int
+    entries: int
+    young_entries: int
+    runs: tuple[RunFacts, ...]
+    bytes: int
+    unnamed_files: int
+    unnamed_bytes: int
+
+
+def load_index_facts(session: SparkSession, lake: Lake, settings: MergeSettings) -> IndexFacts:
+    """What the index of the mirror is made of; reads its head and nothing else."""
+    del session
+    ground = _load_ground(lake, settings)
+    found = load_index(ground.mirror.table.walk_ancestry(), ground.inputs, ground.expected)
+    index = found.base if isinstance(found, Unusable) else found
+    state, detail = ("current", "") if isinstance(found, KeyIndex) else (found.reason, found.detail)
+    runs = () if index is None else index.manifest.runs
+    named = {part.location.rpartition("/")[2] for run in runs for part in run.parts}
+    beside = ground.inputs.sizes(ground.store.folder)
+    unnamed = {name: size for name, size in beside.items() if name not in named}
+    head = None if ground.head is None else ground.head.summary.get(HEAD_PROPERTY)
+    young = None if index is None else index.young_blob
+    return IndexFacts(
+        state=state,
+        detail=detail,
+        head=head,
+        snapshot=None if index is None else index.manifest.snapshot_id,
+        key=tuple(each.name for each in ground.key),
+        hash=ground.index_key.hash,
+        data_files=0 if index is None else len(index.manifest.files),
+        entries=0 if index is None else index.manifest.entries,
+        young_entries=0 if index is None else index.manifest.young_entries,
+        runs=tuple(
+            RunFacts(
+                entries=run.entries,
+                bytes=run.bytes,
+                buckets=2**run.bits,
+                files=len(run.parts),
+            )
+            for run in runs
+        ),
+        bytes=sum(run.bytes for run in runs) + (0 if young is None else len(young)),
+        unnamed_files=len(unnamed),
+        unnamed_bytes=sum(unnamed.values()),
+    )
+
+
+def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> IndexVerdict:
+    """Compare the index with the keys of all data files.
+
+    Raises StaleIndexError when there is no index of the table's current state: nothing is wrong
+    then, the next merge repairs it.
+    """
+    ground = _load_ground(lake, settings)
+    if ground.head is None:
+        return IndexVerdict(0, 0, 0)
+    found = load_index(ground.mirror.table.walk_ancestry(), ground.inputs, ground.expected)
+    if isinstance(found, Unusable):
+        message = f"there is no index of the current state: {found.detail}."
+        step = command("index", "rebuild", settings.mirror)
+        raise StaleIndexError(message, table=str(settings.mirror), next_step=step)
+    reading = KeyReading(
+        ground.mirror.table.name,
+        found.manifest.files,
+        ground.key,
+        None,
+        ground.target.io_properties,
+    )
+    return check_index(
+        pinned_session(session),
+        reading,
+        task_index(found, ground, settings),
+        found.manifest.key.hash,
+    )
+
+
+def rebuild_index(
+    session: SparkSession,
+    lake: Lake,
+    settings: MergeSettings,
+) -> Repair:
+    """Build the index from every data file and commit it; rows and position stay as they are."""
+    ground = _load_ground(lake, settings)
+    marker = ground.mirror.position()
+    if marker is None or ground.head is None:
+        message = "nothing was merged into it yet, so there is nothing to index."
+        raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
+    keeper = ground.index_keeper(
+        pinned_session(session),
+        settings,
+        clock=SystemClock(),
+        remembered=lambda: _remembered(lake, ground, marker, settings),
+    )
+    why = Unusable(RepairReason.MISSING, "asked for by an operator")
+    index, repair = keeper.made(why, ground.head)
+    location = ground.name_head()
+
+    def write_head(snapshot: SnapshotRef) -> StatisticsFile:
+        head = write_index_head(index, snapshot.id, location, ground.outputs)
+        return StatisticsFile(head.location, head.size, head.footer_size)
+
+    ground.mirror.apply(
+        FileChanges(),
+        start=marker.position,
+        goal=replace(marker, batch=fresh_name(ground.randomness.token), snapshot=None),
+        planned_on=ground.head.id,
+        summary={HEAD_PROPERTY: location},
+        statistics=write_head,
+    )
+    return repair
+
+
+def _load_ground(lake: Lake, settings: MergeSettings) -> MergeGround:
+    """The mirror as it is; its key is the one that merges wrote down."""
+    mirror = MirrorTable.open(lake, settings.mirror)
+    version = mirror.table.load_version()
+    text = version.state.properties.get(COLUMNS_PROPERTY)
+    if text is None:
+        message = "no merge has written to it yet, so it has no index."
+        raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
+    key_ids = decode_column_map(text, table=str(settings.mirror)).key
+    sequence = find_column(version.schema.fields, settings.sequence)
+    return load_ground(
+        mirror,
+        settings,
+        schema=None,
+        key_ids=key_ids,
+        sequence_id=None if sequence is None else sequence.id,
+        sequence_type=Primitive.STRING if sequence is None else as_scalar(sequence.type),
+        randomness=SystemRandomness(),
+    )
+
+
+def _remembered(
+    lake: Lake, ground: MergeGround, marker: Marker, settings: MergeSettings
+) -> DataFrame | None:
+    if not settings.remembers_deletes:
+        return None
+    changelog = ChangelogTable.open(lake, settings.changelog)
+    return remembered_deletes(
+        changelog, int(str(marker.position)), settings, ground.index_key.types
+    )

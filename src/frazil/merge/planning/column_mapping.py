@@ -1,0 +1,79 @@
+"""Where the values of a mirror's columns come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from frazil.model.schema.types import Nested, children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.model.schema.types import Field
+
+
+class Origin(StrEnum):
+    """Who gives a column its values."""
+
+    CHANGELOG = "changelog"
+    # The merge itself: whether the row is deleted, where deletes are soft.
+    DELETED = "deleted"
+    # Nobody: the source dropped it, or it is somebody else's column. New rows have nulls.
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A field of the mirror and the field of the changelog that it is made from.
+
+    ``members`` are the fields inside, in the mirror's order.
+    """
+
+    target: Field
+    source: Field | None = None
+    origin: Origin = Origin.NOTHING
+    members: tuple[Feed, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the changelog's values have the mirror's type as they are."""
+        if self.source is None:
+            return False
+        if not isinstance(self.target.type, Nested):
+            return self.target.type == self.source.type
+        inside = children(self.source.type)
+        return tuple(each.source for each in self.members) == inside and all(
+            each.fits and each.source is not None and each.source.name == each.target.name
+            for each in self.members
+        )
+
+    @property
+    def tells_content(self) -> bool:
+        """Whether a row that is read back has what the change said, to be compared with it.
+
+        Not where the mirror kept members that the source dropped, nor where the changelog fills
+        in a default that the mirror does not keep.
+        """
+        if self.source is None or (self.members and not self.fits):
+            return False
+        return all(
+            each.source is None
+            or each.source.initial_default is None
+            or each.target.initial_default is not None
+            for each in self.walk()
+        )
+
+    def walk(self) -> Iterator[Feed]:
+        """This feed and those inside it."""
+        yield self
+        for member in self.members:
+            yield from member.walk()
+
+
+def pair(source: Field, target: Field) -> Feed:
+    """A feed between two fields of one shape."""
+    inside = zip(children(source.type), children(target.type), strict=True)
+    members = tuple(pair(one, other) for one, other in inside)
+    return Feed(target, source, Origin.CHANGELOG, members)

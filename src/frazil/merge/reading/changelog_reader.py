@@ -1,0 +1,155 @@
+"""A range of a changelog as merge tasks want it: hashed, named like the mirror, in key order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+from frazil.merge.planning.change_columns import (
+    ACTION,
+    DELETE,
+    HI,
+    IS_UPDATE,
+    LO,
+    MERGED,
+    PREVIOUS_HI,
+    PREVIOUS_LO,
+    SEQUENCE,
+    TRUNCATE,
+    UNCHANGED,
+    UPSERT,
+)
+from frazil.merge.reading.column_expressions import fed_column
+from frazil.mirror.index.key_expressions import key_hash_columns
+from frazil.model.change import Operation, spellings
+from frazil.model.table_name import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from frazil.merge.planning.column_mapping import Feed
+    from frazil.model.schema.types import Scalar
+
+# Flips the sign bit: signed order of the result is unsigned order of the hash.
+_UNSIGNED = -(2**63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLayout:
+    """Where the changelog keeps what a merge needs.
+
+    ``feeds`` has the mirror's columns in order, each with what it is made from; ``unchanged_ids``
+    maps the changelog's field ids to the mirror's.
+    """
+
+    key: tuple[tuple[str, Scalar], ...]
+    sequence: str
+    operation: str
+    unchanged: str | None
+    previous_key: str | None
+    # Its members in the order of the key; a struct keeps the names it was made with.
+    previous_members: tuple[str, ...] = ()
+    feeds: tuple[Feed, ...]
+    unchanged_ids: Mapping[int, int]
+
+
+def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
+    """The changes with their hash; rows keep no order.
+
+    A TRUNCATE and a row with a null in its key have a null hash; an operation that nobody knows
+    has a null action.
+    """
+    operation = f"upper({quote(layout.operation)})"
+    action = _action(operation)
+    # The key of a TRUNCATE is taken away before it is hashed; around the hash, Spark would compute
+    # it twice, once for each half.
+    has_key = action != TRUNCATE
+    key = [(sf.when(has_key, _column(name)), type_) for name, type_ in layout.key]
+    hi, lo = key_hash_columns(key)
+    own = [
+        hi.alias(HI),
+        lo.alias(LO),
+        action.alias(ACTION),
+        _column(layout.sequence).alias(SEQUENCE),
+        sf.expr(f"{operation} in ({_words(Operation.UPDATE)})").alias(IS_UPDATE),
+    ]
+    return frame.select(*own, *_partial(layout), *map(fed_column, layout.feeds))
+
+
+def in_key_order(frame: DataFrame) -> DataFrame:
+    """Sorted inside each partition as the fold wants it; rows without a hash come first.
+
+    Columns come out numbered: on its way to Python, Spark takes a name with a dot in it for a path.
+    """
+    # Named before they are sorted: afterwards, every row would be copied for it.
+    numbered = frame.toDF(*(f"_{at}" for at in range(len(frame.columns))))
+    hi, lo, sequence = (sf.col(f"_{frame.columns.index(name)}") for name in (HI, LO, SEQUENCE))
+    keys = [half.bitwiseXOR(sf.lit(_UNSIGNED)) for half in (hi, lo)]
+    # What was merged before stands for those that say the same.
+    first = [sf.col(f"_{at}").desc() for at, name in enumerate(frame.columns) if name == MERGED]
+    return numbered.sortWithinPartitions(*keys, sequence, *first)
+
+
+def bucket(bits: int) -> Column:
+    """The hash bucket of a row: the top bits of its hash."""
+    if bits == 0:
+        return sf.lit(0)
+    return sf.shiftrightunsigned(sf.col(HI), 64 - bits).cast("int")
+
+
+def _column(name: str) -> Column:
+    return sf.col(quote(name))
+
+
+def _action(operation: str) -> Column:
+    # One text instead of a dozen calls through the gateway.
+    cases = " ".join(
+        f"when {operation} in ({_words(*meant)}) then {code}"
+        for code, meant in (
+            (UPSERT, (Operation.READ, Operation.INSERT, Operation.UPDATE)),
+            (DELETE, (Operation.DELETE,)),
+            (TRUNCATE, (Operation.TRUNCATE,)),
+        )
+    )
+    return sf.expr(f"cast(case {cases} end as tinyint)")
+
+
+def _words(*operations: Operation) -> str:
+    return ", ".join(f"'{word}'" for each in operations for word in spellings(each))
+
+
+def _partial(layout: ReadLayout) -> list[Column]:
+    """What our own changelogs tell about columns that were not sent."""
+    columns = []
+    if layout.unchanged is not None:
+        pairs = [sf.lit(number) for pair in layout.unchanged_ids.items() for number in pair]
+        ids = sf.create_map(*pairs)
+        # A column that the changelog had and the mirror has not is nobody's concern.
+        translated = sf.transform(_column(layout.unchanged), lambda each: ids[each])
+        columns.append(sf.filter(translated, lambda each: each.isNotNull()).alias(UNCHANGED))
+    if layout.previous_key is not None:
+        previous = _column(layout.previous_key)
+        members = [
+            (previous[member], type_)
+            for member, (_, type_) in zip(layout.previous_members, layout.key, strict=True)
+        ]
+        hi, lo = key_hash_columns(members)
+        columns += [
+            hi.alias(PREVIOUS_HI),
+            lo.alias(PREVIOUS_LO),
+        ]
+    return columns
+
+
+def latest_deletes(changes: DataFrame) -> DataFrame:
+    """The keys whose newest change is a DELETE, with its sequence: what an index remembers."""
+    newest = (
+        changes.where(sf.col(HI).isNotNull())
+        .groupBy(HI, LO)
+        .agg(sf.max(SEQUENCE).alias(SEQUENCE), sf.max_by(ACTION, SEQUENCE).alias(ACTION))
+    )
+    return newest.where(sf.col(ACTION) == DELETE).select(HI, LO, SEQUENCE)

@@ -1,0 +1,96 @@
+"""What was merged before, read from the changelog again: deletes to keep in mind, and replays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+from frazil.merge.planning.changelog_columns import plan_columns, settings_at
+from frazil.merge.reading.changelog_reader import ReadLayout, latest_deletes, prepare_changes
+from frazil.model.schema.types import Nested
+from frazil.model.table_facts import SnapshotOperation
+from frazil.model.table_name import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from frazil.changelog.table import ChangelogTable
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
+    from frazil.clients.iceberg.table_version import TableVersion
+    from frazil.merge.planning.settings import MergeSettings
+    from frazil.model.schema.types import Scalar, Schema
+
+# The metadata column that Iceberg adds to every table.
+_FILE = "_file"
+
+
+def remembered_deletes(
+    changelog: ChangelogTable,
+    merged_through: int,
+    settings: MergeSettings,
+    key_types: Sequence[Scalar],
+) -> DataFrame:
+    """Hash and sequence of the keys whose newest merged change is a DELETE.
+
+    Only what was merged counts: a delete that is still to come must not be taken for a late one.
+    """
+    version = changelog.table.load_version()
+    oldest, schema = _oldest(version, merged_through)
+    named = settings_at(settings, now=version.schema, then=schema)
+    columns = plan_columns(schema, named)
+    layout = ReadLayout(
+        key=tuple(zip((each.name for each in columns.key), key_types, strict=True)),
+        sequence=columns.sequence.name,
+        operation=columns.operation.name,
+        unchanged=None,
+        previous_key=None,
+        feeds=(),
+        unchanged_ids={},
+    )
+    return latest_deletes(prepare_changes(_merged(changelog, oldest, merged_through), layout))
+
+
+def merged_changes(changelog: ChangelogTable, merged_through: int, now: Schema) -> DataFrame | None:
+    """All rows up to the snapshot that was merged last, under the names and types of ``now``.
+
+    None when a nested column has changed meanwhile: its values would differ for that alone.
+    """
+    version = changelog.table.load_version()
+    oldest, then = _oldest(version, merged_through)
+    before = {each.id: each for each in then.fields}
+    changed = [each for each in now.fields if each.id in before and each != before[each.id]]
+    if any(isinstance(each.type, Nested) for each in changed):
+        return None
+    rows = _merged(changelog, oldest, merged_through)
+    types = {each.name: each.dataType for each in changelog.table.read().limit(0).schema}
+    return rows.select(
+        *(
+            (sf.col(quote(before[each.id].name)) if each.id in before else sf.lit(None))
+            .cast(types[each.name])
+            .alias(each.name)
+            for each in now.fields
+        )
+    )
+
+
+def _oldest(version: TableVersion, merged_through: int) -> tuple[SnapshotFacts, Schema]:
+    """The snapshot merged last, or the one after it, and the schema it is read with."""
+    oldest = version.history(until=merged_through)[-1]
+    # As of that snapshot the changelog is read under the names it had then.
+    schema = version.schema if oldest.schema_id is None else version.schema_of(oldest.schema_id)
+    return oldest, schema
+
+
+def _merged(changelog: ChangelogTable, oldest: SnapshotFacts, merged_through: int) -> DataFrame:
+    """The rows up to the snapshot that was merged last, which may just have been expired.
+
+    ``oldest`` is then the one after it: no merge is planned when more than that is gone.
+    """
+    rows = changelog.read_planned(None, oldest.id)
+    if oldest.id == merged_through or oldest.operation is not SnapshotOperation.APPEND:
+        return rows
+    added = changelog.read_planned(merged_through, oldest.id).select(_FILE).distinct()
+    return rows.select("*", _FILE).join(added, _FILE, "left_anti").drop(_FILE)

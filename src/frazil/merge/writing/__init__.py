@@ -1,0 +1,1 @@
+"""What a merge task does with folded keys: locate, complete, write. Start with ``task.py``."""

@@ -1,0 +1,166 @@
+"""Changes that have the sequence of what the mirror holds of their key: replays, or contradictions.
+
+In one merge, the fold compares changes of one key and sequence. What came in another merge is
+compared here with what that merge left: a row, a row marked as deleted, or a tombstone. Only the
+newest change of each key is left of what was merged; whatever is older than that is late, and
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.conforming import conform
+from frazil.merge.folding.change_rows import UPSERT
+from frazil.merge.folding.fold import clashing_changes
+from frazil.merge.folding.row_equality import same_values
+from frazil.merge.planning.sequences import comparable, scalar_like
+from frazil.model.schema.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.mirror.index.locating import Found
+    from frazil.model.schema.types import Field
+
+    # Columns of the rows at these files and positions, in the order asked.
+    ReadBack = Callable[[NDArray[np.int32], NDArray[np.int64], list[Field]], dict[str, pa.Array]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedContent:
+    """What makes two changes the same; made to travel.
+
+    ``fields`` are the columns of the mirror that tell what a change said, ``deleted`` is the one
+    that marks soft deletes. A row without a sequence counts as ``floor``, if there is one: what is
+    older than that is late, and the rest is newer. At the sequence ``truncated``, that of the last
+    TRUNCATE, a deleted row says nothing: the TRUNCATE comes first.
+    """
+
+    fields: tuple[Field, ...] = ()
+    deleted: Field | None = None
+    floor: SequenceValue | None = None
+    truncated: SequenceValue | None = None
+
+
+def not_newer(sequence: pa.Array, found: Found, floor: SequenceValue | None) -> NDArray[np.bool_]:
+    """Keys whose change is not newer than the row or the tombstone that is there."""
+    older, rows, tombstones = _compared(sequence, found, floor)
+    older[found.key[rows]] = True
+    older[found.tombstone_key[tombstones]] = True
+    return older
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """One change for each key asked for, in the order of ``found``; ``rows`` has their columns."""
+
+    action: NDArray[np.int8]
+    sequence: pa.Array
+    rows: pa.RecordBatch
+    found: Found
+
+
+def late_arrivals(changes: Arrivals, content: ComparedContent, read: ReadBack) -> NDArray[np.bool_]:
+    """The changes that have no effect: older than the mirror's, or the same once more.
+
+    Raises DuplicateKeyError for those that contradict what the mirror has of their sequence.
+    """
+    found = changes.found
+    late, rows, tombstones = _compared(changes.sequence, found, content.floor)
+    rows &= ~late[found.key]
+    tombstones &= ~late[found.tombstone_key]
+    if not rows.any() and not tombstones.any():
+        return late
+    is_upsert = changes.action == UPSERT
+    at_truncate = _at(changes.sequence, content.truncated)
+    clashing = np.zeros(len(late), np.bool_)
+    repeated = np.zeros(len(late), np.bool_)
+    dead = found.tombstone_key[tombstones]
+    repeated[dead] = ~is_upsert[dead]
+    clashing[dead] = is_upsert[dead] & ~at_truncate[dead]
+    keys, is_deleted, is_same = _read_back(changes, np.flatnonzero(rows), content, read)
+    says_same = np.where(is_upsert[keys], is_same & ~is_deleted, is_deleted)
+    is_free = is_upsert[keys] & is_deleted & at_truncate[keys]
+    clashing[keys[~says_same & ~is_free]] = True
+    repeated[keys[says_same]] = True
+    # Another engine may have doubled the row: one that says the same is enough.
+    clashing[keys[says_same]] = False
+    if clashing.any():
+        raise clashing_changes(int(np.count_nonzero(clashing)))
+    return late | repeated
+
+
+def _compared(
+    sequence: pa.Array, found: Found, floor: SequenceValue | None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which keys are older than what is there, and which rows and tombstones are as old."""
+    older = np.zeros(len(sequence), np.bool_)
+    equal = []
+    for keys, sequences in (
+        (found.key, found.sequence),
+        (found.tombstone_key, found.tombstone_sequence),
+    ):
+        if sequences is None or not len(keys):
+            equal.append(np.zeros(len(keys), np.bool_))
+            continue
+        theirs = comparable(sequences)
+        ours = comparable(sequence.take(pa.array(keys))).cast(theirs.type)
+        # A row that somebody else wrote may have no sequence: anything is newer. One that counts
+        # as the floor is of that sequence or before it: a change of that sequence is newer, or
+        # writes the same once more, and contradicts nothing.
+        equal.append(_mask(pc.equal(ours, theirs)))
+        if floor is not None:
+            theirs = pc.fill_null(theirs, scalar_like(floor, sequences))
+        older[keys[_mask(pc.less(ours, theirs))]] = True
+    rows, tombstones = equal
+    return older, rows, tombstones
+
+
+def _mask(booleans: pa.Array) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = pc.fill_null(booleans, fill_value=False).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _at(sequence: pa.Array, value: SequenceValue | None) -> NDArray[np.bool_]:
+    if value is None:
+        return np.zeros(len(sequence), np.bool_)
+    return _mask(pc.equal(comparable(sequence), scalar_like(value, sequence)))
+
+
+def _read_back(
+    changes: Arrivals, rows: NDArray[np.intp], content: ComparedContent, read: ReadBack
+) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+    """The keys of these rows, whether each row is marked as deleted, and whether it is the same."""
+    found, keys = changes.found, changes.found.key[rows]
+    is_deleted = np.zeros(len(rows), np.bool_)
+    is_same = np.ones(len(rows), np.bool_)
+    flag = [] if content.deleted is None else [content.deleted]
+    asked = [*content.fields, *flag]
+    if not asked or not len(rows):
+        return keys, is_deleted, is_same
+    theirs = read(found.file[rows], found.position[rows], asked)
+    for each in flag:
+        is_deleted = _mask(theirs[each.name])
+    ours = _conformed(changes.rows.take(pa.array(keys)), content.fields)
+    for each, values in zip(content.fields, ours.columns, strict=True):
+        is_same &= same_values(values, theirs[each.name])
+    return keys, is_deleted, is_same
+
+
+def _conformed(rows: pa.RecordBatch, fields: tuple[Field, ...]) -> pa.RecordBatch:
+    """In the table's own types, as what is read from its files."""
+    relaxed = Schema(0, tuple(replace(each, required=False) for each in fields))
+    chosen = rows.select([each.name for each in fields])
+    return conform(chosen, relaxed, arrow_schema(relaxed))

@@ -1,0 +1,332 @@
+"""Folded keys meet the mirror: where each lives, what it still lacks, and where it goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.clients.iceberg.file_system import InputFiles
+from frazil.clients.iceberg.write.task_writer import TaskWriter
+from frazil.codec.deletes.deletion_vector import DeletionVector
+from frazil.codec.key_index.entries import Entries
+from frazil.errors import MissingImageError
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT, without_deletes
+from frazil.merge.planning.change_columns import ACTION, HI, LO, SEQUENCE
+from frazil.merge.planning.sequences import comparable, scalar_like
+from frazil.merge.report import Action
+from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
+from frazil.merge.writing.row_completer import Places, RowCompleter
+from frazil.mirror.index.locating import Found, KeyLocator
+from frazil.model.key_index import TOMBSTONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.clients.iceberg.write.task_writer import Placement
+    from frazil.clients.iceberg.write.write_target import WriteTarget
+    from frazil.merge.folding.folded_keys import Folded
+    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.writing.row_order import RowOrder
+    from frazil.mirror.index.locating import TaskIndex
+    from frazil.model.schema.types import Field
+
+# Ordinals come in blocks that the tasks of a merge take in turn: a task that writes more files than
+# a block has goes on in its next one. Gaps cost nothing.
+ORDINALS_A_BLOCK = 4_096
+# Rows come in the order of their hash, so every partition is written to at once.
+_OPEN_FILES = 200
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyWriting:
+    """What writing needs to know; made to travel.
+
+    ``fields`` are the columns that a change brings; ``deleted_column`` is the one that marks soft
+    deletes. ``has_sequences`` is set for order per_key: entries carry sequences, deletes leave
+    tombstones, and what is not newer than the mirror is late.
+    """
+
+    target: WriteTarget
+    fields: tuple[Field, ...]
+    order: RowOrder
+    index: TaskIndex
+    first_ordinal: int
+    deleted_column: str | None
+    has_lower_half: bool
+    has_sequences: bool
+    # The columns that a change may leave out.
+    optional_ids: frozenset[int] = frozenset()
+    content: ComparedContent = field(default_factory=ComparedContent)
+    # The highest sequence merged before; with order per_key.
+    merged: SequenceValue | None = None
+    ignores_deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedKeys:
+    """Folded keys with the live rows they have in the mirror; late ones are masked out.
+
+    ``source`` has, for each key, where the columns it lacks are to be read.
+    """
+
+    folded: Folded
+    found: Found
+    late: NDArray[np.bool_]
+    is_known: NDArray[np.bool_]
+    source: Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenKeys:
+    """All that a task has written."""
+
+    files: tuple[WrittenFile, ...]
+    # Of each file.
+    ordinals: NDArray[np.int64]
+    deleted: dict[int, DeletionVector]
+    entries: Entries
+    counts: Counter[Action]
+    unknown_updates: int
+    surplus_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedKeys:
+    """Keys whose rows were given to the writer, which knows their places when it is closed."""
+
+    hi: NDArray[np.uint64]
+    lo: NDArray[np.uint64] | None
+    sequence: pa.Array | None
+    placement: Placement
+
+
+class KeyWriter:
+    """Locates and writes the keys of one task, which is one of so many."""
+
+    def __init__(self, writing: KeyWriting, task: int, tasks: int) -> None:
+        self._writing = writing
+        self._clock = SystemClock()
+        self._task = task
+        self._tasks = tasks
+        self._writer = TaskWriter(
+            writing.target,
+            clock=self._clock,
+            randomness=SystemRandomness(),
+            open_files=_OPEN_FILES,
+        )
+        self._locator = KeyLocator(writing.index)
+        inputs = InputFiles(dict(writing.target.io_properties))
+        locations = {each.ordinal: each.location for each in writing.index.files}
+        self._completer = RowCompleter(writing.fields, locations, inputs)
+        self._counts: Counter[Action] = Counter()
+        self._unknown_updates = 0
+        self._surplus = 0
+        self._deleted: dict[int, list[NDArray[np.int64]]] = {}
+        self._placed: list[_PlacedKeys] = []
+        self._entries: list[Entries] = []
+
+    def locate(self, folded: Folded, *, mirror_is_empty: bool) -> LocatedKeys:
+        """Where the keys are now, and which of them are late."""
+        count = len(folded)
+        found = _nothing() if mirror_is_empty else self._locator.locate(folded.hi, folded.lo)
+        late = np.zeros(count, np.bool_)
+        if self._writing.has_sequences:
+            changes = Arrivals(folded.action, folded.sequence, folded.rows, found)
+            late = late_arrivals(changes, self._writing.content, self._completer.read)
+            found = found.of_keys(~late)
+            folded = self._keeping_newest(folded, found)
+        is_known = np.zeros(count, np.bool_)
+        is_known[found.key] = True
+        source = self._sources(folded, found, mirror_is_empty=mirror_is_empty)
+        return LocatedKeys(folded, found, late, is_known, source)
+
+    def compare_superseded(self, batch: pa.RecordBatch) -> None:
+        """Refuse changes that contradict the mirror, also where a newer one hides them.
+
+        The batch is sorted by key and sequence. The last change of each key is compared when its
+        row is located; only what is not newer than everything merged can be in the mirror.
+        """
+        if self._writing.ignores_deletes:
+            batch = without_deletes(batch)
+        if not self._writing.has_sequences or self._writing.merged is None or not batch.num_rows:
+            return
+        hi, lo = (batch.column(name).to_numpy().view(np.uint64) for name in (HI, LO))
+        begins = np.ones(len(hi), np.bool_)
+        begins[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+        is_last = np.append(begins[1:], np.True_)
+        sequence = batch.column(SEQUENCE)
+        is_known = pc.less_equal(comparable(sequence), scalar_like(self._writing.merged, sequence))
+        chosen = np.flatnonzero(~is_last & is_known.to_numpy(zero_copy_only=False))
+        if not len(chosen):
+            return
+        keys, owners = np.unique((np.cumsum(begins) - 1)[chosen], return_inverse=True)
+        first = np.flatnonzero(begins)[keys]
+        found = self._locator.locate(hi[first], lo[first]).for_changes(owners)
+        rows = batch.take(pa.array(chosen))
+        action = rows.column(ACTION).to_numpy()
+        changes = Arrivals(action, rows.column(SEQUENCE), rows, found)
+        late_arrivals(changes, self._writing.content, self._completer.read)
+
+    def write(self, keys: LocatedKeys) -> None:
+        """Rows to data files, dead positions to bitmaps, places to index entries."""
+        folded, known = keys.folded, keys.is_known
+        lacking = folded.needs_mirror & (keys.source.file == _NOWHERE) & ~keys.late
+        is_absent = lacking & (folded.action == SOFT_DELETE)
+        orphans = int(np.count_nonzero(lacking & (folded.action == UPSERT)))
+        if orphans:
+            message = f"{orphans} changes left columns out, and there is no row to take them from."
+            raise MissingImageError(message, table=self._writing.target.table)
+        written = (folded.action != DELETE) & ~keys.late & ~is_absent
+        self._count(keys, written)
+        self._mark_dead(keys.found)
+        rows = self._rows(keys, written)
+        if rows.num_rows:
+            self._write_rows(folded, rows, np.flatnonzero(written))
+        if self._writing.has_sequences:
+            self._remember(folded, np.flatnonzero(~written & ~keys.late))
+        self._surplus += len(keys.found.key) - int(np.count_nonzero(known))
+
+    def close(self) -> WrittenKeys:
+        """Finish the files."""
+        files = self._writer.close()
+        entries = [self._entries_of(each) for each in self._placed] + self._entries
+        return WrittenKeys(
+            files=files,
+            ordinals=self._ordinals(np.arange(len(files))),
+            deleted={
+                ordinal: DeletionVector.from_positions(np.concatenate(parts))
+                for ordinal, parts in self._deleted.items()
+            },
+            entries=Entries.concatenate(entries or [Entries.empty()]),
+            counts=self._counts,
+            unknown_updates=self._unknown_updates,
+            surplus_rows=self._surplus,
+        )
+
+    def abandon(self) -> None:
+        """Give up; the files that were begun are left to maintenance."""
+        self._writer.abandon()
+
+    def _sources(self, folded: Folded, found: Found, *, mirror_is_empty: bool) -> Places:
+        """The row each key takes its missing columns from: its own, or another key's."""
+        own = (folded.source_hi == folded.hi) & (folded.source_lo == folded.lo)
+        if mirror_is_empty or bool(own[folded.needs_mirror].all()):
+            return _first_places(found, np.arange(len(folded)), len(folded))
+        pairs = np.stack([folded.source_hi, folded.source_lo], axis=1)
+        asked, back = np.unique(pairs, axis=0, return_inverse=True)
+        hi, lo = (np.ascontiguousarray(asked[:, half]) for half in (0, 1))
+        return _first_places(self._locator.locate(hi, lo), back.ravel(), len(asked))
+
+    def _keeping_newest(self, folded: Folded, found: Found) -> Folded:
+        """A soft delete keeps the mirror's row rather than one that came too late."""
+        if folded.kept_sequence is None:
+            return folded
+        stale = not_newer(folded.kept_sequence, found, self._writing.content.floor)
+        stale &= folded.action == SOFT_DELETE
+        if not stale.any():
+            return folded
+        nowhere = np.zeros(len(folded), np.bool_)
+        optional = self._writing.optional_ids
+        return replace(
+            folded,
+            missing={each: folded.missing.get(each, nowhere) | stale for each in optional},
+            needs_mirror=folded.needs_mirror | stale,
+        )
+
+    def _count(self, keys: LocatedKeys, written: NDArray[np.bool_]) -> None:
+        folded, known = keys.folded, keys.is_known
+        is_upsert = written & (folded.action == UPSERT)
+        gone = ~keys.late & (folded.action != UPSERT)
+        self._counts[Action.LATE] += int(np.count_nonzero(keys.late))
+        self._counts[Action.INSERT] += int(np.count_nonzero(is_upsert & ~known))
+        self._counts[Action.UPDATE] += int(np.count_nonzero(is_upsert & known))
+        effective = gone & (known | written)
+        self._counts[Action.DELETE] += int(np.count_nonzero(effective))
+        self._counts[Action.NONE] += int(np.count_nonzero(gone & ~effective))
+        self._unknown_updates += int(np.count_nonzero(is_upsert & ~known & folded.is_update))
+
+    def _mark_dead(self, found: Found) -> None:
+        if not len(found.key):
+            return
+        order = np.argsort(found.file, kind="stable")
+        files, positions = found.file[order], found.position[order]
+        ordinals, starts = np.unique(files, return_index=True)
+        for ordinal, of_file in zip(ordinals, np.split(positions, starts[1:]), strict=True):
+            self._deleted.setdefault(int(ordinal), []).append(of_file)
+
+    def _rows(self, keys: LocatedKeys, written: NDArray[np.bool_]) -> pa.RecordBatch:
+        folded = keys.folded
+        rows = folded.rows
+        if folded.missing:
+            missing = {each: mask & written for each, mask in folded.missing.items()}
+            rows = self._completer.complete(rows, missing, keys.source)
+        if self._writing.deleted_column is not None:
+            marks = pa.array(folded.action == SOFT_DELETE)
+            rows = rows.append_column(self._writing.deleted_column, marks)
+        return rows if written.all() else rows.filter(pa.array(written))
+
+    def _write_rows(self, folded: Folded, rows: pa.RecordBatch, keys: NDArray[np.intp]) -> None:
+        order = self._writing.order.of(rows)
+        placement = self._writer.write(rows.take(order))
+        at = keys[order.to_numpy()]
+        self._placed.append(
+            _PlacedKeys(
+                folded.hi[at],
+                folded.lo[at] if self._writing.has_lower_half else None,
+                folded.sequence.take(pa.array(at)) if self._writing.has_sequences else None,
+                placement,
+            )
+        )
+
+    def _entries_of(self, keys: _PlacedKeys) -> Entries:
+        files = self._ordinals(keys.placement.file).astype(np.int32)
+        return Entries(keys.hi, keys.lo, files, keys.placement.position, keys.sequence)
+
+    def _ordinals(self, files: NDArray[np.integer]) -> NDArray[np.int64]:
+        return self._writing.first_ordinal + plan_ordinals(files, self._task, self._tasks)
+
+    def _remember(self, folded: Folded, at: NDArray[np.intp]) -> None:
+        """Deleted keys keep their sequence, so that a late change does not bring them back."""
+        if not len(at):
+            return
+        now = int(self._clock.now().timestamp())
+        self._entries.append(
+            Entries(
+                folded.hi[at],
+                folded.lo[at] if self._writing.has_lower_half else None,
+                np.full(len(at), TOMBSTONE, np.int32),
+                np.full(len(at), _NOWHERE, np.int64),
+                folded.sequence.take(pa.array(at)),
+                np.full(len(at), now, np.int64),
+            )
+        )
+
+
+def plan_ordinals(files: NDArray[np.integer], task: int, tasks: int) -> NDArray[np.int64]:
+    """The ordinals of files that one of several tasks numbers from zero; no two tasks share one."""
+    turn, at = np.divmod(files.astype(np.int64), ORDINALS_A_BLOCK)
+    ordinals: NDArray[np.int64] = (turn * tasks + task) * ORDINALS_A_BLOCK + at
+    return ordinals
+
+
+def _nothing() -> Found:
+    return Found(np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0, np.int64))
+
+
+def _first_places(found: Found, keys: NDArray[np.intp], count: int) -> Places:
+    """For each of these keys the first row that was found, or nowhere."""
+    first = np.searchsorted(found.key, np.arange(count + 1))
+    has_any = first[1:] > first[:-1]
+    file = np.full(count, _NOWHERE, np.int32)
+    position = np.full(count, _NOWHERE, np.int64)
+    file[has_any] = found.file[first[:-1][has_any]]
+    position[has_any] = found.position[first[:-1][has_any]]
+    return Places(file[keys], position[keys])

@@ -1,0 +1,81 @@
+"""What a merge task tells the driver: descriptors, bitmaps and counts, never rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from frazil.merge.report import Action, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.codec.deletes.deletion_vector import DeletionVector
+    from frazil.codec.key_index.entries import Entries
+    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.model.key_index import RunPart
+
+
+class Obstacle(StrEnum):
+    """Why a task that saw the changes for the first time could not go on."""
+
+    # A key change left columns out: the row of another key is needed.
+    LINKED_KEYS = "linked keys"
+    # A TRUNCATE that does not simply empty the mirror, or that concerns other tasks as well.
+    TRUNCATE = "truncate"
+    # Changes with the highest sequence that was merged before: replays, or contradictions.
+    EQUAL_SEQUENCE = "equal sequence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """The work of one task.
+
+    ``entries`` are new index entries that the driver puts into the young run; a task of a large
+    merge writes them as a part of a run instead. ``ordinals`` are those of the files.
+    """
+
+    obstacle: Obstacle | None = None
+    files: tuple[WrittenFile, ...] = ()
+    ordinals: tuple[int, ...] = ()
+    deleted: Mapping[int, DeletionVector] = field(default_factory=dict)
+    entries: Entries | None = None
+    part: RunPart | None = None
+    rows: int = 0
+    counts: Mapping[Action, int] = field(default_factory=dict)
+    unknown_updates: int = 0
+    surplus_rows: int = 0
+    lowest: SequenceValue | None = None
+    highest: SequenceValue | None = None
+    truncated: SequenceValue | None = None
+    seconds: Mapping[Phase, float] = field(default_factory=dict)
+
+
+def total_seconds(results: Iterable[TaskResult]) -> dict[Phase, float]:
+    """The time of each phase, summed over the tasks."""
+    total: dict[Phase, float] = {}
+    for result in results:
+        for phase, seconds in result.seconds.items():
+            total[phase] = total.get(phase, 0.0) + seconds
+    return total
+
+
+def total_counts(results: Iterable[TaskResult]) -> dict[Action, int]:
+    """Keys by what became of them, summed over the tasks."""
+    total = dict.fromkeys(Action, 0)
+    for result in results:
+        for action, count in result.counts.items():
+            total[action] += count
+    return total
+
+
+def union_of_deleted(results: Iterable[TaskResult]) -> dict[int, DeletionVector]:
+    """Every deleted row, by the ordinal of its file."""
+    total: dict[int, DeletionVector] = {}
+    for result in results:
+        for ordinal, vector in result.deleted.items():
+            before = total.get(ordinal)
+            total[ordinal] = vector if before is None else before.union(vector)
+    return total

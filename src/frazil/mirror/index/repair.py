@@ -1,0 +1,176 @@
+"""An index that fits the table's current state: as it is, repaired, or built anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.run import encode_run
+from frazil.errors import EqualityDeletesError, UnsupportedSchemaChangeError
+from frazil.mirror.index.key_reading import KeyReading, rewrite_command
+from frazil.mirror.index.loading import (
+    Expectation,
+    KeyIndex,
+    Unusable,
+    count_deletes,
+    load_index,
+)
+from frazil.mirror.index.run_building import build_entries, fresh_name
+from frazil.model.key_index import IndexedFile, IndexManifest, Run
+from frazil.model.repair import Repair, RepairReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from frazil.clients.iceberg.file_system import InputFiles
+    from frazil.clients.iceberg.read.live_files import LiveFile
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.hooks import Clock, Randomness
+    from frazil.mirror.index.run_building import RunStore
+    from frazil.model.schema.types import Field
+
+# Snapshot ids are positive; an index of an empty table belongs to none.
+_NO_SNAPSHOT = 0
+_READABLE = "PARQUET"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexKeeper:
+    """Knows how the index of one mirror is read and made; lives on the driver.
+
+    ``remembered`` gives the deleted keys of an index with sequences, which no data file holds: the
+    halves of their hash and their sequence, in this order.
+    """
+
+    session: SparkSession
+    table: LakeTable
+    store: RunStore
+    inputs: InputFiles
+    expected: Expectation
+    key_fields: tuple[Field, ...]
+    sequence_field: Field | None
+    young_entries: int
+    clock: Clock
+    randomness: Randomness
+    remembered: Callable[[], DataFrame | None]
+
+    def find(self, head: SnapshotFacts, ancestry: Iterable[SnapshotFacts]) -> KeyIndex | Unusable:
+        """The index of the head, which is the first of ``ancestry``, or why it is of no use."""
+        found = load_index(ancestry, self.inputs, self.expected)
+        if isinstance(found, KeyIndex) or head.count("total-data-files"):
+            return found
+        # Nothing was ever merged into it.
+        return self.empty(head) if found.reason is RepairReason.NO_ANCESTOR else found
+
+    def made(self, why: Unusable, head: SnapshotFacts) -> tuple[KeyIndex, Repair]:
+        """The index made from the files that came since its base, or from every file.
+
+        Raises EqualityDeletesError, DuplicateKeyError, NullKeyError, and for files that are not
+        Parquet UnsupportedSchemaChangeError.
+        """
+        live = self.table.load_live_files(head.id)
+        self._refuse_unreadable(live)
+        base = self.empty(head) if why.base is None else why.base
+        files, added = _file_table(base.manifest, live)
+        highest = max((each.ordinal for each in files), default=-1)
+        manifest = replace(
+            base.manifest,
+            snapshot_id=head.id,
+            files=files,
+            idle_deletes=head.count("total-delete-files") - count_deletes(files),
+            next_ordinal=max(base.manifest.next_ordinal, highest + 1),
+        )
+        remembered = self.remembered() if why.base is None else None
+        index = self._with_keys_of(
+            added, remembered, KeyIndex(manifest, base.young, base.young_blob)
+        )
+        return index, Repair(why.reason, why.detail, len(added), rebuilt=why.base is None)
+
+    def _with_keys_of(
+        self, added: Sequence[IndexedFile], remembered: DataFrame | None, index: KeyIndex
+    ) -> KeyIndex:
+        if not added and remembered is None:
+            return index
+        reading = KeyReading(
+            self.table.name,
+            tuple(added),
+            self.key_fields,
+            self.sequence_field,
+            self.store.io_properties,
+        )
+        built = build_entries(
+            self.session,
+            reading,
+            self.store,
+            hash_=self.expected.key.hash,
+            run=fresh_name(self.randomness.token),
+            # How many keys are remembered is not known before they are read.
+            small=self.young_entries - len(index.young) if remembered is None else -1,
+            remembered=remembered,
+            now=int(self.clock.now().timestamp()),
+        )
+        if isinstance(built, Run):
+            runs = (*index.manifest.runs, built) if built.parts else index.manifest.runs
+            return replace(index, manifest=replace(index.manifest, runs=runs))
+        return _with_young(index, built)
+
+    def empty(self, head: SnapshotFacts | None) -> KeyIndex:
+        """The index of a mirror without rows."""
+        manifest = IndexManifest(
+            table_uuid=self.expected.table_uuid,
+            snapshot_id=_NO_SNAPSHOT if head is None else head.id,
+            generation=fresh_name(self.randomness.token),
+            key=self.expected.key,
+            next_ordinal=0,
+            files=(),
+            sequence_type=self.expected.sequence_type,
+        )
+        return KeyIndex(manifest, Entries.empty(), None)
+
+    def _refuse_unreadable(self, live: Sequence[LiveFile]) -> None:
+        """Only Parquet is read here, and only rows that are deleted by their place."""
+        others = [each.file_format for each in live if each.file_format != _READABLE]
+        if others:
+            message = (
+                f"{len(others)} data files of another engine are not Parquet but "
+                f"{', '.join(sorted(set(others)))}; see its property write.format.default."
+            )
+            remedy = rewrite_command(self.table.name, "'rewrite-all', 'true'")
+            raise UnsupportedSchemaChangeError(message, table=self.store.table, next_step=remedy)
+        concerned = sum(bool(each.equality_deletes) for each in live)
+        if concerned:
+            message = f"{concerned} data files have equality deletes of another engine."
+            remedy = rewrite_command(self.table.name, "'delete-file-threshold', '1'")
+            raise EqualityDeletesError(message, table=self.store.table, next_step=remedy)
+
+
+def _with_young(index: KeyIndex, entries: Entries) -> KeyIndex:
+    young = Entries.concatenate([index.young, entries]).sorted()
+    blob = encode_run(young) if len(young) else None
+    return KeyIndex(replace(index.manifest, young_entries=len(young)), young, blob)
+
+
+def _file_table(
+    base: IndexManifest, live: Sequence[LiveFile]
+) -> tuple[tuple[IndexedFile, ...], tuple[IndexedFile, ...]]:
+    """The files that are there, and those among them that the index has not seen."""
+    known = {each.location: each.ordinal for each in base.files}
+    fresh = count(base.next_ordinal)
+    files = tuple(
+        IndexedFile(
+            ordinal=known[each.location] if each.location in known else next(fresh),
+            location=each.location,
+            rows=each.rows,
+            size=each.size,
+            spec_id=each.spec_id,
+            partition=each.partition,
+            deletes=each.deletes,
+        )
+        for each in live
+    )
+    return files, tuple(each for each in files if each.location not in known)

@@ -1,0 +1,232 @@
+"""Runs of an index, made by Spark: from the keys of data files, or from older runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as sf
+
+from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
+from frazil.clients.spark.task_errors import carries_errors, running_tasks
+from frazil.clients.spark.task_values import PAYLOAD, collect, payload
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.run import run_part, write_run_part
+from frazil.errors import DuplicateKeyError
+from frazil.hooks import SystemRandomness
+from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
+from frazil.mirror.index.key_reading import FILE, POSITION, SEQUENCE
+from frazil.mirror.index.run_fetching import fetch_bucket
+from frazil.mirror.index.run_merging import merge_entries
+from frazil.mirror.index.run_tiers import plan_bits
+from frazil.model.command import command
+from frazil.model.key_index import TOMBSTONE, KeyHash, Run, RunPart
+from frazil.model.table_name import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+
+    from frazil.mirror.index.key_reading import KeyReading
+    from frazil.model.key_index import IndexedFile
+
+HI, LO = "_hi", "_lo"
+# Below this, a Spark job costs more than the work it would spread.
+DRIVER_ENTRIES = 1_000_000
+_UUID_BYTES = 16
+_ATTEMPT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunStore:
+    """Where the runs of a table lie and how they are reached; made to travel."""
+
+    table: str
+    folder: str
+    io_properties: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def write_part(self, run: str, bits: int, buckets: Mapping[int, Entries]) -> RunPart:
+        """Write the buckets of one task as one file."""
+        puffin = write_run_part(buckets, bits=bits)
+        # A task may run twice, even at once: neither must write over what the other has told.
+        attempt = SystemRandomness().token(_ATTEMPT_BYTES).hex()
+        location = f"{self.folder}/{run}-{min(buckets):05d}-{attempt}.puffin"
+        OutputFiles(dict(self.io_properties)).write_file(location, puffin.data)
+        return run_part(location, puffin)
+
+    def write_run(self, run: str, entries: Entries) -> Run:
+        """Write a small run in one file, without a job."""
+        bits = plan_bits(len(entries))
+        sorted_ = entries.sorted()
+        buckets = {number: sorted_.take(where) for number, where in sorted_.bucket_slices(bits)}
+        return Run(run, bits, (self.write_part(run, bits, buckets),) if buckets else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _BucketWriting:
+    """Entries of one bucket, come from everywhere, become a part of a run."""
+
+    store: RunStore
+    run: str
+    bits: int
+    hash: KeyHash
+    has_sequence: bool
+    # When the remembered deletes were found, in seconds since the epoch.
+    now: int
+    # A small index is handed back instead of written.
+    hand_back: bool
+
+    @carries_errors
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sort, look for keys that are there twice, write; yields what became of the bucket."""
+        waiting = list(batches)
+        if not sum(batch.num_rows for batch in waiting):
+            return
+        rows = pa.Table.from_batches(waiting)
+        entries = self._entries(rows).sorted()
+        rows_only = entries.take(entries.file != TOMBSTONE) if self.has_sequence else entries
+        twice = int(np.count_nonzero(rows_only.same_key()))
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        made = (
+            entries
+            if self.hand_back
+            else self.store.write_part(self.run, self.bits, {number: entries})
+        )
+        yield payload((made, twice))
+
+    def _entries(self, rows: pa.Table) -> Entries:
+        lower = None if self.hash is KeyHash.XXHASH64 else unsigned(rows.column(LO))
+        file = rows.column(FILE).to_numpy().astype(np.int32)
+        hi, position = unsigned(rows.column(HI)), rows.column(POSITION).to_numpy()
+        if not self.has_sequence:
+            return Entries(hi, lower, file, position)
+        sequence = pa.concat_arrays(rows.column(SEQUENCE).chunks)
+        recorded = np.where(file == TOMBSTONE, self.now, 0)
+        return Entries(hi, lower, file, position, sequence, recorded)
+
+
+def build_entries(
+    session: SparkSession,
+    reading: KeyReading,
+    store: RunStore,
+    *,
+    hash_: KeyHash,
+    run: str,
+    small: int,
+    now: int,
+    remembered: DataFrame | None = None,
+) -> Run | Entries:
+    """The live keys of these files: a run, or the entries themselves when they are few.
+
+    ``remembered`` has the halves of the hash and the sequence of deleted keys to keep beside them.
+
+    Raises DuplicateKeyError with the count and the query that lists the keys.
+    """
+    rows = sum(each.rows for each in reading.files)
+    hand_back = rows <= small
+    bits = 0 if hand_back else plan_bits(rows)
+    writing = _BucketWriting(store, run, bits, hash_, reading.sequence is not None, now, hand_back)
+    hashed = hashed_keys(session, reading)
+    if remembered is not None:
+        nowhere = [sf.lit(TOMBSTONE).alias(FILE), sf.lit(-1).cast("bigint").alias(POSITION)]
+        kept = remembered.toDF(HI, LO, SEQUENCE).select(HI, LO, SEQUENCE, *nowhere)
+        hashed = hashed.unionByName(kept)
+    routed = routed_by_bucket(hashed, bits)
+    with running_tasks(str(reading.table), "building the key index"):
+        made = collect(routed.mapInArrow(writing.write, PAYLOAD))
+    _refuse_duplicates(sum(twice for _, twice in made), reading)
+    if hand_back:
+        return Entries.concatenate([entries for entries, _ in made] or [Entries.empty()])
+    return Run(run, bits, tuple(part for part, _ in made))
+
+
+def hashed_keys(session: SparkSession, reading: KeyReading) -> DataFrame:
+    """Hash and place of every live row of the files."""
+    count = len(reading.files)
+    # A task per file, as far as that keeps their number small.
+    numbers = session.range(0, count, 1, max(1, min(count, 256)))
+    keys = numbers.mapInArrow(reading.read, reading.spark_schema)
+    columns = [(sf.col(name), type_) for name, type_ in reading.key_types]
+    hi, lo = key_hash_columns(columns, uuids=UuidForm.BYTES)
+    sequence = [sf.col(SEQUENCE)] if reading.sequence is not None else []
+    return keys.select(hi.alias(HI), lo.alias(LO), FILE, POSITION, *sequence)
+
+
+def routed_by_bucket(hashed: DataFrame, bits: int) -> DataFrame:
+    """Rows in the partition that has the number of their bucket."""
+    bucket = sf.shiftrightunsigned(sf.col(HI), 64 - bits).cast("int") if bits else sf.lit(0)
+    return hashed.repartitionById(2**bits, bucket)
+
+
+def _refuse_duplicates(twice: int, reading: KeyReading) -> None:
+    if twice:
+        names = ", ".join(quote(each.name) for each in reading.key)
+        # Printed for a person to run.
+        name = reading.table.quoted
+        query = f"select {names} from {name} group by {names} having count(*) > 1"  # noqa: S608
+        message = f"{twice} rows have a key that another live row has; they are listed by: {query}."
+        next_step = command("resync", reading.table)
+        raise DuplicateKeyError(message, table=str(reading.table), next_step=next_step)
+
+
+@dataclass(frozen=True, slots=True)
+class RunMerging:
+    """Older runs become one, bucket by bucket; made to travel."""
+
+    store: RunStore
+    run: str
+    bits: int
+    runs: tuple[Run, ...]
+    files: tuple[IndexedFile, ...]
+    tombstones_before: int | None
+
+    @carries_errors
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Merge the buckets whose numbers come in."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                part = self.merge_bucket(number)
+                if part is not None:
+                    yield payload(part)
+
+    def merge_bucket(self, number: int) -> RunPart | None:
+        """One bucket without its dead entries; None when nothing is left of it."""
+        inputs = InputFiles(dict(self.store.io_properties))
+        parts = [
+            entries for run in self.runs for entries in fetch_bucket(run, number, self.bits, inputs)
+        ]
+        merged = merge_entries(
+            parts, files=self.files, inputs=inputs, tombstones_before=self.tombstones_before
+        )
+        return self.store.write_part(self.run, self.bits, {number: merged}) if len(merged) else None
+
+
+def merge_runs(session: SparkSession, merging: RunMerging) -> Run:
+    """One run in place of several; small ones are merged right here."""
+    buckets = 2**merging.bits
+    if sum(run.entries for run in merging.runs) <= DRIVER_ENTRIES:
+        made = [merging.merge_bucket(number) for number in range(buckets)]
+        parts = tuple(part for part in made if part is not None)
+    else:
+        numbers = session.range(0, buckets, 1, buckets)
+        with running_tasks(merging.store.table, "merging runs of the key index"):
+            parts = tuple(collect(numbers.mapInArrow(merging.write, PAYLOAD)))
+    return Run(merging.run, merging.bits, parts)
+
+
+def fresh_name(token: Callable[[int], bytes]) -> str:
+    """A name that no other run or file has."""
+    return str(UUID(bytes=token(_UUID_BYTES), version=4))
+
+
+def unsigned(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Spark's signed numbers with the same bits."""
+    signed: NDArray[np.int64] = column.to_numpy()
+    return signed.view(np.uint64)

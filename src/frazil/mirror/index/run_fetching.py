@@ -1,0 +1,48 @@
+"""Whole buckets of a run, read from the store and checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.codec.key_index.entries import bucket_bounds
+from frazil.codec.key_index.run import decode_run
+from frazil.mirror.file_damage import telling_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.clients.iceberg.file_system import InputFiles
+    from frazil.codec.key_index.entries import Entries
+    from frazil.model.key_index import Run, RunBlob, RunPart
+
+
+def fetch_bucket(run: Run, number: int, bits: int, inputs: InputFiles) -> Iterator[Entries]:
+    """The run's entries of a bucket; runs may be split finer or coarser than asked.
+
+    Raises DamagedIndexError for a file that is missing or not what the manifest says.
+    """
+    shared = min(bits, run.bits)
+    for part in run.parts:
+        for blob in part.blobs:
+            if blob.bucket >> (run.bits - shared) == number >> (bits - shared):
+                entries = fetch_blob(run, part, blob, inputs)
+                yield of_bucket(entries, number, bits) if bits > run.bits else entries
+
+
+def fetch_blob(run: Run, part: RunPart, blob: RunBlob, inputs: InputFiles) -> Entries:
+    """All entries of one blob."""
+    with telling_damage(part.location):
+        data = inputs.read_range(part.location, blob.offset, blob.length)
+        return decode_run(
+            data,
+            entries=blob.entries,
+            checksum=blob.checksum,
+            bits=run.bits,
+            bucket=blob.bucket,
+        )
+
+
+def of_bucket(entries: Entries, number: int, bits: int) -> Entries:
+    """Those of sorted entries that lie in a bucket."""
+    starts, ends = bucket_bounds(entries.hi, bits)
+    return entries.take(slice(int(starts[number]), int(ends[number])))

@@ -1,0 +1,1 @@
+"""Facts, names, types and positions of PostgreSQL, as plain values."""

@@ -1,0 +1,1 @@
+"""What ``frazil check`` looks at before anything starts."""

@@ -1,0 +1,236 @@
+"""The ingest loop: changes on their interval, and beside them the tables that are read whole.
+
+Two lanes, because a table that takes hours to read must not keep the others waiting. A lane that
+fails with what may pass waits with back-off and begins again from what is committed; what only a
+person can end, ends the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from frazil.clients.defects import as_ours
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
+from frazil.errors import ShutdownRequested, SlotBusyError
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.ledger.table_state import Copying, Held, ResyncNeeded
+from frazil.pipeline.loops.merge_loop import JITTER, Ending, engine_ended
+from frazil.pipeline.next_step import Again, plan_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    from frazil.hooks import Clock, Randomness
+    from frazil.ingest.report import BatchReport
+    from frazil.ledger.table_state import TableStanding
+    from frazil.model.marker import Position
+    from frazil.pipeline.loops.merge_loop import Stop
+    from frazil.pipeline.next_step import Step
+    from frazil.sources.protocol import Limit, Source
+
+_Done = TypeVar("_Done")
+
+# How long a pipeline may be without a process before the one that stands by takes over.
+STANDBY_SECONDS = 1.0
+# How long nobody looks whether the end is wished.
+_GLANCE_SECONDS = 0.25
+
+
+class Ingesting(Protocol):
+    """What the loop runs; ``ingest.Ingester`` is one."""
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """How every table stands."""
+
+    @property
+    def tables_to_read(self) -> set[str]:
+        """Tables that are to be read whole."""
+
+    def step(self) -> BatchReport | None:
+        """The next changes; None when there are none yet."""
+
+    def read_whole(self) -> BatchReport | None:
+        """Some of the tables that are to be read from their first row."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+def _ignore(*_facts: object) -> None:
+    """Nobody listens."""
+
+
+class IngestLoop:
+    """Ingests until told to stop, or once; receivers are called in the lanes' threads.
+
+    ``on_step`` is told after each look at the source's changes in how many seconds the next is due.
+    """
+
+    def __init__(
+        self,
+        ingester: Ingesting,
+        source: Source,
+        *,
+        interval: timedelta,
+        limit: Limit,
+        stop: Stop,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+        on_report: Callable[[BatchReport], None] = _ignore,
+        on_step: Callable[[float], None] = _ignore,
+        on_error: Callable[[Exception, Step], None] = _ignore,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._ingester = ingester
+        self._source = source
+        self._interval = interval.total_seconds()
+        self._limit = limit
+        self._stop = stop
+        self._retry = retry or RetryPolicy()
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._on_report, self._on_step, self._on_error = on_report, on_step, on_error
+        self._is_alive = is_alive
+        self._once = False
+        self._is_abandoned = False
+        self._ends_with: Exception | None = None
+
+    def run(self, *, once: bool = False) -> Ending:
+        """Ingest until told to stop; with ``once``, until all that is there now is in.
+
+        Raises what only a person can end, and what makes the process give way.
+        """
+        self._once = once
+        try:
+            if once:
+                self._run_once()
+            else:
+                self._run_lanes()
+        finally:
+            self._ingester.close()
+        if self._ends_with is not None and not isinstance(self._ends_with, ShutdownRequested):
+            raise self._ends_with
+        if self._is_halted():
+            return Ending.TOLD
+        return Ending.NEEDS_A_PERSON if self._needs_a_person() else Ending.DONE
+
+    def set_interval(self, interval: timedelta) -> None:
+        """From the next batch on; from any thread."""
+        self._interval = interval.total_seconds()
+
+    def abandon(self) -> None:
+        """Take no more notice of what runs: what it runs on is being taken away."""
+        self._is_abandoned = True
+
+    def _run_lanes(self) -> None:
+        whole = threading.Thread(target=self._read_whole, name="frazil whole tables", daemon=True)
+        whole.start()
+        self._stream()
+        whole.join()
+
+    def _run_once(self) -> None:
+        self._attempt(self._read_all)
+        if self._is_halted():
+            return
+        goal = self._attempt(self._source.newest)
+        while goal is not None and not self._is_halted():
+            if self._attempt(partial(self._catch_up, goal)) is None:
+                return
+            self._on_step(0.0)
+            # What turned up meanwhile, or was widened, is read whole, and has changes since.
+            if not self._ingester.tables_to_read:
+                return
+            self._attempt(self._read_all)
+
+    def _catch_up(self, goal: Position) -> bool:
+        is_idle = not self._step()
+        while not self._is_halted() and not self._source.has_reached(goal):
+            if is_idle:
+                self._source.wait(_GLANCE_SECONDS, self._limit)
+            is_idle = not self._step()
+        return True
+
+    def _read_all(self) -> None:
+        while not self._is_halted():
+            report = self._ingester.read_whole()
+            if report is None:
+                return
+            self._on_report(report)
+
+    def _stream(self) -> None:
+        while not self._is_halted():
+            began = self._clock.monotonic()
+            if self._attempt(self._step) is None or self._ends_with is not None:
+                # The other lane may have failed for good: that is not to be taken back.
+                return
+            due = began + self._interval * self._randomness.uniform(1 - JITTER, 1)
+            self._on_step(due - self._clock.monotonic())
+            self._wait_until(due)
+
+    def _read_whole(self) -> None:
+        while not self._is_halted():
+            self._attempt(self._read_all)
+            # New ones are found by the other lane.
+            while not self._is_halted() and not self._ingester.tables_to_read:
+                self._stop.wait(_GLANCE_SECONDS)
+
+    def _step(self) -> bool:
+        report = self._ingester.step()
+        if report is not None:
+            self._on_report(report)
+        return report is not None
+
+    def _wait_until(self, due: float) -> None:
+        while not self._is_halted():
+            left = due - self._clock.monotonic()
+            if left <= 0 or self._source.wait(min(left, _GLANCE_SECONDS), self._limit):
+                return
+
+    def _attempt(self, work: Callable[[], _Done]) -> _Done | None:
+        """Do this, again and again while that may help; None when the end has come."""
+        failures = 0
+        while not self._is_halted():
+            try:
+                return work()
+            except Exception as error:  # noqa: BLE001 - the recovery table says what follows
+                failures += 1
+                if not self._settle(as_ours(error, doing="capturing"), failures):
+                    return None
+        return None
+
+    def _settle(self, error: Exception, failures: int) -> bool:
+        """Wait as the recovery table says; whether another attempt follows."""
+        step = plan_step(
+            error,
+            failures=failures,
+            retry=self._retry,
+            randomness=self._randomness,
+            once=self._once,
+        )
+        if self._is_abandoned:
+            return False
+        self._on_error(error, step)
+        if not self._is_alive():
+            self._ends_with = self._ends_with or engine_ended(error)
+        elif not isinstance(step, Again):
+            self._ends_with = self._ends_with or error
+        else:
+            is_standby = isinstance(error, SlotBusyError)
+            self._stop.wait(min(step.seconds, STANDBY_SECONDS) if is_standby else step.seconds)
+            return True
+        return False
+
+    def _is_halted(self) -> bool:
+        return self._stop.is_set() or self._ends_with is not None
+
+    def _needs_a_person(self) -> bool:
+        return any(
+            isinstance(each.state, Held | ResyncNeeded)
+            or (isinstance(each.state, Copying) and each.state.reason is not None)
+            for each in self._ingester.standings.values()
+        )

@@ -1,0 +1,337 @@
+"""The merge loop: every table on its interval, each failure met as the recovery table says.
+
+One thread decides, a crew of ``concurrency`` threads merges. A table that fails does not hold up
+the others; one that needs a person is left alone until somebody says that it was mended. The loop
+never spins: between two runs of a table there is an interval, a request, a back-off or a bounded
+number of attempts.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
+from frazil.errors import DefectError, FrazilError, RuntimeMissingError, ShutdownRequested
+from frazil.hooks import SystemClock, SystemRandomness
+from frazil.pipeline.loops.worker_pool import Attempt, Crew
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
+from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from frazil.hooks import Clock, Randomness
+    from frazil.merge.report import MergeReport
+    from frazil.pipeline.next_step import Step
+
+# The interval is the longest wait, so chance only shortens it: enough that instances started
+# together drift apart, too little for anybody to notice.
+JITTER = 0.1
+# A merge that takes longer than its interval is followed by the next one, but not without a breath:
+# an interval of a millisecond must not become a catalog that is asked all the time.
+BREATH_SECONDS = 0.1
+# How long a request waits while another merge runs and there is room for more.
+_GLANCE_SECONDS = 0.25
+# When every table is stopped there is only the end to wait for, and any wait will do.
+_IDLE_SECONDS = 3600.0
+
+
+class TableMerge(Protocol):
+    """What the loop runs: the merges of one mirror."""
+
+    def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
+        """Merge what is pending, batch by batch, and end between two batches when told to."""
+
+
+class Stop(Protocol):
+    """Somebody's wish that the loop ends; a ``threading.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """Whether the wish was made."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the wish, at most so many seconds."""
+
+
+class Ending(StrEnum):
+    """How a loop ended."""
+
+    DONE = "everything is merged"
+    TOLD = "told to stop"
+    NEEDS_A_PERSON = "some tables need a person, the rest is merged"
+    FAILED = "some tables failed, and their attempts are used up"
+
+
+def _ignore(*_facts: object) -> None:
+    """Nobody listens."""
+
+
+class MergeLoop:
+    """Merges tables until told to stop, or once.
+
+    ``on_start``, ``on_report`` and ``on_error`` are called in the loop's thread with the table's
+    name, what came of the run and the seconds it took, ``on_cycle`` when every table had its turn.
+    ``is_alive`` is asked after a failure: when the engine is gone, no attempt can succeed and the
+    loop ends. No run begins while ``may_start`` says no. Whoever calls ``join`` or ``request`` also
+    wakes ``stop``, if that can be woken.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, TableMerge],
+        *,
+        interval: timedelta,
+        stop: Stop,
+        concurrency: int = 1,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+        on_start: Callable[[str], None] = _ignore,
+        on_report: Callable[[str, MergeReport, float], None] = _ignore,
+        on_error: Callable[[str, Exception, Step, float], None] = _ignore,
+        on_cycle: Callable[[float], None] = _ignore,
+        is_alive: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._tables: dict[str, TableMerge] = {}
+        self._interval = interval.total_seconds()
+        self._stop = stop
+        self._concurrency = concurrency
+        self._retry = retry or RetryPolicy()
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._on_start = on_start
+        self._on_report, self._on_error, self._on_cycle = on_report, on_error, on_cycle
+        self._is_alive = is_alive
+        self._may_start = may_start
+        self._once = False
+        self._is_abandoned = False
+        self._gives_way_to: FrazilError | None = None
+        self._failed: set[str] = set()
+        # One that is neither due nor running has come to rest.
+        self._due: dict[str, float] = {}
+        self._running: set[str] = set()
+        # Asked for while they were running.
+        self._asked_again: set[str] = set()
+        self._mail: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._had_their_turn: set[str] = set()
+        self._cycle_began: float | None = None
+        self._changing = threading.Lock()
+        self._statuses: dict[str, TableStatus] = {}
+        for name, merge in tables.items():
+            self._add(name, merge)
+
+    @property
+    def statuses(self) -> tuple[TableStatus, ...]:
+        """How every table stands; may be asked from any thread."""
+        with self._changing:
+            return tuple(self._statuses.values())
+
+    def join(self, table: str, merge: TableMerge) -> None:
+        """Merge this one too, at once; from any thread."""
+        self._mail.put(partial(self._add, table, merge))
+
+    def request(self, tables: Iterable[str], *, was_mended: bool = False) -> None:
+        """Merge these as soon as there is room; from any thread.
+
+        One whose last run failed waits for its turn all the same. One that is stopped begins again
+        only if ``was_mended``.
+        """
+        for table in tables:
+            self._mail.put(partial(self._hasten, table, was_mended=was_mended))
+
+    def set_interval(self, interval: timedelta) -> None:
+        """From the next run of each table on; from any thread."""
+        self._interval = interval.total_seconds()
+
+    def run(self, *, once: bool = False) -> Ending:
+        """Merge until told to stop; with ``once``, until nothing is left. A loop runs only once.
+
+        Raises the error that makes the process give way, FencedError for instance, after the
+        running merges have ended between two of their batches.
+        """
+        self._once = once
+        crew = Crew(self._concurrency, self._merge, self._clock)
+        self._read_mail()
+        try:
+            while self._running or not self._is_over():
+                self._read_mail()
+                self._start_due(crew)
+                attempt = self._wait(crew)
+                if attempt is not None:
+                    self._settle(attempt)
+        finally:
+            crew.dismiss()
+        return self._end()
+
+    def abandon(self) -> None:
+        """Take no more notice of running merges: what they run on is being taken away."""
+        self._is_abandoned = True
+
+    def _read_mail(self) -> None:
+        while not self._mail.empty():
+            self._mail.get()()
+
+    def _add(self, table: str, merge: TableMerge) -> None:
+        if table in self._tables:
+            return
+        self._tables[table] = merge
+        self._due[table] = self._clock.monotonic()
+        now = self._clock.now()
+        with self._changing:
+            self._statuses[table] = TableStatus(
+                table=table, phase=TablePhase.WAITING, since=now, next_run=now
+            )
+
+    def _hasten(self, table: str, *, was_mended: bool) -> None:
+        status = self._statuses.get(table)
+        if status is None:
+            return
+        if table in self._running:
+            self._asked_again.add(table)
+        elif was_mended and status.phase is TablePhase.STOPPED:
+            self._failed.discard(table)
+            self._change(table, failures=0)
+            self._schedule(table, self._clock.monotonic())
+        elif table in self._due and not status.failures:
+            # One that is due already keeps its place in the row.
+            self._schedule(table, min(self._due[table], self._clock.monotonic()))
+
+    def _merge(self, table: str) -> MergeReport:
+        return self._tables[table].merge(stop=self._is_halted)
+
+    def _is_halted(self) -> bool:
+        return self._stop.is_set() or self._gives_way_to is not None
+
+    def _is_over(self) -> bool:
+        return self._is_halted() or (self._once and not (self._due and self._may_start()))
+
+    def _start_due(self, crew: Crew) -> None:
+        if self._is_halted() or not self._may_start():
+            return
+        now = self._clock.monotonic()
+        # What waits longest goes first; among equals the order of the configuration.
+        due = [name for name in self._tables if self._due.get(name, math.inf) <= now]
+        due.sort(key=self._due.__getitem__)
+        for name in due[: self._concurrency - len(self._running)]:
+            if self._cycle_began is None:
+                self._cycle_began = now
+            del self._due[name]
+            self._running.add(name)
+            self._change(name, phase=TablePhase.MERGING, next_run=None)
+            self._on_start(name)
+            crew.start(name)
+
+    def _wait(self, crew: Crew) -> Attempt | None:
+        """Wait until a run ends, a table is due and there is room for it, or the end is wished."""
+        has_room = len(self._running) < self._concurrency and not self._is_halted()
+        until_due = None
+        if has_room and self._due:
+            least = 0.0 if self._may_start() else _GLANCE_SECONDS
+            until_due = max(least, min(self._due.values()) - self._clock.monotonic())
+        if self._running:
+            if has_room:
+                # Somebody may ask for another one meanwhile.
+                until_due = min(_GLANCE_SECONDS, until_due or _GLANCE_SECONDS)
+            return crew.wait(until_due)
+        if not self._is_over():
+            self._stop.wait(_IDLE_SECONDS if until_due is None else until_due)
+        return None
+
+    def _settle(self, attempt: Attempt) -> None:
+        # Whoever asked for this table while it ran is heard before it is forgotten.
+        self._read_mail()
+        self._running.discard(attempt.table)
+        if self._is_abandoned:
+            return
+        if isinstance(attempt.outcome, Exception):
+            self._settle_failure(attempt, attempt.outcome)
+        else:
+            self._settle_success(attempt, attempt.outcome)
+        self._asked_again.discard(attempt.table)
+        self._count_turn(attempt.table)
+
+    def _settle_success(self, attempt: Attempt, report: MergeReport) -> None:
+        table = attempt.table
+        self._change(table, report=report, error=None, failures=0)
+        if self._once:
+            self._change(table, phase=TablePhase.DONE)
+        else:
+            interval = self._interval * self._randomness.uniform(1 - JITTER, 1)
+            breath = self._clock.monotonic() + BREATH_SECONDS
+            due = breath if table in self._asked_again else attempt.began + interval
+            self._schedule(table, max(due, breath))
+        self._on_report(table, report, attempt.seconds)
+
+    def _settle_failure(self, attempt: Attempt, error: Exception) -> None:
+        table = attempt.table
+        failures = self._statuses[table].failures + 1
+        chance, retry = self._randomness, self._retry
+        step = plan_step(error, failures=failures, retry=retry, randomness=chance, once=self._once)
+        self._change(table, error=error, failures=failures)
+        if isinstance(step, Again):
+            self._schedule(table, self._clock.monotonic() + step.seconds)
+        else:
+            self._change(table, phase=TablePhase.STOPPED)
+        if isinstance(step, GiveUp) or (isinstance(step, Hold) and isinstance(error, DefectError)):
+            self._failed.add(table)
+        elif isinstance(step, GiveWay) and isinstance(error, FrazilError):
+            self._give_way_to(error)
+        self._on_error(table, error, step, attempt.seconds)
+        if not self._is_alive():
+            self._give_way_to(engine_ended(error))
+
+    def _give_way_to(self, error: FrazilError) -> None:
+        # The first one tells the story; what follows is told to the log.
+        self._gives_way_to = self._gives_way_to or error
+
+    def _schedule(self, table: str, due: float) -> None:
+        self._due[table] = due
+        wait = timedelta(seconds=max(0.0, due - self._clock.monotonic()))
+        self._change(table, phase=TablePhase.WAITING, next_run=self._clock.now() + wait)
+
+    def _change(self, table: str, **changes: object) -> None:
+        with self._changing:
+            before = self._statuses[table]
+            if changes.get("phase", before.phase) is not before.phase:
+                changes["since"] = self._clock.now()
+            # Every name comes from this module, and a wrong one raises at once.
+            self._statuses[table] = replace(before, **changes)  # type: ignore[arg-type]
+
+    def _count_turn(self, table: str) -> None:
+        self._had_their_turn.add(table)
+        still_at_it = self._due.keys() | self._running
+        if not self._once:
+            still_at_it -= self._had_their_turn
+        if not still_at_it and self._cycle_began is not None:
+            self._on_cycle(self._clock.monotonic() - self._cycle_began)
+            self._had_their_turn.clear()
+            self._cycle_began = None
+
+    def _end(self) -> Ending:
+        error = self._gives_way_to
+        if error is not None and not isinstance(error, ShutdownRequested):
+            raise error
+        if error is not None or self._stop.is_set():
+            return Ending.TOLD
+        if self._failed:
+            return Ending.FAILED
+        is_held = any(each.phase is TablePhase.STOPPED for each in self.statuses)
+        return Ending.NEEDS_A_PERSON if is_held else Ending.DONE
+
+
+def engine_ended(error: Exception | None = None) -> FrazilError:
+    """What ends a loop whose engine is gone, whatever it failed with."""
+    ended = RuntimeMissingError(
+        "the JVM that Spark runs in has ended.",
+        next_step="look for its last words in the log, and start frazil again",
+    )
+    ended.__cause__ = error
+    return ended

@@ -1,0 +1,128 @@
+"""Tells the merge loop what there is to merge: batches that are booked, and tables that are new."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+from frazil.pipeline.tables.captured_mirrors import load_captured_mirror, load_captured_mirrors
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.config import Config
+    from frazil.ingest.report import BatchReport
+    from frazil.pipeline.loops.merge_loop import MergeLoop
+    from frazil.pipeline.loops.run_loop import Doorbell
+    from frazil.pipeline.mergers import Mergers
+    from frazil.pipeline.status.board import StatusBoard
+    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.tables.captured_mirrors import CapturedMirror
+    from frazil.pipeline.tables.captured_names import CapturedNames
+
+_log = get_logger(__name__)
+
+
+class MirrorFeed:
+    """Knows which mirrors the loop has; used by whoever ingests, or looks at the ledger."""
+
+    def __init__(
+        self,
+        loop: MergeLoop,
+        mergers: Mergers,
+        board: StatusBoard,
+        bell: Doorbell,
+        *,
+        known: Iterable[str],
+    ) -> None:
+        self._loop = loop
+        self._mergers = mergers
+        self._board = board
+        self._bell = bell
+        self._known = set(known)
+        # Captured, and not looked at yet: the catalog may have been away.
+        self._unsettled: dict[str, CapturedNames] = {}
+        self._taking = threading.Lock()
+        self._turn = 0
+
+    @property
+    def statuses(self) -> tuple[TableStatus, ...]:
+        """How every mirror of the loop stands."""
+        return self._loop.statuses
+
+    def take(
+        self, report: BatchReport, names: Callable[[str], CapturedNames | None], lake: Lake
+    ) -> None:
+        """Merge what this batch has brought."""
+        with self._taking:
+            for each in report.tables:
+                named = names(each.table)
+                if named is None:
+                    continue
+                if str(named.mirror) in self._known:
+                    self._loop.request([str(named.mirror)], was_mended=report.is_whole)
+                else:
+                    self._unsettled[each.table] = named
+            self._settle(lake)
+        self._bell.ring()
+
+    def mended(self) -> None:
+        """Merge everything, also what is stopped: somebody says that it was mended."""
+        with self._taking:
+            self._loop.request(sorted(self._known), was_mended=True)
+        self._bell.ring()
+
+    def take_over(self, turn: int, lake: Lake, config: Config) -> None:
+        """Merge what another process has captured before this turn of ours; asks once a turn."""
+        if turn != self._turn and self.look(lake, config):
+            self._turn = turn
+
+    def looking(self, lake: Lake, config: Config) -> Callable[[], None]:
+        """The same as something to be done now and then."""
+
+        def look() -> None:
+            self.look(lake, config)
+
+        return look
+
+    def look(self, lake: Lake, config: Config) -> bool:
+        """Merge what another process has captured since; asks the ledger, which may not answer."""
+        try:
+            found = load_captured_mirrors(lake, config)
+        except FrazilError as error:
+            _log.warning("the ledger does not answer", code=error.code, message=str(error))
+            return False
+        with self._taking:
+            self._join(found)
+        self._bell.ring()
+        return True
+
+    def _settle(self, lake: Lake) -> None:
+        for source, named in tuple(self._unsettled.items()):
+            try:
+                captured = load_captured_mirror(lake, source, named)
+            except FrazilError as error:
+                _log.warning(
+                    "a new table is looked at again with the next batch",
+                    table=source,
+                    code=error.code,
+                    message=str(error),
+                )
+                continue
+            del self._unsettled[source]
+            if captured is None:
+                # Without a key there is no mirror: its changelog is all that people get.
+                self._board.dismiss(str(named.mirror))
+            else:
+                self._join({str(named.mirror): captured})
+
+    def _join(self, found: Mapping[str, CapturedMirror]) -> None:
+        new = {mirror: each for mirror, each in found.items() if mirror not in self._known}
+        self._mergers.learn(new)
+        self._board.expect(new)
+        for mirror in new:
+            self._known.add(mirror)
+            self._loop.join(mirror, self._mergers.merge_of(mirror))

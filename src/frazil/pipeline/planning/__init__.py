@@ -1,0 +1,1 @@
+"""What the next run would do, table by table."""

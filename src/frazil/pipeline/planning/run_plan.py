@@ -1,0 +1,191 @@
+"""What the next run would do, table by table: values, and how people and programs are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.ledger.table_state import Copying, Live
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.errors import FrazilError
+    from frazil.ledger.table_state import State
+    from frazil.model.table_name import TableName
+    from frazil.pipeline.tables.captured_names import Named
+    from frazil.sources.postgres.preparation import Preparation
+
+_KIB, _MIB = 2**10, 2**20
+NOT_LOOKED_INTO = "changes may wait: somebody reads the slot, or it keeps too much to look into"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogStep:
+    """A changelog as it is or will be; ``changes`` are what becomes of its columns.
+
+    ``columns`` are the source's, with their types; ours go beside them.
+    """
+
+    name: TableName
+    is_new: bool
+    columns: tuple[tuple[str, str], ...]
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStep:
+    """The mirror of a table, by its key."""
+
+    name: TableName
+    is_new: bool
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStep:
+    """One table of the source: how it will stand, and what that takes.
+
+    ``state`` is how the next run sees it, ``stood`` what the ledger says, None for a table that is
+    new to it. ``has_changes`` says whether changes of it wait at the source, None if nobody could
+    look. ``no_mirror`` is why it gets none.
+    """
+
+    table: str
+    state: State
+    stood: State | None = None
+    estimated_rows: int | None = None
+    has_changes: bool | None = False
+    changelog: ChangelogStep | None = None
+    mirror: MirrorStep | None = None
+    no_mirror: str | None = None
+    problem: FrazilError | None = None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether it is read from its first row."""
+        return isinstance(self.state, Copying)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run has something to do for it; what cannot be done is none."""
+        if self.problem is not None:
+            return False
+        follows = isinstance(self.state, Live) and bool(self.has_changes)
+        return self.is_copied or follows or self.state != self.stood
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """The source and its tables; ``kept_bytes`` is the log that the slot keeps unread.
+
+    ``names`` are the tables of the lake for each of them, or why it can have none.
+    """
+
+    slot: str
+    publication: str
+    preparation: Preparation
+    kept_bytes: int | None
+    tables: tuple[TableStep, ...]
+    names: Mapping[str, Named] = field(default_factory=dict)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run has something to do before it merges."""
+        first = self.preparation
+        if first.problem is not None:
+            return False
+        is_prepared = not first.statements and not first.creates_slot
+        return not is_prepared or any(each.has_work for each in self.tables)
+
+
+def describe_source(plan: RunPlan) -> list[tuple[str, str]]:
+    """What happens at the server first, as labels and texts."""
+    first = plan.preparation
+    if first.problem is not None:
+        return [("problem", f"{first.problem.code}: {first.problem}")]
+    lines = [("publication", statement) for statement in first.statements]
+    lines = lines or [("publication", f"{plan.publication} stays as it is")]
+    if first.creates_slot:
+        return [*lines, ("slot", f"{plan.slot} is made")]
+    kept = "" if plan.kept_bytes is None else f" and keeps {_size(plan.kept_bytes)} of log unread"
+    return [*lines, ("slot", f"{plan.slot} is there{kept}")]
+
+
+def describe_table(step: TableStep) -> list[tuple[str, str]]:
+    """What happens to a table until its changelog has it, as labels and texts."""
+    lines = [("capture", _capture(step))]
+    if step.problem is not None:
+        lines.append(("problem", f"{step.problem.code}: {step.problem}"))
+    if step.changelog is not None:
+        lines += _describe_changelog(step.changelog, is_copied=step.is_copied)
+    if step.mirror is not None and step.mirror.is_new:
+        key = ", ".join(step.mirror.key)
+        lines.append(("mirror", f"{step.mirror.name} is made, by {key}"))
+    elif step.no_mirror is not None:
+        lines.append(("mirror", f"none: {step.no_mirror}"))
+    return lines
+
+
+def _capture(step: TableStep) -> str:
+    if step.is_copied:
+        again = "" if step.stood is None else " again"
+        about = "" if step.estimated_rows is None else f", about {step.estimated_rows:,} rows"
+        return f"the whole table is read{again}{about}"
+    if not isinstance(step.state, Live):
+        return str(step.state)
+    if step.has_changes is None:
+        return NOT_LOOKED_INTO
+    return "changes wait at the source" if step.has_changes else "nothing: no change waits"
+
+
+def _describe_changelog(changelog: ChangelogStep, *, is_copied: bool) -> list[tuple[str, str]]:
+    if changelog.is_new:
+        columns = ", ".join(f"{name} {type_}" for name, type_ in changelog.columns)
+        return [("changelog", f"{changelog.name} is made: {columns}")]
+    when = "" if is_copied else ", with the next row"
+    return [("changelog", f"{changelog.name}: {each}{when}") for each in changelog.changes]
+
+
+def source_document(plan: RunPlan) -> dict[str, object]:
+    """The same for programs."""
+    first = plan.preparation
+    return {
+        "publication": plan.publication,
+        "statements": list(first.statements),
+        "slot": plan.slot,
+        "creates_slot": first.creates_slot,
+        "kept_bytes": plan.kept_bytes,
+    }
+
+
+def table_document(step: TableStep) -> dict[str, object]:
+    """The same for programs; None stands for what nobody could look into."""
+    return {
+        "state": str(step.state),
+        "copies": step.is_copied,
+        "has_changes": step.has_changes,
+        "estimated_rows": step.estimated_rows,
+        "changelog": None if step.changelog is None else _changelog_document(step.changelog),
+        "mirror": None
+        if step.mirror is None
+        else {
+            "name": str(step.mirror.name),
+            "creates": step.mirror.is_new,
+            "key": list(step.mirror.key),
+        },
+        "no_mirror": step.no_mirror,
+    }
+
+
+def _changelog_document(changelog: ChangelogStep) -> dict[str, object]:
+    return {
+        "name": str(changelog.name),
+        "creates": changelog.is_new,
+        "columns": [{"name": name, "type": type_} for name, type_ in changelog.columns],
+        "changes": list(changelog.changes),
+    }
+
+
+def _size(size: int) -> str:
+    return f"{size / _MIB:,.1f} MiB" if size >= _MIB else f"{size / _KIB:,.1f} KiB"

@@ -1,0 +1,149 @@
+"""What an ingest loop learns becomes status, metrics, log events and error reports; only here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.errors import DefectError, FrazilError, SlotBusyError
+from frazil.model.marker import Role
+from frazil.pipeline.next_step import Again
+from frazil.pipeline.recording.merge_recorder import frames_of
+from frazil.telemetry import metric_names as names
+from frazil.telemetry.logs import get_logger
+from frazil.telemetry.tracing import SpanName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.ingest.report import BatchReport, TableIngested
+    from frazil.ledger.table_state import TableStanding
+    from frazil.pipeline.loops.ingest_loop import Ingesting
+    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.status.board import StatusBoard
+    from frazil.telemetry.metrics import Metrics
+    from frazil.telemetry.reporting import Reporting
+    from frazil.telemetry.tracing import Tracing
+
+_log = get_logger(__name__)
+
+_ROLE = Role.INGEST.value
+
+
+class IngestRecorder:
+    """Records what an ingest loop tells; its methods are the loop's receivers."""
+
+    def __init__(self, metrics: Metrics, reporting: Reporting, board: StatusBoard) -> None:
+        self._metrics = metrics
+        self._reporting = reporting
+        self._board = board
+        self._reported: set[str] = set()
+
+    def record_step(self, next_seconds: float) -> None:
+        """The source was asked for changes."""
+        self._board.record_step(next_seconds)
+
+    def record_report(self, report: BatchReport) -> None:
+        """A batch that was booked."""
+        self._board.record_batch(report)
+        for table in report.tables:
+            self._record_table(table)
+        if report.tables:
+            self._metrics.observe(names.BATCH_ROWS, report.rows)
+            self._metrics.observe(names.BATCH_DURATION, report.seconds, role=_ROLE)
+        for error in report.troubles.values():
+            self._metrics.add(names.ERRORS, code=error.code)
+            self._report(error)
+        _log.info(
+            "whole tables read" if report.is_whole else "batch ingested",
+            batch=report.batch,
+            tables=len(report.tables),
+            rows=report.rows,
+            position=report.acknowledged,
+            seconds=round(report.seconds, 3),
+        )
+
+    def record_error(self, error: Exception, step: Step) -> None:
+        """An attempt that failed, and what the loop does about it."""
+        if isinstance(error, SlotBusyError) and isinstance(step, Again):
+            # Not a failure: nothing is counted, reported or warned of.
+            self._board.record_standby(error.reason)
+            _log.debug("standby", reason=error.reason)
+            return
+        self._board.record_ingest_error(error, step)
+        if not isinstance(error, FrazilError):
+            # A stranger's text may quote a row; where it happened is enough to find the defect.
+            _log.error("ingest failed unexpectedly", frames=frames_of(error))
+            self._reporting.report(error)
+            return
+        self._metrics.add(names.ERRORS, code=error.code)
+        log = _log.bind(code=error.code, position=error.position, reason=error.reason)
+        if isinstance(error, DefectError):
+            log = log.bind(frames=frames_of(error))
+        if isinstance(step, Again):
+            log.warning("ingest failed and is tried again", wait=round(step.seconds, 3))
+        else:
+            log.error("ingest stopped", remedy=error.next_step or error.remedy)
+            self._report(error)
+
+    def _report(self, error: FrazilError) -> None:
+        """Report it; a defect that is met again and again, once."""
+        if isinstance(error, DefectError):
+            if error.message in self._reported:
+                return
+            self._reported.add(error.message)
+        self._reporting.report(error)
+
+    def _record_table(self, table: TableIngested) -> None:
+        name = table.table
+        add = self._metrics.add
+        for operation, rows in table.operations.items():
+            add(names.SOURCE_EVENTS, rows, table=name, operation=operation.lower())
+        add(names.COMMITS, table=name, role=_ROLE, outcome="ok")
+        add(names.ROWS_WRITTEN, table.rows, table=name, role=_ROLE)
+        add(names.DATA_FILES, len(table.file_sizes), table=name, role=_ROLE)
+        for size in table.file_sizes:
+            self._metrics.observe(names.FILE_SIZE, size)
+
+
+class TracedIngest:
+    """An ingest whose batches are spans, and the commits in them."""
+
+    def __init__(self, inner: Ingesting, tracing: Tracing) -> None:
+        self._inner = inner
+        self._tracing = tracing
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """As the ingest has them."""
+        return self._inner.standings
+
+    @property
+    def tables_to_read(self) -> set[str]:
+        """As the ingest has them."""
+        return self._inner.tables_to_read
+
+    def step(self) -> BatchReport | None:
+        """The next changes, in a span."""
+        with self._tracing.span(SpanName.BATCH, role=_ROLE):
+            return self._traced(self._inner.step())
+
+    def read_whole(self) -> BatchReport | None:
+        """Whole tables, in a span."""
+        with self._tracing.span(SpanName.BATCH, role=_ROLE):
+            return self._traced(self._inner.read_whole())
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._inner.close()
+
+    def _traced(self, report: BatchReport | None) -> BatchReport | None:
+        for each in () if report is None else report.tables:
+            self._tracing.record(
+                SpanName.COMMIT,
+                each.seconds,
+                table=each.table,
+                role=_ROLE,
+                snapshot=each.snapshot_id or 0,
+                rows=each.rows,
+            )
+        return report

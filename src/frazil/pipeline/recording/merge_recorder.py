@@ -1,0 +1,218 @@
+"""What the merge loop learns becomes status, metrics, log events, spans and reports; only here.
+
+Tasks and mergers return counts. The names of Supabase's merger are recorded beside ours when its
+document is used, so that dashboards drawn for it go on working.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.merge.report import Phase
+from frazil.model.marker import Role
+from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
+from frazil.telemetry import metric_names as ours
+from frazil.telemetry import metric_names_foreign as foreign
+from frazil.telemetry.log_fields import bound
+from frazil.telemetry.logs import get_logger
+from frazil.telemetry.metrics import ForeignNames
+from frazil.telemetry.tracing import SpanName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frazil.merge.report import MergeCommit, MergeReport
+    from frazil.pipeline.loops.merge_loop import TableMerge
+    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.status.board import StatusBoard
+    from frazil.telemetry.metrics import Metrics
+    from frazil.telemetry.reporting import Reporting
+    from frazil.telemetry.tracing import Tracing
+
+_log = get_logger(__name__)
+
+_ROLE = Role.MERGE.value
+# Longer chains are circular or absurd.
+_MOST_CAUSES = 12
+
+
+class TracedMerge:
+    """A table's merges in a span, every commit in its own, and the name on every log event."""
+
+    def __init__(self, table: str, merge: TableMerge, tracing: Tracing) -> None:
+        self._table = table
+        self._inner = merge
+        self._tracing = tracing
+
+    def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
+        """Merge as the table's own merger does."""
+        with (
+            bound(table=self._table),
+            self._tracing.span(SpanName.BATCH, table=self._table, role=_ROLE),
+        ):
+            report = self._inner.merge(stop=stop)
+            for commit in report.commits:
+                self._tracing.record(
+                    SpanName.COMMIT,
+                    commit.seconds,
+                    table=self._table,
+                    role=_ROLE,
+                    snapshot=commit.snapshot_id,
+                    rows=commit.rows_read,
+                )
+            return report
+
+
+class Recorder:
+    """Records what a merge loop tells; its methods are the loop's receivers."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        reporting: Reporting,
+        board: StatusBoard,
+        *,
+        names: ForeignNames = ForeignNames.NONE,
+    ) -> None:
+        self._metrics = metrics
+        self._reporting = reporting
+        self._board = board
+        self._has_merger_names = names is ForeignNames.MERGER
+
+    def record_start(self, table: str) -> None:
+        """A run that begins."""
+        self._board.record_merge_start(table)
+
+    def record_report(self, table: str, report: MergeReport, seconds: float) -> None:
+        """A run that did not fail."""
+        for commit in report.commits:
+            self._record_commit(table, commit)
+            self._log_commit(table, commit)
+        if not report.commits:
+            _log.debug("nothing to merge", table=table, seconds=round(seconds, 3))
+        self._board.record_merge(table, report)
+        if self._has_merger_names:
+            self._metrics.add(foreign.MERGER_TABLE_SUCCESS, table=table)
+            self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
+
+    def record_error(self, table: str, error: Exception, step: Step, seconds: float) -> None:
+        """A run that failed, and what the loop does about it."""
+        if isinstance(error, errors.FrazilError):
+            self._metrics.add(ours.ERRORS, code=error.code)
+        outcome = _outcome(error)
+        self._metrics.add(ours.COMMITS, table=table, role=_ROLE, outcome=outcome)
+        self._board.record_merge_error(table, error)
+        if self._has_merger_names:
+            self._metrics.add(foreign.MERGER_TABLE_FAILURE, table=table)
+            self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
+        if not isinstance(step, Again):
+            self._reporting.report(error)
+        _log_error(table, error, step)
+
+    def record_cycle(self, seconds: float) -> None:
+        """Every table had its turn."""
+        _log.debug("merge cycle ended", seconds=round(seconds, 3))
+        if self._has_merger_names:
+            self._metrics.add(foreign.MERGER_CYCLE_COMPLETED)
+            self._metrics.observe(foreign.MERGER_CYCLE_DURATION, seconds)
+
+    def _record_commit(self, table: str, commit: MergeCommit) -> None:
+        add, observe = self._metrics.add, self._metrics.observe
+        add(ours.COMMITS, table=table, role=_ROLE, outcome="ok")
+        observe(ours.COMMIT_DURATION, commit.phases.get(Phase.COMMIT, 0.0))
+        observe(ours.BATCH_ROWS, commit.rows_read)
+        observe(ours.BATCH_DURATION, commit.seconds, role=_ROLE)
+        for phase, seconds in commit.phases.items():
+            observe(ours.MERGE_DURATION, seconds, table=table, phase=phase.value)
+        for action, keys in commit.counts.items():
+            add(ours.MERGE_ROWS, keys, table=table, action=action.value)
+        add(ours.ROWS_WRITTEN, commit.rows_written, table=table, role=_ROLE)
+        add(ours.DATA_FILES, commit.files_added, table=table, role=_ROLE)
+        for size in commit.file_sizes:
+            observe(ours.FILE_SIZE, size)
+        add(ours.MERGE_FILES, commit.files_touched, table=table)
+        self._metrics.set(ours.INDEX_ENTRIES, commit.index_entries, table=table)
+        self._metrics.set(ours.INDEX_BYTES, commit.index_bytes, table=table)
+        for repair in commit.repairs:
+            add(ours.INDEX_REPAIRS, reason=repair.reason.value)
+        if self._has_merger_names:
+            self._record_for_merger(commit)
+
+    def _record_for_merger(self, commit: MergeCommit) -> None:
+        self._metrics.add(foreign.MERGER_ROWS_SCANNED, commit.rows_read)
+        self._metrics.add(foreign.MERGER_ROWS_DEDUPLICATED, sum(commit.counts.values()))
+        merging = max(0.0, commit.seconds - commit.phases.get(Phase.PLAN, 0.0))
+        self._metrics.observe(foreign.MERGER_MERGE_DURATION, merging)
+        self._metrics.add(foreign.MERGER_BYTES_WRITTEN, commit.bytes_written)
+
+    def _log_commit(self, table: str, commit: MergeCommit) -> None:
+        _log.info(
+            "merge committed",
+            table=table,
+            batch=str(commit.through),
+            snapshot=str(commit.snapshot_id),
+            rows=commit.rows_read,
+            seconds=round(commit.seconds, 3),
+            files=commit.files_added,
+            bytes=commit.bytes_written,
+            **{action.value: keys for action, keys in commit.counts.items() if keys},
+        )
+        for repair in commit.repairs:
+            _log.warning(
+                "index repaired",
+                table=table,
+                reason=repair.reason.value,
+                detail=repair.detail,
+                files=repair.files_read,
+                rebuilt=repair.rebuilt,
+            )
+        for change in commit.schema_changes:
+            _log.info(
+                "schema changed", table=table, snapshot=str(commit.snapshot_id), change=change
+            )
+        if commit.surplus_rows:
+            _log.warning("surplus rows removed", table=table, rows=commit.surplus_rows)
+
+
+def _outcome(error: Exception) -> str:
+    match error:
+        case errors.CommitConflictError():
+            return "conflict"
+        case errors.CommitUnknownError():
+            return "unknown"
+        case errors.FencedError() | errors.LeaseLostError():
+            return "fenced"
+        case _:
+            return "failed"
+
+
+def _log_error(table: str, error: Exception, step: Step) -> None:
+    log = _log.bind(table=table, error=type(error).__name__)
+    if not isinstance(error, errors.FrazilError):
+        # A stranger's text may quote a row; where it happened is enough to find the defect.
+        log.error("merge failed unexpectedly", frames=frames_of(error))
+        return
+    log = log.bind(code=error.code, position=error.position, reason=error.reason)
+    if isinstance(error, errors.DefectError) and error.__cause__ is not None:
+        log = log.bind(frames=frames_of(error))
+    match step:
+        case Again(seconds=seconds):
+            log.warning("merge failed and is tried again", wait=round(seconds, 3))
+        case Hold():
+            log.error("table stopped until somebody acts", remedy=error.next_step or error.remedy)
+        case GiveUp():
+            log.error("merge failed and its attempts are used up")
+        case GiveWay():
+            log.warning("merge gives way to another process")
+
+
+def frames_of(error: BaseException) -> str:
+    """Where an exception and its causes were raised, without what they say."""
+    places: list[str] = []
+    link: BaseException | None = error
+    while link is not None and len(places) < _MOST_CAUSES:
+        places.append(f"{type(link).__name__}\n{''.join(traceback.format_tb(link.__traceback__))}")
+        link = link.__cause__ or link.__context__
+    return "".join(places).rstrip("\n")

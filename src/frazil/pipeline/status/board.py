@@ -1,0 +1,499 @@
+"""Where both loops tell what they do, and everybody asks how the pipeline stands.
+
+Commands, the page and metrics all show what ``now`` gives, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.hooks import SystemClock
+from frazil.ledger.table_state import Copying, Left
+from frazil.model.marker import Role
+from frazil.pipeline.next_step import Again
+from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness
+from frazil.pipeline.status.lake_totals import LakeTotals
+from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
+from frazil.pipeline.status.source_answers import SourceAnswers
+from frazil.pipeline.status.table_phase import TablePhase
+from frazil.pipeline.status.tally import StatusTally
+from frazil.pipeline.status.throughput import Throughput
+from frazil.pipeline.status.values import (
+    CopyStatus,
+    Phase,
+    PipelineStatus,
+    Sample,
+    SourceStatus,
+    TableState,
+)
+from frazil.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from frazil.hooks import Clock
+    from frazil.ingest.progress import WholeProgress
+    from frazil.ingest.report import BatchReport
+    from frazil.ledger.table_state import TableStanding
+    from frazil.merge.report import MergeReport
+    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.status.lake_facts import LakeFacts
+    from frazil.pipeline.status.lake_totals import LakeQuestion
+    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.status.values import Trouble
+    from frazil.pipeline.tables.captured_names import CapturedNames
+    from frazil.sources.postgres.slot.watch import SlotLook
+
+# A plot of half an hour in steps that are told apart on a small screen.
+SAMPLE_SECONDS = 5.0
+MOST_SAMPLES = 360
+
+
+class Ingested(Protocol):
+    """The ingester, as the board sees it."""
+
+    @property
+    def standings(self) -> Mapping[str, TableStanding]:
+        """How every table stands."""
+
+    @property
+    def progress(self) -> WholeProgress | None:
+        """How far the whole tables that are being read have come."""
+
+    @property
+    def pending_commits(self) -> int:
+        """Of the batch that is being written."""
+
+
+class WatchedSource(Protocol):
+    """The source, as the board sees it."""
+
+    @property
+    def reached(self) -> int | None:
+        """Every change before this position was planned."""
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The tables that the stream has all changes of."""
+
+    def received(self) -> tuple[int, frozenset[str]] | None:
+        """How far everything was received, and the tables of which nothing is to be written."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read, because what was read has to be written first."""
+
+
+class StatusBoard:
+    """One per process; may be used from any thread."""
+
+    def __init__(
+        self, pipeline: str, *, roles: tuple[str, ...], clock: Clock | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._roles = roles
+        self._clock = clock or SystemClock()
+        self._started_at = self._clock.now()
+        self._lock = threading.RLock()
+        self._tally = StatusTally()
+        self._capture = CaptureFreshness()
+        self._mirrors = MirrorFreshness()
+        # By mirror, when the running merge began, and the last one that did not fail.
+        self._merge_began: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
+        self._lake = LakeTotals()
+        # Of tables without a key.
+        self._no_mirrors: set[str] = set()
+        self._ingested: Ingested | None = None
+        self._source: WatchedSource | None = None
+        self._kind = ""
+        self._names: Callable[[str], CapturedNames | None] = lambda _table: None
+        self._merges: Callable[[], Sequence[TableStatus]] | None = None
+        self._answers = SourceAnswers(self._started_at)
+        self._source_trouble: Trouble | None = None
+        self._standby: str | None = None
+        self._next_ingest: datetime | None = None
+        # When each phase and each trouble began, by table.
+        self._phases: dict[str, tuple[Phase, datetime]] = {}
+        self._troubles: dict[str, tuple[str, datetime]] = {}
+        self._standing_since: dict[str, datetime] = {}
+        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._sampled = self._clock.monotonic()
+        self._throughput = Throughput(self._sampled)
+
+    # --- who is followed ---
+
+    def follow_capture(
+        self,
+        ingested: Ingested,
+        source: WatchedSource,
+        *,
+        kind: str,
+        names: Callable[[str], CapturedNames | None],
+    ) -> None:
+        """Show the tables of this ingest from now on."""
+        with self._lock:
+            self._ingested, self._source, self._kind, self._names = ingested, source, kind, names
+
+    def follow_merges(self, statuses: Callable[[], Sequence[TableStatus]]) -> None:
+        """Show the mirrors of this loop from now on."""
+        with self._lock:
+            self._merges = statuses
+
+    def expect(self, mirrors: Collection[str]) -> None:
+        """These mirrors may lack something until a merge of theirs has ended."""
+        with self._lock:
+            self._no_mirrors.difference_update(mirrors)
+            self._mirrors.expect(mirrors, None)
+
+    def dismiss(self, mirror: str) -> None:
+        """This mirror will not be: what is captured of its table has no key."""
+        with self._lock:
+            self._no_mirrors.add(mirror)
+            self._mirrors.dismiss(mirror)
+
+    # --- what is told ---
+
+    def record_batch(self, report: BatchReport) -> None:
+        """A batch of changes or of whole tables is booked."""
+        with self._lock:
+            self._tally.add_batch(report, self._clock.now())
+            self._follow_copy()
+            self._throughput.add_batch(report)
+            for each in report.tables:
+                if report.is_whole:
+                    self._capture.join(each.table)
+                # A copy is as fresh as nobody knows until its changes follow.
+                base = None if report.is_whole else self._capture.through_of(each.table)
+                self._expect_of(self._names(each.table), base)
+                self._lake.ask(each.changelog, Role.INGEST, each.table)
+
+    def record_step(self, next_seconds: float) -> None:
+        """The source was asked for changes, and what it had is booked."""
+        with self._lock:
+            self._source_trouble = self._standby = None
+            self._next_ingest = self._clock.now() + timedelta(seconds=max(0.0, next_seconds))
+            # Before the position: a stream that takes its place has another one.
+            followed = frozenset[str]() if self._source is None else self._source.followed
+            reached = None if self._source is None else self._source.reached
+            if reached is not None:
+                self._capture.reach(reached, followed)
+
+    def record_standby(self, reason: str) -> None:
+        """Another process does the work; what this one knew of it grows old."""
+        with self._lock:
+            self._source_trouble, self._standby = None, reason
+            self._capture = CaptureFreshness()
+
+    def record_ingest_error(self, error: Exception, step: Step) -> None:
+        """Capturing failed for all tables."""
+        with self._lock:
+            self._tally.add_error(error)
+            now = self._clock.now()
+            since = now if self._source_trouble is None else self._source_trouble.since
+            retry_at = now + timedelta(seconds=step.seconds) if isinstance(step, Again) else None
+            self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
+            self._standby = None
+
+    def record_look(self, look: SlotLook, *, asked: float) -> None:
+        """The server was asked how far it is, at this moment of the monotonic clock."""
+        with self._lock:
+            self._capture.look(asked, look.newest)
+            self._answers.record(look, asked=asked, at=self._clock.now())
+            received = None if self._source is None else self._source.received()
+            if received is not None:
+                self._capture.receive(*received)
+
+    def record_no_answer(self) -> None:
+        """The server could not be asked how far it is."""
+        with self._lock:
+            self._answers.fail()
+
+    def record_standing_since(self, since: Mapping[str, datetime]) -> None:
+        """How long tables have stood as they do, also before this process."""
+        with self._lock:
+            self._standing_since = dict(since)
+            for table, (reason, known) in self._troubles.items():
+                self._troubles[table] = reason, min(known, since.get(table, known))
+
+    def record_lake(self, question: LakeQuestion, facts: LakeFacts) -> None:
+        """What a table of the lake shows; the answer to one of the open questions."""
+        with self._lock:
+            self._lake.answer(question, facts)
+            self._tally.remember(question.lake_table, facts.commits)
+
+    def record_merge_start(self, mirror: str) -> None:
+        """A merge begins."""
+        with self._lock:
+            self._mirrors.begin_merge(mirror)
+            self._merge_began[mirror] = self._clock.monotonic()
+
+    def record_merge(self, mirror: str, report: MergeReport) -> None:
+        """A run that did not fail."""
+        with self._lock:
+            self._tally.add_merge(mirror, report, self._clock.now())
+            if self._ingested is None:
+                self._throughput.add(report.rows_read)
+            self._mirrors.end_merge(mirror)
+            if mirror in self._merge_began:
+                self._looked_at[mirror] = self._merge_began[mirror]
+            if report.commits:
+                self._lake.ask(str(report.mirror), Role.MERGE, mirror)
+
+    def record_merge_error(self, mirror: str, error: Exception) -> None:
+        """A run that failed."""
+        with self._lock:
+            self._tally.add_error(error)
+            self._mirrors.fail_merge(mirror, self._capture.through)
+
+    def tick(self) -> None:
+        """Notice phases that change by themselves, and take a sample when it is time."""
+        status = self.now()
+        with self._lock:
+            self._follow_copy()
+            now = self._clock.monotonic()
+            if now - self._sampled < SAMPLE_SECONDS:
+                return
+            rate = self._throughput.rate(now)
+            self._sampled = now
+            self._samples.append(
+                Sample(at=status.at, lag_seconds=status.lag_seconds, changes_per_second=rate)
+            )
+
+    def open_questions(self) -> tuple[LakeQuestion, ...]:
+        """The tables of the lake that nobody has asked yet, or that have a newer commit."""
+        with self._lock:
+            return self._lake.questions
+
+    # --- what is shown ---
+
+    def now(self) -> PipelineStatus:
+        """How everything stands at this moment."""
+        with self._lock:
+            ingested, merges = self._ingested, self._merges
+        standings = {} if ingested is None else ingested.standings
+        progress = None if ingested is None else ingested.progress
+        statuses = {} if merges is None else {each.table: each for each in merges()}
+        with self._lock:
+            tables = [
+                self._captured(standing, statuses, progress)
+                for standing in standings.values()
+                if not isinstance(standing.state, Left)
+            ]
+            shown = {each.mirror for each in tables}
+            tables += [
+                self._merged(each) for mirror, each in statuses.items() if mirror not in shown
+            ]
+            return PipelineStatus(
+                pipeline=self._pipeline,
+                version=__version__,
+                at=self._clock.now(),
+                started_at=self._started_at,
+                is_live=True,
+                roles=self._roles,
+                source=self._source_status(),
+                tables=tuple(sorted(tables, key=lambda each: each.table)),
+                commits=self._tally.commits,
+                errors=dict(self._tally.errors),
+                samples=tuple(self._samples),
+            )
+
+    def _source_status(self) -> SourceStatus | None:
+        if self._source is None:
+            return None
+        now = self._clock.monotonic()
+        return SourceStatus(
+            kind=self._kind,
+            lag_seconds=self._age(self._capture.through),
+            lag_bytes=self._lag_bytes(),
+            slot=self._answers.slot(now),
+            unknown_since=self._answers.unknown_since(now),
+            is_paused=self._source.is_paused,
+            pending_commits=0 if self._ingested is None else self._ingested.pending_commits,
+            next_run=self._next_ingest,
+            trouble=self._source_trouble,
+            standby=self._standby,
+        )
+
+    def _captured(
+        self,
+        standing: TableStanding,
+        statuses: Mapping[str, TableStatus],
+        progress: WholeProgress | None,
+    ) -> TableState:
+        table, names = standing.table, self._names(standing.table)
+        mirror = None if names is None else str(names.mirror)
+        merge = None if mirror is None else statuses.get(mirror)
+        trouble = self._trouble_of(table, standing, merge)
+        phase = self._phase_of(standing, merge, trouble)
+        if phase is Phase.COPYING:
+            # Its rows are booked before anybody is told, and until then it would look whole.
+            self._expect_of(names, None)
+        changelog = None if names is None else str(names.changelog)
+        read = mirror if self._reads_mirror(mirror, merge, phase) else changelog
+        is_first = read is not None and self._is_first_load(
+            read, Role.INGEST if read == changelog else Role.MERGE, table
+        )
+        if changelog is not None:
+            self._lake.want(changelog, Role.INGEST, table)
+        return self._state(
+            table,
+            phase,
+            trouble,
+            merge,
+            changelog=changelog,
+            mirror=mirror if merge is not None else None,
+            is_first_load=is_first,
+            lag_seconds=None if is_first else self._lag_of(phase, table, mirror, trouble),
+            lag_bytes=self._lag_bytes(),
+            captured=dict(self._tally.captured[table]),
+            copy=_copy_status(table, progress) if phase is Phase.COPYING else None,
+        )
+
+    def _merged(self, status: TableStatus) -> TableState:
+        trouble = self._trouble_of(status.table, None, status)
+        phase, report = self._phase_of(None, status, trouble), status.report
+        is_first = self._is_first_load(status.table, Role.MERGE, status.table)
+        return self._state(
+            status.table,
+            phase,
+            trouble,
+            status,
+            changelog=None if report is None else str(report.changelog),
+            mirror=status.table,
+            is_first_load=is_first,
+            lag_seconds=None
+            if is_first
+            else self._lag_of(phase, status.table, status.table, trouble),
+        )
+
+    def _state(
+        self,
+        table: str,
+        phase: Phase,
+        trouble: Trouble | None,
+        merge: TableStatus | None,
+        *,
+        changelog: str | None,
+        mirror: str | None,
+        is_first_load: bool,
+        lag_seconds: float | None,
+        lag_bytes: int | None = None,
+        captured: Mapping[str, int] | None = None,
+        copy: CopyStatus | None = None,
+    ) -> TableState:
+        known, since = self._phases.get(table, (None, self._clock.now()))
+        if known is not phase:
+            since = self._clock.now()
+            self._phases[table] = phase, since
+        return TableState(
+            table=table,
+            phase=phase,
+            since=since,
+            changelog=changelog,
+            mirror=mirror,
+            lag_seconds=lag_seconds,
+            lag_bytes=lag_bytes,
+            is_first_load=is_first_load,
+            mirror_rows=self._lake.rows(mirror),
+            changelog_rows=self._lake.rows(changelog),
+            captured=captured or {},
+            merged={} if mirror is None else dict(self._tally.merged[mirror]),
+            copy=copy,
+            index=None if mirror is None else self._tally.indexes.get(mirror),
+            commits=self._tally.commits_of(changelog, mirror),
+            next_run=None if merge is None else merge.next_run,
+            trouble=trouble,
+        )
+
+    def _lag_of(
+        self, phase: Phase, table: str, mirror: str | None, trouble: Trouble | None
+    ) -> float | None:
+        if phase is Phase.COPYING:
+            return None
+        if self._ingested is None:
+            # The changelog is all there is to be compared with, and only a merge looks at it.
+            lag = self._age(self._looked_at.get(table))
+        else:
+            base = self._capture.through_of(table)
+            lag = self._age(base if mirror is None else self._mirrors.through(mirror, base))
+        if phase is Phase.STOPPED and trouble is not None:
+            # At least: what it lacked then came before.
+            return max(lag or 0.0, (self._clock.now() - trouble.since).total_seconds())
+        return lag
+
+    def _reads_mirror(self, mirror: str | None, merge: TableStatus | None, phase: Phase) -> bool:
+        """Whether readers of a captured table have a mirror, or are to get one here."""
+        if mirror is None or self._merges is None or mirror in self._no_mirrors:
+            return False
+        return merge is not None or phase is Phase.COPYING or self._mirrors.lacks(mirror)
+
+    def _is_first_load(self, lake_table: str, role: Role, table: str) -> bool:
+        """Whether it has no commit yet; one that was not asked yet may have."""
+        self._lake.want(lake_table, role, table)
+        return self._lake.was_empty(lake_table) and not self._tally.commits_of(lake_table)
+
+    def _lag_bytes(self) -> int | None:
+        unknown_since = self._answers.unknown_since(self._clock.monotonic())
+        return self._capture.lag_bytes if unknown_since is None else None
+
+    def _follow_copy(self) -> None:
+        if self._ingested is not None:
+            self._throughput.follow(self._ingested.progress)
+
+    def _expect_of(self, names: CapturedNames | None, base: float | None) -> None:
+        # Where nobody merges, the changelog is all that readers have of it.
+        if names is not None and self._merges is not None:
+            self._mirrors.expect([str(names.mirror)], base)
+
+    def _age(self, through: float | None) -> float | None:
+        return None if through is None else max(0.0, self._clock.monotonic() - through)
+
+    def _trouble_of(
+        self, table: str, standing: TableStanding | None, merge: TableStatus | None
+    ) -> Trouble | None:
+        now = self._clock.now()
+        trouble = None if standing is None else trouble_of_state(table, standing.state, since=now)
+        if trouble is None and merge is not None and merge.error is not None:
+            retry_at = None if merge.phase is TablePhase.STOPPED else merge.next_run or now
+            return trouble_of_error(merge.error, since=merge.since, retry_at=retry_at)
+        if trouble is None:
+            self._troubles.pop(table, None)
+            self._standing_since.pop(table, None)
+            return None
+        reason, since = self._troubles.get(table, (None, now))
+        if reason != trouble.reason:
+            since = self._standing_since.get(table, now)
+            self._troubles[table] = trouble.reason, since
+        return replace(trouble, since=since)
+
+    def _phase_of(
+        self, standing: TableStanding | None, merge: TableStatus | None, trouble: Trouble | None
+    ) -> Phase:
+        if trouble is not None and trouble.retry_at is None:
+            return Phase.STOPPED
+        if standing is not None and isinstance(standing.state, Copying):
+            return Phase.COPYING
+        if merge is not None and merge.phase is TablePhase.MERGING:
+            return Phase.MERGING
+        is_captured = self._source_trouble is None and self._standby is None
+        if standing is None or trouble is not None or not is_captured:
+            return Phase.WAITING
+        return Phase.STREAMING
+
+
+def _copy_status(table: str, progress: WholeProgress | None) -> CopyStatus | None:
+    if progress is None or table not in progress.tables:
+        return None
+    return CopyStatus(
+        rows=progress.rows,
+        bytes_read=progress.bytes_read,
+        bytes_total=progress.bytes_total,
+        fraction=progress.fraction,
+        remaining_seconds=progress.remaining_seconds,
+    )

@@ -1,0 +1,71 @@
+"""What one table of the lake shows to anybody who asks: rows, last commits, and its marker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from frazil.errors import FrazilError, TableNotFoundError
+from frazil.model.marker import Role
+from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.status.values import CommitStatus
+
+if TYPE_CHECKING:
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
+    from frazil.model.table_name import TableName
+
+# A person asks what happened last, not for the history.
+_LAST_COMMITS: Final = 3
+_MILLISECONDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFacts:
+    """The rows a reader finds, the last commits, or why nobody may go on from it."""
+
+    rows: int | None = None
+    commits: tuple[CommitStatus, ...] = ()
+    error: FrazilError | None = None
+
+
+def load_lake_facts(lake: Lake, name: TableName, role: Role | None, table: str) -> LakeFacts:
+    """One table of the lake; one that is not there yet has no commits.
+
+    What may pass is raised. Without a role nobody asks for its marker.
+    """
+    try:
+        opened = lake.open(name)
+        newest = tuple(islice(opened.walk_ancestry(), _LAST_COMMITS))
+        if role is not None:
+            opened.load_marker(role)
+    except TableNotFoundError:
+        return LakeFacts()
+    except FrazilError as error:
+        if recovery_for(error).action is not Action.NEVER:
+            raise
+        return LakeFacts(error=error)
+    word = (role or Role.INGEST).value
+    commits = tuple(_commit(each, table, word, str(name)) for each in newest)
+    return LakeFacts(rows=readable_rows(newest[0]) if newest else 0, commits=commits)
+
+
+def readable_rows(head: SnapshotFacts) -> int | None:
+    """The rows that a reader finds, by the summary of the newest snapshot; None: it cannot tell."""
+    if "total-records" not in head.summary or head.count("total-equality-deletes"):
+        return None
+    return max(0, head.count("total-records") - head.count("total-position-deletes"))
+
+
+def _commit(snapshot: SnapshotFacts, table: str, role: str, lake_table: str) -> CommitStatus:
+    return CommitStatus(
+        at=datetime.fromtimestamp(snapshot.committed_at / _MILLISECONDS, UTC),
+        table=table,
+        role=role,
+        lake_table=lake_table,
+        snapshot_id=snapshot.id,
+        rows=snapshot.count("added-records"),
+        seconds=None,
+    )

@@ -1,0 +1,66 @@
+"""How one table of the loop stands, as a value that pages and commands may show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+from frazil.pipeline.status.problems import DEFECT_REMEDY
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from frazil.merge.report import MergeReport
+
+
+class TablePhase(StrEnum):
+    """What the loop does with a table."""
+
+    WAITING = "waiting"
+    """Until its next run; with an error, until it is tried again."""
+    MERGING = "merging"
+    STOPPED = "stopped"
+    """Not tried again before somebody says that it was mended, or the process is started anew."""
+    DONE = "done"
+    """Merged, and nobody asked for more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """One table at one moment.
+
+    ``error`` is that of the last run, if it failed; ``failures`` counts the runs that failed in a
+    row. ``report`` is that of the last run that did not fail. ``since`` is when the phase began.
+    """
+
+    table: str
+    phase: TablePhase
+    since: datetime
+    next_run: datetime | None = None
+    report: MergeReport | None = None
+    error: Exception | None = None
+    failures: int = 0
+
+    @property
+    def code(self) -> str | None:
+        """The code of the error, if it is one of the family."""
+        return self.error.code if isinstance(self.error, FrazilError) else None
+
+    @property
+    def reason(self) -> str | None:
+        """What went wrong, in a sentence; may name anything but rows, so it is redacted later."""
+        if self.error is None or isinstance(self.error, FrazilError):
+            return None if self.error is None else str(self.error)
+        # Its text may quote anything, rows included.
+        return f"unexpected {type(self.error).__name__}"
+
+    @property
+    def remedy(self) -> str | None:
+        """What a person does about it."""
+        if self.error is None:
+            return None
+        if isinstance(self.error, FrazilError):
+            return self.error.next_step or self.error.remedy
+        return DEFECT_REMEDY

@@ -1,0 +1,1 @@
+"""Which tables a pipeline has: their names, their settings, their mirrors."""

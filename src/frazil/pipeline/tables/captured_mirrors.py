@@ -1,0 +1,89 @@
+"""Mirrors of tables that this pipeline captures: their changelogs know the key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.changelog.table import ChangelogTable
+from frazil.errors import TableNotFoundError
+from frazil.ingest.planning.column_numbers import decode_column_numbers
+from frazil.ledger.table import Ledger
+from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.model.table_name import parse_table_name
+from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.config import Config
+    from frazil.model.table_name import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedMirror:
+    """The changelog a mirror is made of, and the names that its key columns have now."""
+
+    source: str
+    changelog: TableName
+    key: tuple[str, ...]
+
+
+def ledger_name(config: Config) -> TableName:
+    """The pipeline's book."""
+    book = config.ledger
+    return parse_table_name(f"{book.namespace}.{book.table}", catalog=config.catalog.name)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTables:
+    """The mirrors of captured tables by name, and the tables at the source that have none."""
+
+    mirrors: Mapping[str, CapturedMirror]
+    without: tuple[str, ...]
+
+
+def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMirror]:
+    """Every captured table that has a key, by its mirror's name; asks ledger and tables."""
+    return load_captured_tables(lake, config).mirrors
+
+
+def load_captured_tables(lake: Lake, config: Config) -> CapturedTables:
+    """Every captured table; asks ledger and tables."""
+    mirrors, without = {}, []
+    for source, names in _load_named(lake, config).items():
+        mirror = load_captured_mirror(lake, source, names)
+        if mirror is None:
+            without.append(source)
+        else:
+            mirrors[str(names.mirror)] = mirror
+    return CapturedTables(mirrors, tuple(without))
+
+
+def _load_named(lake: Lake, config: Config) -> Mapping[str, CapturedNames]:
+    if config.source is None:
+        return {}
+    try:
+        ledger = Ledger.open(lake, ledger_name(config))
+    except TableNotFoundError:
+        return {}
+    standings = {each.table: each for each in ledger.standings()}
+    named = captured_names(config, standings, standings).items()
+    return {source: names for source, names in named if isinstance(names, CapturedNames)}
+
+
+def load_captured_mirror(lake: Lake, source: str, names: CapturedNames) -> CapturedMirror | None:
+    """One of them; None while nothing was captured, or if the table has no key."""
+    try:
+        changelog = ChangelogTable.open(lake, names.changelog)
+    except TableNotFoundError:
+        return None
+    version = changelog.table.load_version()
+    columns = version.state.properties.get(COLUMNS_PROPERTY)
+    if columns is None or version.state.head is None:
+        return None
+    known = decode_column_numbers(columns, table=str(names.changelog))
+    fields = {each.id: each.name for each in version.schema.fields}
+    key = tuple(fields[known.live[number].field] for number in known.key)
+    return CapturedMirror(source, names.changelog, key) if key else None

@@ -1,0 +1,191 @@
+"""What a pipeline leaves at a server, and how it is taken away."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from frazil.clients.postgres.catalog_facts import (
+    load_publication,
+    load_readers,
+    load_server,
+    load_slot,
+)
+from frazil.clients.postgres.translation import UNDEFINED_OBJECT
+from frazil.errors import PositionLostError, SlotBusyError
+from frazil.model.postgres.names import quote_identifier, quote_literal
+from frazil.sources.postgres.checks.server_checks import PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.clients.postgres.session import Session
+    from frazil.model.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, SlotReader
+
+# What a temporary slot is called after: the pipeline's slot, cut where both would be too long, and
+# a token of the copy.
+_COPY = re.compile(r"(?P<slot>.*)_copy_[0-9a-f]+")
+_LONGEST_NAME = 63
+# Of slots that begin with this much of the name, the rest is compared here.
+_PREFIX_CHARACTERS = 32
+
+
+class TraceKind(StrEnum):
+    """What it is."""
+
+    SLOT = "slot"
+    COPY_SLOT = "temporary slot"
+    PUBLICATION = "publication"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One thing at the server, and the statement that removes it.
+
+    ``stays`` says why it is left alone; then the statement is for somebody else, if there is one.
+    """
+
+    kind: TraceKind
+    name: str
+    statement: str | None = None
+    stays: str | None = None
+    reader: SlotReader | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts:
+    """What is at the server under the names of a pipeline.
+
+    ``readers`` are all slots that begin like ``slot_name``, each with whoever reads it.
+    """
+
+    slot_name: str
+    server: ServerFacts
+    slot: SlotFacts | None
+    publication: PublicationFacts | None
+    readers: tuple[SlotReader, ...]
+
+
+def load_trace_facts(session: Session, *, slot: str, publication: str) -> TraceFacts:
+    """Look for the slot, those of copies, and the publication."""
+    with session.one_view():
+        return TraceFacts(
+            slot_name=slot,
+            server=load_server(session),
+            slot=load_slot(session, slot),
+            publication=load_publication(session, publication),
+            readers=load_readers(session, slot[:_PREFIX_CHARACTERS]),
+        )
+
+
+def plan_removal(facts: TraceFacts, *, creates_publication: bool) -> tuple[Trace, ...]:
+    """Every trace, in the order in which they go; pure.
+
+    The slot goes first: while somebody reads it, nothing has been changed yet.
+    """
+    return (
+        *_slot(facts),
+        *_publication(facts, creates_publication=creates_publication),
+        *_copies(facts),
+    )
+
+
+def _slot(facts: TraceFacts) -> Iterator[Trace]:
+    slot = facts.slot
+    if slot is None:
+        return
+    stays = None
+    if slot.plugin is None:
+        stays = "it is physical, and frazil makes no such slots"
+    elif slot.plugin != PLUGIN or slot.database != facts.server.database:
+        stays = f"it uses {slot.plugin} in the database {slot.database}, so it is not this one's"
+    yield Trace(
+        kind=TraceKind.SLOT,
+        name=slot.name,
+        statement=f"select pg_drop_replication_slot({quote_literal(slot.name)});",
+        stays=stays,
+        reader=next((each for each in facts.readers if each.slot == slot.name), None),
+    )
+
+
+def _publication(facts: TraceFacts, *, creates_publication: bool) -> Iterator[Trace]:
+    publication = facts.publication
+    if publication is None:
+        return
+    stays = None
+    if not creates_publication:
+        stays = "source.publication.create is false, so somebody else made it"
+    elif facts.server.is_standby:
+        stays = "the server is a standby, so it can be dropped on the primary only"
+    elif not publication.is_ours:
+        stays = f"the role {facts.server.role.name} does not own it, so its owner may drop it"
+    yield Trace(
+        kind=TraceKind.PUBLICATION,
+        name=publication.name,
+        statement=f"drop publication if exists {quote_identifier(publication.name)};",
+        stays=stays,
+    )
+
+
+def _copies(facts: TraceFacts) -> Iterator[Trace]:
+    for reader in facts.readers:
+        if reader.is_temporary and _is_of_copy(reader.slot, facts.slot_name):
+            yield Trace(
+                kind=TraceKind.COPY_SLOT,
+                name=reader.slot,
+                stays="it goes by itself when the copy that uses it ends",
+                reader=reader,
+            )
+
+
+def _is_of_copy(name: str, slot: str) -> bool:
+    found = _COPY.fullmatch(name)
+    if found is None:
+        return False
+    was_cut = len(name) == _LONGEST_NAME and slot.startswith(found["slot"])
+    return found["slot"] == slot or was_cut
+
+
+def require_idle(trace: Trace) -> None:
+    """SlotBusyError, naming who must stop, while somebody reads the slot."""
+    if trace.stays is None and trace.reader is not None:
+        refuse_busy(trace.reader)
+
+
+def refuse_busy(reader: SlotReader) -> None:
+    """SlotBusyError, naming who must stop, if anybody reads the slot."""
+    if reader.process is None:
+        return
+    called = "" if reader.application is None else f" ({reader.application})"
+    message = f"the slot {reader.slot} is read by process {reader.process} there{called}."
+    raise SlotBusyError(
+        message,
+        next_step="stop the run that reads it; if it is gone and only its connection is left: "
+        f"select pg_terminate_backend({reader.process});",
+    )
+
+
+def remove(session: Session, trace: Trace) -> bool:
+    """Remove it; False when it was gone already. Needs a session that may write.
+
+    SlotBusyError when somebody began to read the slot after it was looked at.
+    """
+    if trace.stays is not None or trace.statement is None:
+        message = f"the {trace.kind} {trace.name} is not ours to remove"
+        raise ValueError(message)
+    try:
+        session.execute(
+            trace.statement,
+            doing=f"dropping the {trace.kind} {trace.name}",
+            meanings={UNDEFINED_OBJECT: PositionLostError},
+        )
+    except PositionLostError:
+        return False
+    except SlotBusyError:
+        for reader in load_readers(session, trace.name):
+            if reader.slot == trace.name:
+                refuse_busy(reader)
+        raise
+    return True

@@ -1,0 +1,1 @@
+"""Everything that ``frazil check`` can find at a Postgres server. Start with ``preflight.py``."""

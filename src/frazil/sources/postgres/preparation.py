@@ -1,0 +1,166 @@
+"""What a run would find and do at a server before it captures anything; nothing is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.clients.postgres.catalog_facts import (
+    load_position,
+    load_publication,
+    load_server,
+    load_slot,
+)
+from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.replication import SystemIdentity
+from frazil.errors import FrazilError, SlotBusyError
+from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle, is_sendable
+from frazil.sources.postgres.checks.server_checks import is_usable
+from frazil.sources.postgres.publication.planning import plan_publication, refuse_unfit
+from frazil.sources.postgres.slot.continuity import check_continuation, check_kind, is_useless
+from frazil.sources.postgres.stream.pending_changes import load_pending
+from frazil.sources.postgres.tables.catalog_views import load_all_views, load_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from frazil.clients.postgres.session import Session
+    from frazil.model.marker import Marker
+    from frazil.model.postgres.facts import PublicationFacts, ServerFacts, SlotFacts
+    from frazil.sources.postgres.settings import PostgresSettings
+    from frazil.sources.postgres.tables.catalog_view import CatalogView
+
+# The server decodes this much of its log in seconds; more is not looked into.
+MOST_PENDING_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLook:
+    """A server, what is there under the pipeline's names, and the tables that are meant.
+
+    ``position`` is how far its log is. ``pending`` has the tables by number with changes that the
+    slot keeps, each with the last one's position; None if that could not be looked into.
+    ``obstacles`` has the tables that cannot be captured now, and why.
+    """
+
+    server: ServerFacts
+    slot: SlotFacts | None
+    publication: PublicationFacts | None
+    views: Mapping[str, CatalogView] = field(repr=False)
+    position: int
+    pending: Mapping[int, int] | None
+    obstacles: Mapping[str, FrazilError] = field(default_factory=dict)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """How much log the slot keeps unread; None without one that can be read."""
+        if self.slot is None or self.slot.confirmed_flush is None:
+            return None
+        return max(0, self.position - self.slot.confirmed_flush)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What a run does at the server first: SQL, and a slot that is made; or why it cannot."""
+
+    statements: tuple[str, ...] = ()
+    creates_slot: bool = False
+    problem: FrazilError | None = None
+
+
+def load_look(settings: PostgresSettings) -> SourceLook:
+    """Look at the server in a session that cannot write."""
+    with connect(settings.dsn, purpose="plan") as session:
+        with session.one_view():
+            server = load_server(session)
+            slot = load_slot(session, settings.slot)
+            publication = load_publication(session, settings.publication)
+            views = load_all_views(
+                session,
+                publication=settings.publication,
+                include=settings.include,
+                exclude=settings.exclude,
+            )
+            missing = find_missing(settings, views, lambda: load_names(session))
+        position = load_position(session)
+        pending = None
+        if slot is not None and publication is not None and is_usable(slot, server):
+            pending = _load_pending(session, slot, publication.name, position)
+    return SourceLook(
+        server=server,
+        slot=slot,
+        publication=publication,
+        views={name: view for name, view in views.items() if is_sendable(view)},
+        position=position,
+        pending=pending,
+        obstacles={**_obstacles(views, settings), **missing},
+    )
+
+
+def _obstacles(
+    views: Mapping[str, CatalogView], settings: PostgresSettings
+) -> dict[str, FrazilError]:
+    found = {
+        name: find_obstacle(view, creates_publication=settings.creates_publication)
+        for name, view in views.items()
+    }
+    return {name: error for name, error in found.items() if error is not None}
+
+
+def _load_pending(
+    session: Session, slot: SlotFacts, publication: str, position: int
+) -> Mapping[int, int] | None:
+    begin = slot.confirmed_flush
+    if begin is None or slot.is_active or position - begin > MOST_PENDING_BYTES:
+        return None
+    try:
+        return load_pending(session, slot=slot.name, publication=publication, until=position)
+    except SlotBusyError:
+        return None
+
+
+def plan_preparation(
+    look: SourceLook,
+    settings: PostgresSettings,
+    tables: Collection[str],
+    since: Marker | None,
+) -> Preparation:
+    """What ``PostgresSource.prepare`` would do for these tables; pure."""
+    publication, slot = look.publication, look.slot
+    wanted = [view.table for name, view in look.views.items() if name in tables]
+    try:
+        if since is not None:
+            _check_continuation(look, settings, since)
+        elif slot is not None:
+            check_kind(slot, database=look.server.database)
+        refuse_unfit(publication)
+        plan = plan_publication(
+            publication,
+            wanted,
+            look.server,
+            name=settings.publication,
+            creates=settings.creates_publication,
+        )
+    except FrazilError as error:
+        return Preparation(problem=error)
+    creates_slot = slot is None or is_useless(slot, publication)
+    return Preparation(statements=plan.statements, creates_slot=creates_slot)
+
+
+def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:
+    server = SystemIdentity(
+        system_identifier=look.server.system_identifier,
+        timeline=look.server.timeline,
+        log_end=look.position,
+        database=look.server.database,
+    )
+    check_continuation(
+        settings,
+        since,
+        # Where the tables are, and where timelines parted, a run asks.
+        reached=0,
+        server=server,
+        switches=(),
+        publication=look.publication,
+        slot=look.slot,
+    )

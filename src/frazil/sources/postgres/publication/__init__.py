@@ -1,0 +1,1 @@
+"""The publication: what is checked, what would be changed, and changing it."""

@@ -1,0 +1,139 @@
+"""Whether a server can still give what follows a position: its identity, timeline and slot; pure.
+
+A server that begins later than we ended has lost changes, and would not say so: it starts a stream
+wherever the slot is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.errors import ConfigError, PositionLostError, SourceReplacedError
+from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.sources.postgres.checks.server_checks import PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from frazil.clients.postgres.replication import SystemIdentity, TimelineSwitch
+    from frazil.model.marker import Marker
+    from frazil.model.postgres.facts import PublicationFacts, SlotFacts
+    from frazil.sources.postgres.settings import PostgresSettings
+
+_RESYNC = "frazil resync --all, or set source.on_slot_lost: resync"
+_RIGHT_SERVER = "point source.dsn at the right server, or frazil resync --all"
+
+
+def source_identity(server: SystemIdentity, slot: str) -> str:
+    """What positions count in."""
+    return f"postgres/{server.system_identifier}/{server.database}/{slot}"
+
+
+def check_source(server: SystemIdentity, slot: str, counted_in: str) -> None:
+    """Refuse another server, database or slot than the one that positions were counted in."""
+    found = source_identity(server, slot)
+    if found != counted_in:
+        message = f"positions were counted in {counted_in}, and this is {found}."
+        raise SourceReplacedError(message, next_step=_RIGHT_SERVER)
+
+
+def check_timeline(
+    server: SystemIdentity,
+    switches: Iterable[TimelineSwitch],
+    *,
+    generation: int,
+    position: int,
+) -> None:
+    """Refuse a server whose history left ours before the position we have reached.
+
+    ``generation`` is the timeline on which that position was counted.
+    """
+    if server.timeline < generation:
+        message = (
+            f"the server is on timeline {server.timeline}, and positions were counted on "
+            f"{generation}: it is an older server, or was restored."
+        )
+        raise SourceReplacedError(message, position=format_lsn(position))
+    if server.log_end < position:
+        # Restored servers may count their timelines as others did.
+        message = (
+            f"the server's log ends at {format_lsn(server.log_end)}, before changes that were "
+            "captured: it was restored."
+        )
+        raise SourceReplacedError(message, position=format_lsn(position))
+    for switch in switches:
+        if switch.timeline >= generation and switch.position < position:
+            message = (
+                f"the server left timeline {switch.timeline} at {format_lsn(switch.position)}, "
+                "before changes that were captured: what it has now is another history."
+            )
+            raise SourceReplacedError(message, position=format_lsn(position))
+
+
+def check_publication(publication: PublicationFacts | None, *, name: str) -> None:
+    """Refuse to go on without it: what it would have sent since it went is lost."""
+    if publication is None:
+        message = f"the publication {name} does not exist any more, so that nothing is sent."
+        raise PositionLostError(message, next_step=_RESYNC)
+
+
+def check_kind(slot: SlotFacts, *, database: str) -> None:
+    """Refuse a slot that cannot be ours: ConfigError."""
+    if slot.plugin != PLUGIN or slot.database != database:
+        message = f"the slot {slot.name} is not a slot of {PLUGIN} in the database {database}."
+        raise ConfigError(message, next_step="choose another source.slot")
+
+
+def check_slot(slot: SlotFacts | None, *, name: str, database: str) -> SlotFacts:
+    """The slot if it can be read from; PositionLostError if there is none, or none any more."""
+    if slot is None:
+        message = f"the slot {name} does not exist any more, and with it what it kept."
+        raise PositionLostError(message, next_step=_RESYNC)
+    check_kind(slot, database=database)
+    if slot.is_lost or slot.confirmed_flush is None:
+        why = slot.invalidation_reason or "its log was removed"
+        message = f"the server has invalidated the slot {name}: {why}."
+        raise PositionLostError(message, next_step=_RESYNC)
+    return slot
+
+
+def check_continuity(slot: SlotFacts, position: int) -> None:
+    """Refuse a slot that is ahead of us: what lies between was confirmed by somebody else."""
+    confirmed = slot.confirmed_flush or 0
+    if confirmed > position:
+        message = (
+            f"the slot {slot.name} was confirmed up to {format_lsn(confirmed)}, and captured is "
+            f"only what came before {format_lsn(position)}: the changes between them are lost."
+        )
+        raise PositionLostError(message, position=format_lsn(position), next_step=_RESYNC)
+
+
+def is_useless(slot: SlotFacts, publication: PublicationFacts | None) -> bool:
+    """Whether a slot makes place for a new one when everything is read from its first row.
+
+    What it keeps was written before there was a publication, if it keeps any.
+    """
+    return slot.is_lost or publication is None
+
+
+def check_continuation(
+    settings: PostgresSettings,
+    since: Marker,
+    *,
+    reached: int,
+    server: SystemIdentity,
+    switches: Iterable[TimelineSwitch],
+    publication: PublicationFacts | None,
+    slot: SlotFacts | None,
+) -> None:
+    """Refuse a server that cannot give what follows this marker, for any of the reasons above.
+
+    ``reached`` is how far anything was captured: a table may be ahead of the marker while another
+    one is held or being copied, and a server without what that table has is another history.
+    """
+    position = parse_lsn(str(since.position))
+    check_source(server, settings.slot, since.source)
+    check_timeline(server, switches, generation=since.epoch, position=max(position, reached))
+    check_publication(publication, name=settings.publication)
+    found = check_slot(slot, name=settings.slot, database=server.database)
+    check_continuity(found, position)

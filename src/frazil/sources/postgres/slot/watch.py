@@ -1,0 +1,49 @@
+"""How the server and its slot stand, asked again and again over one connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil import errors
+from frazil.clients.postgres.catalog_facts import load_position, load_slot
+from frazil.clients.postgres.connecting import connect
+
+if TYPE_CHECKING:
+    from frazil.clients.postgres.session import Session
+    from frazil.model.postgres.facts import SlotFacts
+    from frazil.sources.postgres.settings import PostgresSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLook:
+    """The end of the server's log, and the slot; None while there is none."""
+
+    newest: int
+    slot: SlotFacts | None
+
+
+class SlotWatch:
+    """One thread asks; a connection that is lost is opened anew by the next question."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._session: Session | None = None
+
+    def look(self) -> SlotLook:
+        """Ask the server; raises SourceUnavailableError and what else connecting meets."""
+        if self._session is None:
+            self._session = connect(self._settings.dsn, purpose="watch")
+        try:
+            # The log first: what the slot has by then cannot be further.
+            newest = load_position(self._session)
+            return SlotLook(newest, load_slot(self._session, self._settings.slot))
+        except errors.FrazilError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()

@@ -1,0 +1,51 @@
+"""What is known about a finished segment of the spool without opening it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.codec.pgoutput.messages import Relation
+
+
+# A tuple, because one is made for every transaction.
+class OpenTransaction(NamedTuple):
+    """What its Begin said; times count microseconds from the year 2000."""
+
+    final_lsn: int
+    committed_at: int
+    xid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A file of messages: of whole transactions, or of a part of one that is large.
+
+    Every table is described in it before its first row or truncation. Crosses to tasks.
+    """
+
+    name: str
+    size: int
+    messages: int
+    rows: int
+    """Messages that change a row or truncate."""
+    oids: frozenset[int]
+    """The tables that those are about."""
+    relations: tuple[Relation, ...]
+    """What describes tables in it, in that order; the server and we may repeat one."""
+    xids: tuple[int, ...] = ()
+    """The transaction that each of these first came in, zero if it came outside of any."""
+    opens: OpenTransaction | None = None
+    """The transaction that its first messages belong to, if they are not that one's first."""
+    begins_ordinals: Mapping[int, int] = field(default_factory=dict)
+    """By table, a number above all ordinals that earlier segments of that transaction need: twice
+    the messages there, as the change of a key makes two rows."""
+    first_final_lsn: int
+    last_final_lsn: int
+    end_lsn: int | None
+    """The position after its last transaction; None if that goes on in the next segment."""
+    last_committed_at: int
+    last_xid: int = 0

@@ -1,0 +1,4 @@
+"""For authors of sources: the in-memory source and the contract suite.
+
+Production code never imports it.
+"""

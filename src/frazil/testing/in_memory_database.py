@@ -1,0 +1,445 @@
+"""A database small enough to read in one sitting: tables, transactions, and a log of them.
+
+It is what ``in_memory.InMemorySource`` reads and what tests write to. Positions are those of
+Postgres: a transaction stands where its commit begins, after it the log stands where its commit
+ends, and the next one begins there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from frazil.hooks import SystemClock
+from frazil.model.change import Operation
+from frazil.model.postgres.lsn import format_lsn
+from frazil.model.source_table import SourceColumn, SourceTable
+from frazil.sources.change_schema import arrow_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from frazil.errors import FrazilError
+    from frazil.hooks import Clock
+    from frazil.model.schema.types import Default, Type
+
+# Not the first one: a copy of an empty database stands right before its log begins.
+_FIRST_POSITION = 0x10
+# About what Postgres needs for a commit and for a row. A commit is longer than one byte, so that
+# nothing stands at the position right before the one after it, where copies stand.
+_COMMIT_BYTES = 32
+ROW_BYTES = 64
+
+Key: TypeAlias = "tuple[object, ...]"
+Row: TypeAlias = "Mapping[int, object]"
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row; columns that are not named are null."""
+
+    table: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Other values for the row with this key; ``unsent`` columns stay, and are not told again."""
+
+    table: str
+    key: Key
+    values: Mapping[str, object]
+    unsent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The row with this key goes."""
+
+    table: str
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """All rows of these tables go."""
+
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spoil:
+    """A change that nobody can read: whoever tries gets this error instead of the table's rows."""
+
+    table: str
+    error: FrazilError
+
+
+Change: TypeAlias = Insert | Update | Delete | Truncate | Spoil
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRow:
+    """What one change did to one row, and how its table looked then."""
+
+    table: SourceTable
+    ordinal: int
+    operation: Operation
+    values: Row
+    unchanged: tuple[int, ...] = ()
+    previous_key: Key | None = None
+    error: FrazilError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Rows that came to be together; it stands where its commit begins."""
+
+    begins: int
+    ends: int
+    committed_at: datetime
+    rows: tuple[LoggedRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table and its rows by key, or by their place where there is no key."""
+
+    table: SourceTable
+    rows: Mapping[Key, Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """Everything as of one moment; ``begins`` is where the log begins that is still kept."""
+
+    identity: str
+    generation: int
+    tables: Mapping[str, TableState]
+    log: tuple[Transaction, ...]
+    begins: int
+    ends: int
+
+
+class InMemoryDatabase:
+    """Tables that tests write to, and the log of what they wrote.
+
+    The state is one frozen value that is replaced as a whole: whoever reads it sees no half of a
+    transaction, and a change that is refused has not happened.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = Lock()
+        self._made = 0
+        self._state = DatabaseState(
+            identity=self._new_identity("database"),
+            generation=1,
+            tables={},
+            log=(),
+            begins=_FIRST_POSITION,
+            ends=_FIRST_POSITION,
+        )
+
+    @property
+    def state(self) -> DatabaseState:
+        """Everything as it is now."""
+        return self._state
+
+    def contents(self, table: str) -> list[dict[str, object]]:
+        """The rows that are in this table, by the names of their columns."""
+        found = self._state.tables[table]
+        names = {each.number: each.name for each in found.table.columns}
+        return [{names[number]: row[number] for number in names} for row in found.rows.values()]
+
+    def transact(self, *changes: Change) -> str:
+        """Make these changes, or none of them; where the log stands afterwards."""
+
+        def commit(state: DatabaseState) -> DatabaseState:
+            draft = _Draft(state.tables)
+            for change in changes:
+                draft.apply(change)
+            size = _COMMIT_BYTES + ROW_BYTES * len(draft.told)
+            transaction = Transaction(
+                begins=state.ends,
+                ends=state.ends + size,
+                committed_at=self._clock.now(),
+                rows=tuple(draft.told),
+            )
+            log = (*state.log, transaction)
+            return replace(state, tables=draft.tables(), log=log, ends=transaction.ends)
+
+        return format_lsn(self._become(commit).ends)
+
+    def add_table(self, name: str, columns: Mapping[str, Type], key: Sequence[str] = ()) -> None:
+        """Create a table; its columns are numbered from 1."""
+        numbered = tuple(
+            SourceColumn(number=number, name=each, type=type_)
+            for number, (each, type_) in enumerate(columns.items(), start=1)
+        )
+        table = SourceTable(
+            name=name,
+            identity=self._new_identity("table"),
+            shape=_shape(numbered),
+            columns=numbered,
+            key=tuple(list(columns).index(each) + 1 for each in key),
+            highest_number=len(numbered),
+        )
+
+        def add(state: DatabaseState) -> DatabaseState:
+            if name in state.tables:
+                message = f"there is a table {name} already"
+                raise ValueError(message)
+            return _with_table(state, TableState(table, {}))
+
+        self._become(add)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table; one that is added under its name is another one."""
+
+        def drop(state: DatabaseState) -> DatabaseState:
+            left = {each: found for each, found in state.tables.items() if each != name}
+            if len(left) == len(state.tables):
+                raise KeyError(name)
+            return replace(state, tables=left)
+
+        self._become(drop)
+
+    def add_column(
+        self,
+        table: str,
+        name: str,
+        type_: Type,
+        default: Default | None = None,
+        *,
+        rewrote: bool = False,
+    ) -> None:
+        """Add a column; rows that are there show the default, and nothing is told about them."""
+
+        def add(found: TableState) -> TableState:
+            number = found.table.highest_number + 1
+            new = SourceColumn(
+                number=number, name=name, type=type_, default=default, rewrote=rewrote
+            )
+            shown = default_value(new)
+            rows = {key: {**row, number: shown} for key, row in found.rows.items()}
+            wider = replace(found.table, highest_number=number)
+            return TableState(_with_columns(wider, (*wider.columns, new)), rows)
+
+        self._alter(table, add)
+
+    def drop_column(self, table: str, name: str) -> None:
+        """Remove a column that is not in the key; its number is not given again."""
+
+        def drop(found: TableState) -> TableState:
+            gone = numbered(found.table, name).number
+            if gone in found.table.key:
+                message = f"{name} is in the key of {table}"
+                raise ValueError(message)
+            columns = tuple(each for each in found.table.columns if each.number != gone)
+            rows = {
+                key: {number: value for number, value in row.items() if number != gone}
+                for key, row in found.rows.items()
+            }
+            return TableState(_with_columns(found.table, columns), rows)
+
+        self._alter(table, drop)
+
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        """Another name for a column; its number stays."""
+        self._alter(table, lambda found: _with_column(found, name, new_name=new_name))
+
+    def widen(self, table: str, name: str, type_: Type) -> None:
+        """A type for a column that has room for all its values."""
+        self._alter(table, lambda found: _with_column(found, name, type_=type_))
+
+    def forget(self, position: int) -> None:
+        """Drop from the log what is before this position."""
+
+        def shorten(state: DatabaseState) -> DatabaseState:
+            log = tuple(each for each in state.log if each.begins >= position)
+            return replace(state, log=log, begins=max(state.begins, position))
+
+        self._become(shorten)
+
+    def lose_log(self) -> None:
+        """Forget everything that the log holds, acknowledged or not."""
+        self.forget(self._state.ends)
+
+    def fail_over(self) -> None:
+        """Go on elsewhere, with nothing lost."""
+        self._become(lambda state: replace(state, generation=state.generation + 1))
+
+    def replace(self) -> None:
+        """Become another database with the same tables and rows, whose log begins anew."""
+        identity = self._new_identity("database")
+
+        def begin_anew(state: DatabaseState) -> DatabaseState:
+            begins = _FIRST_POSITION
+            return replace(state, identity=identity, log=(), begins=begins, ends=begins)
+
+        self._become(begin_anew)
+
+    def _new_identity(self, what: str) -> str:
+        self._made += 1
+        return f"{what} {self._made}"
+
+    def _alter(self, table: str, change: Callable[[TableState], TableState]) -> None:
+        self._become(lambda state: _with_table(state, change(state.tables[table])))
+
+    def _become(self, change: Callable[[DatabaseState], DatabaseState]) -> DatabaseState:
+        # Several threads may write, and one of them acknowledges.
+        with self._lock:
+            self._state = change(self._state)
+            return self._state
+
+
+def numbered(table: SourceTable, name: str) -> SourceColumn:
+    """The column with this name; KeyError for any other."""
+    found = next((each for each in table.columns if each.name == name), None)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def default_value(column: SourceColumn) -> object:
+    """What rows older than this column show in it; None if it has no default."""
+    if column.default is None:
+        return None
+    return pa.scalar(column.default).cast(arrow_type(column.type)).as_py()
+
+
+class _Draft:
+    """A transaction that is being made: the rows as it leaves them, and what it tells of them."""
+
+    def __init__(self, tables: Mapping[str, TableState]) -> None:
+        self.told: list[LoggedRow] = []
+        self._before = tables
+        self._rows: dict[str, dict[Key, Row]] = {}
+        self._ordinals: Counter[str] = Counter()
+
+    def tables(self) -> Mapping[str, TableState]:
+        """All tables as the transaction leaves them."""
+        changed = {
+            name: replace(self._before[name], rows=rows) for name, rows in self._rows.items()
+        }
+        return {**self._before, **changed}
+
+    def apply(self, change: Change) -> None:
+        match change:
+            case Insert(table, values):
+                empty = {each.number: None for each in self._table(table).columns}
+                row = {**empty, **self._stored(table, values)}
+                self._put(table, row)
+                self._tell(table, Operation.INSERT, row)
+            case Update():
+                self._update(change)
+            case Delete(table, key):
+                del self._open(table)[key]
+                self._tell(table, Operation.DELETE, self._key_alone(table, key))
+            case Truncate(tables):
+                for each in tables:
+                    self._open(each).clear()
+                    self._tell(each, Operation.TRUNCATE, {})
+            case Spoil(table, error):
+                self._tell(table, Operation.INSERT, {}, error=error)
+
+    def _update(self, change: Update) -> None:
+        name, table = change.table, self._table(change.table)
+        unsent = tuple(numbered(table, each).number for each in change.unsent)
+        stored = self._stored(name, change.values)
+        if {*unsent} & {*stored, *table.key}:
+            message = f"an update of {name} does not send what it changes, or its key"
+            raise ValueError(message)
+        row = {**self._open(name).pop(change.key), **stored}
+        self._put(name, row)
+        sent = {number: value for number, value in row.items() if number not in unsent}
+        if _key_of(table, row) == change.key:
+            self._tell(name, Operation.UPDATE, sent, unchanged=unsent)
+        else:
+            old = change.key
+            self._tell(name, Operation.DELETE, self._key_alone(name, old))
+            self._tell(name, Operation.INSERT, sent, unchanged=unsent, previous_key=old)
+
+    def _table(self, name: str) -> SourceTable:
+        return self._before[name].table
+
+    def _open(self, table: str) -> dict[Key, Row]:
+        """The rows of a table, to be changed."""
+        return self._rows.setdefault(table, dict(self._before[table].rows))
+
+    def _put(self, name: str, row: Row) -> None:
+        table, rows = self._table(name), self._open(name)
+        # Rows without a key never go one by one, so that their number is the next place.
+        key = _key_of(table, row) if table.key else (len(rows),)
+        if key in rows or (table.key and None in key):
+            message = f"a row of {name} has no key, or one that is taken"
+            raise ValueError(message)
+        rows[key] = row
+
+    def _stored(self, name: str, values: Mapping[str, object]) -> dict[int, object]:
+        """Values as their columns hold them: what does not fit is refused here, not by readers."""
+        columns = {numbered(self._table(name), each): value for each, value in values.items()}
+        return {
+            column.number: pa.scalar(value, arrow_type(column.type)).as_py()
+            for column, value in columns.items()
+        }
+
+    def _key_alone(self, name: str, key: Key) -> Row:
+        return dict(zip(self._table(name).key, key, strict=True))
+
+    def _tell(
+        self,
+        name: str,
+        operation: Operation,
+        values: Row,
+        *,
+        unchanged: tuple[int, ...] = (),
+        previous_key: Key | None = None,
+        error: FrazilError | None = None,
+    ) -> None:
+        self._ordinals[name] += 1
+        told = LoggedRow(
+            table=self._table(name),
+            ordinal=self._ordinals[name],
+            operation=operation,
+            values=values,
+            unchanged=unchanged,
+            previous_key=previous_key,
+            error=error,
+        )
+        self.told.append(told)
+
+
+def _key_of(table: SourceTable, row: Row) -> Key:
+    return tuple(row[number] for number in table.key)
+
+
+def _shape(columns: tuple[SourceColumn, ...]) -> str:
+    return ", ".join(f"{each.number} {each.name} {each.type}" for each in columns)
+
+
+def _with_table(state: DatabaseState, table: TableState) -> DatabaseState:
+    tables = {**state.tables, table.table.name: table}
+    return replace(state, tables=tables)
+
+
+def _with_columns(table: SourceTable, columns: tuple[SourceColumn, ...]) -> SourceTable:
+    if len({each.name for each in columns}) < len(columns):
+        message = f"two columns of {table.name} would have one name"
+        raise ValueError(message)
+    return replace(table, columns=columns, shape=_shape(columns))
+
+
+def _with_column(
+    found: TableState, name: str, *, new_name: str | None = None, type_: Type | None = None
+) -> TableState:
+    old = numbered(found.table, name)
+    new = replace(old, name=new_name or old.name, type=type_ or old.type)
+    columns = tuple(new if each is old else each for each in found.table.columns)
+    return replace(found, table=_with_columns(found.table, columns))

@@ -1,0 +1,188 @@
+"""Whether a mirror has passed a position of its source, and waiting until it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum, auto
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from frazil.clients.postgres.catalog_facts import load_slot
+from frazil.clients.postgres.connecting import connect
+from frazil.errors import SlotBusyError
+from frazil.ledger.table_state import Live
+from frazil.model.marker import Role
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.sources.postgres.stream.pending_changes import load_pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.hooks import Clock
+    from frazil.ledger.table import Ledger
+    from frazil.ledger.table_state import State
+    from frazil.model.marker import Marker
+    from frazil.sources.postgres.settings import PostgresSettings
+
+# Often enough for a person who waits, seldom enough for a catalog that is asked.
+POLL_SECONDS = 1.0
+# An ingest that begins its stream again is away for a moment; one that does not run stays away.
+ABSENT_POLLS = 3
+_MILLISECONDS = 1000
+# The server reads this much of its log in seconds; beyond that, an ingest has to do it.
+MOST_PENDING_BYTES = 256 * 2**20
+
+
+class Passage(Enum):
+    """Whether the mirror has what was committed before a position, and if not, why."""
+
+    PASSED = auto()
+    NOT_CAPTURED = auto()
+    NOT_MERGED = auto()
+    # The ledger says that the table is not captured at the moment.
+    STOPPED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long somebody waits, and who is told that they do.
+
+    A merge that runs somewhere takes what is captured within ``merge_limit``; what is left for
+    longer is left for good, unless somebody knows better and ``merges_run``.
+    """
+
+    clock: Clock
+    limit: timedelta
+    on_wait: Callable[[], None]
+    merge_limit: timedelta = timedelta.max
+    merges_run: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class MirrorProgress:
+    """One captured table with its mirror; lives on the driver."""
+
+    source: str
+    settings: PostgresSettings = field(repr=False)
+    ledger: Ledger
+    changelog: LakeTable
+    mirror: LakeTable
+    state: State | None = field(default=None, init=False)
+    # Whether somebody reads the slot, as far as was looked.
+    _is_read: bool = field(default=True, init=False)
+    # The changelog's snapshot that has everything before the position.
+    _needed: int | None = field(default=None, init=False)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads the slot, as far as was looked."""
+        return self._is_read
+
+    def position(self) -> Marker | None:
+        """Where the changelog stands."""
+        return self.changelog.load_marker(Role.INGEST)
+
+    def wait(self, position: int, table_oid: int, patience: Patience) -> Passage:
+        """Until the mirror has passed, or it seems that it never will."""
+        clock = patience.clock
+        deadline = clock.monotonic() + patience.limit.total_seconds()
+        self._needed, absences = None, 0
+        self.state = self._load_state()
+        if not isinstance(self.state, Live):
+            return Passage.STOPPED
+        while True:
+            passage = self._look(position, table_oid)
+            if passage is Passage.PASSED or clock.monotonic() >= deadline:
+                return passage
+            absences = 0 if self._is_advanced(passage, patience) else absences + 1
+            if absences >= ABSENT_POLLS or (absences and self._is_left(passage, patience)):
+                return passage
+            patience.on_wait()
+            clock.sleep(POLL_SECONDS)
+
+    def _is_advanced(self, passage: Passage, patience: Patience) -> bool:
+        """Whether somebody seems to work on what the mirror lacks."""
+        if passage is Passage.NOT_MERGED:
+            if patience.merges_run:
+                return True
+            if self._is_left(passage, patience):
+                return False
+            # Whoever captures merges as well, or has somebody beside who does.
+            with connect(self.settings.dsn, purpose="verify") as session:
+                slot = load_slot(session, self.settings.slot)
+            return slot is not None and slot.is_active
+        return self._is_read
+
+    def _is_left(self, passage: Passage, patience: Patience) -> bool:
+        """Whether what is captured waits for longer than any merge that runs would leave it."""
+        if passage is not Passage.NOT_MERGED or patience.merges_run:
+            return False
+        first = next(iter(self.unmerged()), None)
+        if first is None:
+            return False
+        waited = patience.clock.now().timestamp() - first.committed_at / _MILLISECONDS
+        return waited > patience.merge_limit.total_seconds()
+
+    def unmerged(self) -> tuple[SnapshotFacts, ...]:
+        """The changelog's snapshots that the mirror does not have, oldest first."""
+        marker = self.mirror.load_marker(Role.MERGE)
+        merged = None if marker is None else int(str(marker.position))
+        newest = takewhile(lambda each: each.id != merged, self.changelog.walk_ancestry())
+        return tuple(reversed(tuple(newest)))
+
+    def _load_state(self) -> State | None:
+        found = (each.state for each in self.ledger.standings() if each.table == self.source)
+        return next(found, None)
+
+    def _look(self, position: int, table_oid: int) -> Passage:
+        if self._needed is None:
+            if not self._is_captured(position, table_oid):
+                return Passage.NOT_CAPTURED
+            # What was captured by now has all of it.
+            head = self.changelog.load_state().head
+            self._needed = None if head is None else head.id
+        return Passage.PASSED if self._is_merged() else Passage.NOT_MERGED
+
+    def _is_captured(self, position: int, table_oid: int) -> bool:
+        """By the ledger, by the changelog itself, or because nothing of the table is left to read.
+
+        The changelog of a table without changes stays where it is; the ledger moves on, though
+        not always at once.
+        """
+        marker = self.position()
+        at = 0 if marker is None else parse_lsn(str(marker.position))
+        booked = self.ledger.acknowledged()
+        if max(at, 0 if booked is None else parse_lsn(str(booked.position))) >= position:
+            return True
+        with connect(self.settings.dsn, purpose="verify") as session:
+            slot = load_slot(session, self.settings.slot)
+            self._is_read = slot is not None and slot.is_active
+            if slot is None or slot.is_active or slot.confirmed_flush is None:
+                return False
+            if position - slot.confirmed_flush > MOST_PENDING_BYTES:
+                return False
+            try:
+                pending = load_pending(
+                    session,
+                    slot=slot.name,
+                    publication=self.settings.publication,
+                    until=position,
+                )
+            except SlotBusyError:
+                self._is_read = True
+                return False
+        # A table skips a transaction that stands before its marker.
+        return pending.get(table_oid, -1) < at
+
+    def _is_merged(self) -> bool:
+        if self._needed is None:
+            return True
+        marker = self.mirror.load_marker(Role.MERGE)
+        if marker is None:
+            return False
+        merged = int(str(marker.position))
+        history = self.changelog.load_version().history(until=self._needed)
+        return any(each.id == merged for each in history)

@@ -1,0 +1,239 @@
+"""Rows of a source beside those of a mirror, compared by key with the help of the changelog.
+
+The source is looked at as it was at one position, the mirror as it is now. Keys that differ and of
+which the changelog has a change at that position or later may only be on their way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+from frazil.clients.spark.pinned_session import pinned_session
+from frazil.errors import SourceUnavailableError
+from frazil.merge.reading.expected_rows import DELETED, HI, LO
+from frazil.mirror.index.key_expressions import key_hash_columns
+from frazil.model.change import Operation, SequenceNumber, spellings
+from frazil.model.policy import Deletes
+from frazil.model.table_name import quote
+from frazil.verify.mirror_rows import mirror_rows
+from frazil.verify.row_comparison import (
+    KEY,
+    compare_totals,
+    differing_keys,
+    key_range,
+    load_totals,
+    summarize,
+    with_checksums,
+)
+from frazil.verify.source_rows import plan_source_comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from frazil.clients.iceberg.table import LakeTable
+    from frazil.merge.planning.settings import MergeSettings
+    from frazil.model.schema.types import Schema
+    from frazil.model.source_table import SourceTable
+    from frazil.verify.row_comparison import Differences, RangeTotals, Totals
+    from frazil.verify.source_rows import SourceComparison
+
+# They are handed around as values; with more of them on their way, nobody could ever catch up.
+MOST_MOVING = 100_000
+
+_CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Keys that are on their way: their hashes, and themselves as texts.
+
+    There are no texts where the source would not understand them as Spark spells them. More keys
+    than ``MOST_MOVING`` are not all here.
+    """
+
+    hashes: pa.Table
+    texts: Sequence[Sequence[str]] | None
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return int(self.hashes.num_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A source table as it was at one position: hash, checksum and key of rows, kept by Spark.
+
+    ``epoch`` is the changelog's. ``keys`` are the only ones looked at; None stands for all.
+    """
+
+    position: int
+    epoch: int
+    plan: SourceComparison
+    schemas: tuple[Schema, Schema]
+    rows: DataFrame
+    totals: Totals
+    keys: DataFrame | None
+
+
+class SourceComparing:
+    """One mirror beside its source; lives on the driver, and keeps rows until released."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        settings: MergeSettings,
+        *,
+        changelog: LakeTable,
+        mirror: LakeTable,
+        show_keys: bool,
+    ) -> None:
+        self._session = pinned_session(session)
+        self._settings = settings
+        self._changelog = changelog
+        self._mirror = mirror
+        self._show_keys = show_keys
+        self._kept: list[DataFrame] = []
+
+    def take(
+        self,
+        rows: DataFrame,
+        table: SourceTable,
+        *,
+        fields: Mapping[int, int],
+        position: int,
+        epoch: int,
+        only: Moving | None = None,
+    ) -> Seen:
+        """Read these rows to the last one, and remember what they are compared by.
+
+        Columns are named by number; ``fields`` is as ``plan_source_comparison`` has it.
+        """
+        changelog, mirror = self._changelog.load_version(), self._mirror.load_version()
+        plan = plan_source_comparison(
+            table,
+            changelog,
+            mirror,
+            self._settings,
+            fields=fields,
+            read_as=(self._changelog.read().schema, self._mirror.read().schema),
+        )
+        keys = None
+        if only is not None:
+            keys = self._session.createDataFrame(only.hashes)
+        names = tuple(plan.names.values())
+        expected = with_checksums(plan.expected(rows), names, key_names=plan.key_names)
+        kept = self._keep(_only(expected, keys))
+        return Seen(
+            position=position,
+            epoch=epoch,
+            plan=plan,
+            schemas=(changelog.schema, mirror.schema),
+            rows=kept,
+            totals=load_totals(kept),
+            keys=keys,
+        )
+
+    def load_totals(self, seen: Seen) -> RangeTotals:
+        """In which ranges the mirror is not what the source was."""
+        return compare_totals(seen.totals, load_totals(self._found(seen)))
+
+    def load_differences(self, seen: Seen, totals: RangeTotals) -> Differences:
+        """The keys of those ranges that differ, for whatever reason."""
+        differing = differing_keys(*self._sides(seen, totals))
+        return summarize(differing, show_keys=self._show_keys)
+
+    def judge(
+        self, seen: Seen, totals: RangeTotals | None, *, merged: int | None = None
+    ) -> tuple[Differences, Moving]:
+        """What differs for good if the changelog has passed the position, and what is on its way.
+
+        ``merged`` is the changelog's snapshot that a mirror which lags behind it has.
+        """
+        differing = differing_keys(*self._sides(seen, totals))
+        changed = self._changed_since(seen, merged)
+        if changed is None:
+            differing = differing.withColumn(_CHANGED, sf.expr("true"))
+        else:
+            marked = changed.withColumn(_CHANGED, sf.expr("true"))
+            differing = differing.join(marked, [HI, LO], "left")
+        differing = self._keep(differing)
+        is_changed = sf.coalesce(_CHANGED, sf.expr("false"))
+        lasting = summarize(differing.where(~is_changed), show_keys=self._show_keys)
+        moving = differing.where(is_changed).select(HI, LO, KEY).limit(MOST_MOVING + 1).toArrow()
+        texts = moving[KEY].to_pylist() if seen.plan.can_ask_by_key else None
+        return lasting, Moving(moving.select([HI, LO]), texts)
+
+    def release(self) -> None:
+        """Have Spark forget what it kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    def _sides(self, seen: Seen, totals: RangeTotals | None) -> tuple[DataFrame, DataFrame]:
+        found = self._found(seen)
+        if totals is None:
+            return seen.rows, found
+        in_ranges = key_range().isin(*totals.differing)
+        return seen.rows.where(in_ranges), found.where(in_ranges)
+
+    def _found(self, seen: Seen) -> DataFrame:
+        """The mirror now; rows that are marked as deleted are not at the source either."""
+        plan = seen.plan
+        rows = mirror_rows(self._mirror.read(self._head(seen)), plan.sides, plan.names)
+        there = rows.where(~sf.col(DELETED))
+        names = tuple(plan.names.values())
+        found = _only(with_checksums(there, names, key_names=plan.key_names), seen.keys)
+        if self._settings.deletes is Deletes.IGNORE:
+            found = found.join(seen.rows.select(HI, LO), [HI, LO], "left_semi")
+        return found
+
+    def _head(self, seen: Seen) -> int | None:
+        """The mirror's newest snapshot, if both tables are what the source was read for."""
+        changelog, mirror = self._changelog.load_version(), self._mirror.load_version()
+        if (changelog.schema, mirror.schema) != seen.schemas:
+            message = "the table's columns changed while it was compared with its source."
+            raise SourceUnavailableError(
+                message, table=str(self._settings.mirror), next_step="frazil verify once more"
+            )
+        head = mirror.state.head
+        return None if head is None else head.id
+
+    def _changed_since(self, seen: Seen, merged: int | None) -> DataFrame | None:
+        """The keys that have changes which the rows of the source, or of the mirror, do not show.
+
+        None stands for all keys: the table was emptied meanwhile.
+        """
+        layout = seen.plan.sides.layout
+        names = [_column(name) for name, _ in layout.key]
+        names += [_column(layout.sequence), _column(layout.operation)]
+        since = str(SequenceNumber(seen.epoch, seen.position, 0))
+        changes = self._changelog.read().select(*names)
+        changes = changes.where(_column(layout.sequence) >= sf.lit(since))
+        head = self._changelog.load_state().head
+        if merged is not None and head is not None:
+            changes = changes.union(self._changelog.read_between(merged, head.id).select(*names))
+        word = sf.upper(_column(layout.operation))
+        if changes.where(word.isin(*spellings(Operation.TRUNCATE))).take(1):
+            return None
+        hi, lo = key_hash_columns([(_column(name), type_) for name, type_ in layout.key])
+        return changes.select(hi.alias(HI), lo.alias(LO)).distinct()
+
+    def _keep(self, rows: DataFrame) -> DataFrame:
+        self._kept.append(rows.persist())
+        return rows
+
+
+def _only(rows: DataFrame, keys: DataFrame | None) -> DataFrame:
+    if keys is None:
+        return rows
+    return rows.join(sf.broadcast(keys), [HI, LO], "left_semi")
+
+
+def _column(name: str) -> Column:
+    return sf.col(quote(name))
