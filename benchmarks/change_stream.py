@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.setting import Setting
     from benchmarks.source_server import SourceServer
     from frazil.ingest.report import BatchReport
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
 
 _MILLION = 1_000_000
 _MIB = 2**20
@@ -121,7 +121,7 @@ class _Contest:
         return partial(loop.run, once=True), reports
 
 
-def _fail(error: Exception, _step: Step) -> None:
+def _fail(error: Exception, _step: NextStep) -> None:
     raise AssertionError("the ingest failed") from error
 
 

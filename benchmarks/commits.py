@@ -20,7 +20,7 @@ from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_name import TableName
 
@@ -69,7 +69,7 @@ class Numbers:
         start = None if self.position is None else str(self.position)
         marker = Marker(pipeline="bench", source="s", position=str(goal), batch=f"b{goal}")
         commit = StrictCommit(
-            move=Move(Role.INGEST, start, marker), changes=FileChanges(added=files)
+            move=MarkerMove(MarkerRole.INGEST, start, marker), changes=FileChanges(added=files)
         )
         started = time.perf_counter()
         self.table.commit(commit)

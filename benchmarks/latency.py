@@ -17,7 +17,7 @@ from benchmarks.source_changes import ROWS_A_TRANSACTION, TABLES, SourceChanges
 from benchmarks.source_server import open_source_server
 from frazil.hooks import SystemClock
 from frazil.model.postgres.lsn import parse_lsn
-from frazil.pipeline.build_run import Place, build_run
+from frazil.pipeline.build_run import RunContext, build_run
 from frazil.pipeline.library import unobserved
 from frazil.pipeline.status.board import StatusBoard
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.source_server import SourceServer
     from frazil.ingest.report import BatchReport
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.build_run import Run
+    from frazil.pipeline.build_run import PipelineRun
 
 RATE = 1_000
 _PIPELINE = "latency"
@@ -105,7 +105,7 @@ def measure(setting: Setting) -> Report:
         board = _Watching()
         config = source.config(_PIPELINE, [f"public.{name}" for name in TABLES], ingest="1s")
         stop = threading.Event()
-        run = build_run(Place(lake.session, config, unobserved(config), board, stop))
+        run = build_run(RunContext(lake.session, config, unobserved(config), board, stop))
         written, usage = measure_call(
             lambda: _run(run, source, changes, board, stop=stop, seconds=seconds)
         )
@@ -118,7 +118,7 @@ def measure(setting: Setting) -> Report:
 
 
 def _run(
-    run: Run,
+    run: PipelineRun,
     source: SourceServer,
     changes: SourceChanges,
     board: _Watching,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.ingest.report import BatchReport
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
 
 LIVE_RATE_MUST = 10_000
 # A moment's work for the writer, and how far it may be ahead of the mirrors: some merges' worth,
@@ -67,10 +67,12 @@ class _Counts:
         self.merged += report.rows_read
         self.most_behind = max(self.most_behind, self.written - self.merged)
 
-    def take_ingest_error(self, error: Exception, _step: Step) -> None:
+    def take_ingest_error(self, error: Exception, _step: NextStep) -> None:
         self.errors.append(error)
 
-    def take_merge_error(self, _table: str, error: Exception, _step: Step, _seconds: float) -> None:
+    def take_merge_error(
+        self, _table: str, error: Exception, _step: NextStep, _seconds: float
+    ) -> None:
         self.errors.append(error)
 
 

@@ -11,7 +11,7 @@ from benchmarks.change_feed import ChangeFeed
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Report, Series
 from frazil.hooks import SystemClock
-from frazil.merge.report import Action
+from frazil.merge.report import MergeAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,7 +147,7 @@ class Contest:
     def _merge_ours(self, count: int, turns: Turns) -> float:
         report, usage = measure_call(self._lake.merger(self.tables).merge)
         done = Counter(report.counts)
-        changed = done[Action.INSERT] + done[Action.UPDATE] + done[Action.DELETE]
+        changed = done[MergeAction.INSERT] + done[MergeAction.UPDATE] + done[MergeAction.DELETE]
         if report.rows_read != count or changed != count:
             message = f"expected {count} changes, found {report.rows_read} and {dict(done)}"
             raise AssertionError(message)

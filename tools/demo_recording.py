@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from frazil.cli.process.interrupting import Interrupts, interruptible
-from frazil.cli.verbs.demo import DemoWish, show_tour
+from frazil.cli.verbs.demo import DemoOptions, show_tour
 from frazil.cli.verbs.demo_screen import DemoScreen
 from frazil.telemetry.redaction import Redactor
 
@@ -28,7 +28,7 @@ def record(out: Path) -> int:
     screen = DemoScreen(console, is_live=False, line_seconds=math.inf)
 
     def tour(interrupts: Interrupts) -> int:
-        wish = DemoWish(folder=Path("frazil-demo"), seconds=15.0)
+        wish = DemoOptions(folder=Path("frazil-demo"), seconds=15.0)
         show_tour(wish, screen, Redactor(), interrupts)
         picture = _FOREIGN.sub("", console.export_svg(title="make demo"))
         out.write_text(picture, encoding="utf-8")

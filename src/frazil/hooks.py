@@ -148,7 +148,7 @@ class InjectedFault(BaseException):
     """
 
 
-class Action(StrEnum):
+class FailpointAction(StrEnum):
     """What a failpoint does when it is reached."""
 
     ERROR = "error"
@@ -161,7 +161,7 @@ class Action(StrEnum):
 class Interference:
     """One armed failpoint: do this, at the ``at``-th passing (0: at every one)."""
 
-    action: Action
+    action: FailpointAction
     argument: str
     at: int
 
@@ -184,11 +184,11 @@ def parse_failpoints(text: str) -> dict[Failpoint, Interference]:
         if match is None:
             message = f"{FAILPOINTS_VARIABLE}: {rule!r} is not name=action(argument)@n"
             raise ValueError(message)
-        action = Action(match["action"])
+        action = FailpointAction(match["action"])
         argument = match["argument"] or ""
-        if action is Action.DELAY:
+        if action is FailpointAction.DELAY:
             float(argument)
-        if action is Action.HOLD and not argument:
+        if action is FailpointAction.HOLD and not argument:
             message = f"{FAILPOINTS_VARIABLE}: hold needs the file to wait for"
             raise ValueError(message)
         armed[Failpoint(match["name"])] = Interference(action, argument, int(match["at"] or 0))
@@ -225,13 +225,13 @@ def failpoint(name: Failpoint) -> None:
 
 def _interfere(name: Failpoint, interference: Interference) -> None:
     match interference.action:
-        case Action.ERROR:
+        case FailpointAction.ERROR:
             raise InjectedFault(name.value)
-        case Action.KILL:
+        case FailpointAction.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        case Action.DELAY:
+        case FailpointAction.DELAY:
             SystemClock().sleep(float(interference.argument))
-        case Action.HOLD:
+        case FailpointAction.HOLD:
             gate = Path(interference.argument)
             gate.with_name(f"{gate.name}.reached").touch()
             while gate.exists():

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Primitive
-from frazil.testing.in_memory_database import Insert
+from frazil.testing.in_memory_database import InsertRow
 from tests.support.postgres_doors import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import (
@@ -58,7 +58,7 @@ class TestPostgresSource(
         subject.transact(insert(ORDERS, 1, note="gone"))
         subject.drop_column(ORDERS, "note")
         subject.add_column(ORDERS, "note", Primitive.STRING)
-        subject.transact(Insert(ORDERS, {"id": 2, "note": "new"}))
+        subject.transact(InsertRow(ORDERS, {"id": 2, "note": "new"}))
         capture.catch_up()
         error = capture.troubles[ORDERS]
         assert isinstance(error, UnsupportedSchemaChangeError)
@@ -68,10 +68,10 @@ class TestPostgresSource(
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1, note="gone"))
         subject.drop_column(ORDERS, "note")
-        subject.transact(Insert(ORDERS, {"id": 2}))
+        subject.transact(InsertRow(ORDERS, {"id": 2}))
         capture.catch_up()
         subject.add_column(ORDERS, "note", Primitive.STRING)
-        subject.transact(Insert(ORDERS, {"id": 3, "note": "new"}))
+        subject.transact(InsertRow(ORDERS, {"id": 3, "note": "new"}))
         capture.catch_up()
         assert capture.told(ORDERS)[-1]["4"] == "new"
         capture.expect_the_truth()

@@ -16,7 +16,7 @@ from frazil.model.change import Operation
 from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.copy import reader as copy_reading
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
-from frazil.sources.protocol import TableRows, TableTrouble
+from frazil.sources.protocol import TableFailure, TableRows
 from tests.support.copies import copying, ranges_now
 from tests.support.postgres_doors import PATIENCE_SECONDS, database_on
 
@@ -402,6 +402,6 @@ def test_a_misfit_in_the_midst_ends_the_split_and_its_session(database: Database
         *before, trouble = copy.read()
         wait_until(lambda: sessions(database) == 0)
     assert [type(each) for each in before] == [TableRows]
-    assert isinstance(trouble, TableTrouble)
+    assert isinstance(trouble, TableFailure)
     assert isinstance(trouble.error, errors.UnrepresentableValueError)
     assert "1 of 65536" in str(trouble.error)

@@ -13,9 +13,9 @@ import pytest
 
 from frazil import errors
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.dsn import Access
+from frazil.clients.postgres.dsn import SessionAccess
 from frazil.clients.postgres.replication import connect_replication
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.postgres_doors import Database, Secret, database_on
@@ -117,7 +117,7 @@ def test_a_writer_writes_a_transaction_or_nothing(database: Database) -> None:
             assert session.execute("delete from public.secret", doing="deleting") == 1
             raise RuntimeError
 
-    with connect(database.dsn, purpose="writer", access=Access.READ_WRITE) as session:
+    with connect(database.dsn, purpose="writer", access=SessionAccess.READ_WRITE) as session:
         with pytest.raises(RuntimeError):
             give_up(session)
         assert session.execute("update public.secret set words = words", doing="writing") == 1
@@ -130,7 +130,7 @@ def test_a_wrong_password_needs_a_person_and_is_not_shown(database: Database, ho
     with pytest.raises(errors.PermissionError, match="28P01") as caught:
         opening(wrong, purpose="test")
     error = caught.value
-    assert recovery_for(error).action is Action.NEVER
+    assert recovery_for(error).action is RecoveryAction.NEVER
     assert CANARY not in str(error) + repr(error.__context__) + repr(pickle.dumps(error))
     # The driver's own error holds the password, so it must not hang on to ours.
     assert error.__cause__ is None
@@ -160,7 +160,7 @@ def test_a_server_that_is_full_or_away_is_tried_again_later(database: Database) 
         away = database.dsn_of("modest", CANARY, port=proxy.port)
         with pytest.raises(errors.SourceUnavailableError) as caught:
             connect(away, purpose="test")
-    assert recovery_for(caught.value).action is Action.LATER
+    assert recovery_for(caught.value).action is RecoveryAction.LATER
 
 
 def test_a_server_without_tls_is_refused_when_tls_is_asked_for(database: Database) -> None:

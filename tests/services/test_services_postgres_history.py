@@ -14,7 +14,7 @@ import pytest
 
 from frazil.demo.services import embedded_postgres
 from frazil.errors import SourceReplacedError
-from frazil.testing.in_memory_database import Insert
+from frazil.testing.in_memory_database import InsertRow
 from tests.support.postgres_doors import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import ORDERS, begun, insert
@@ -189,7 +189,7 @@ def test_a_transaction_is_found_again_though_its_table_left_the_publication(
     capture = begun(subject, ORDERS)
     capture.begin(ITEMS)
     checkpoint(subject)
-    subject.transact(Insert(ITEMS, {"id": 1}))
+    subject.transact(InsertRow(ITEMS, {"id": 1}))
     capture.catch_up()
     subject.database.run(f"alter publication {subject.slot} drop table {ITEMS}")
     capture.source.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.clients.postgres.catalog_facts import load_publication, load_tables, load_types
-from frazil.model.postgres.types import Kind, resolve_type
+from frazil.model.postgres.types import TypeKind, resolve_type
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_a_type_comes_with_all_that_it_is_made_of(database: Database) -> None:
     with database.session() as session:
         rows = load_types(session, [each.type_oid for each in things.attributes])
 
-    def printed(name: str) -> tuple[Kind, ...]:
+    def printed(name: str) -> tuple[TypeKind, ...]:
         found = column(things, name)
         type_ = resolve_type(found.type_oid, found.type_modifier, rows)
         kinds = [type_.kind]
@@ -102,13 +102,13 @@ def test_a_type_comes_with_all_that_it_is_made_of(database: Database) -> None:
             kinds.append(type_.kind)
         return tuple(kinds)
 
-    assert printed("id") == (Kind.BASE,)
-    assert printed("discounts") == (Kind.ARRAY, Kind.DOMAIN, Kind.DOMAIN, Kind.BASE)
-    assert printed("tags") == (Kind.DOMAIN, Kind.ARRAY, Kind.BASE)
-    assert printed("mood") == (Kind.ENUM,)
-    assert printed("place") == (Kind.COMPOSITE,)
-    assert printed("boxes") == (Kind.ARRAY, Kind.BASE)
-    assert printed("vector") == (Kind.BASE,)
+    assert printed("id") == (TypeKind.BASE,)
+    assert printed("discounts") == (TypeKind.ARRAY, TypeKind.DOMAIN, TypeKind.DOMAIN, TypeKind.BASE)
+    assert printed("tags") == (TypeKind.DOMAIN, TypeKind.ARRAY, TypeKind.BASE)
+    assert printed("mood") == (TypeKind.ENUM,)
+    assert printed("place") == (TypeKind.COMPOSITE,)
+    assert printed("boxes") == (TypeKind.ARRAY, TypeKind.BASE)
+    assert printed("vector") == (TypeKind.BASE,)
     assert rows[oid_of(database, "box", "regtype")].delimiter == ";"
     assert rows[oid_of(database, "shop.price", "regtype")].name == "shop.price"
     discount = column(things, "discounts")

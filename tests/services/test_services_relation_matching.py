@@ -17,7 +17,7 @@ from frazil.errors import UnsupportedSchemaChangeError
 from frazil.sources.postgres.stream.relation_matching import match_relation
 from frazil.sources.postgres.tables.catalog_view import CatalogView
 from frazil.sources.postgres.tables.description import (
-    TableWishes,
+    TableOptions,
     describe_relation,
     describe_table,
 )
@@ -77,7 +77,7 @@ def follow(database: Database, known: SourceTable, *, with_xid: bool = True) -> 
                 shape = decode_shape(tables[-1].shape, table=TABLE)
                 found = match_relation(message, shape, view, xid=xid if with_xid else None)
                 described = describe_relation(
-                    message, found.numbers, view, TableWishes(), known=shape
+                    message, found.numbers, view, TableOptions(), known=shape
                 )
                 tables.append(described.table)
     return tables[1:]
@@ -89,7 +89,7 @@ def columns(table: SourceTable) -> list[tuple[int, str]]:
 
 @pytest.mark.fault("N25")
 def test_every_message_is_recognised_after_the_table_has_moved_on(database: Database) -> None:
-    first = describe_table(look(database), TableWishes()).table
+    first = describe_table(look(database), TableOptions()).table
     assert columns(first) == [(1, "id"), (3, "b"), (4, "n")]
     database.run(
         "insert into shop.things (id) values (1)",
@@ -116,7 +116,7 @@ def test_every_message_is_recognised_after_the_table_has_moved_on(database: Data
 def test_what_was_known_counts_where_a_column_went_and_another_came_since(
     database: Database,
 ) -> None:
-    first = describe_table(look(database), TableWishes()).table
+    first = describe_table(look(database), TableOptions()).table
     database.run(
         "insert into shop.things (id) values (1)",
         "alter table shop.things drop column n",
@@ -136,7 +136,7 @@ def test_what_was_known_counts_where_a_column_went_and_another_came_since(
 def test_a_column_that_makes_place_for_another_is_told_by_who_signed_the_catalog(
     database: Database,
 ) -> None:
-    first = describe_table(look(database), TableWishes()).table
+    first = describe_table(look(database), TableOptions()).table
     database.run(
         "alter table shop.things drop column b, add column b int",
         "insert into shop.things (id, n, b) values (1, 1, 1)",
@@ -149,7 +149,7 @@ def test_a_column_that_makes_place_for_another_is_told_by_who_signed_the_catalog
 
 @pytest.mark.fault("N25")
 def test_a_column_that_comes_back_just_as_it_was_means_a_resync(database: Database) -> None:
-    first = describe_table(look(database), TableWishes()).table
+    first = describe_table(look(database), TableOptions()).table
     database.run(
         "alter table shop.things drop column n, add column n int",
         "insert into shop.things (id, b, n) values (1, 'x', 1)",

@@ -26,7 +26,7 @@ from frazil.codec.pgoutput.messages import (
 from frazil.codec.pgoutput.replication_frames import Keepalive
 from frazil.demo.services import embedded_postgres
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.postgres_doors import PATIENCE_SECONDS, Database, Secret, database_on, frames
 
@@ -202,7 +202,7 @@ def test_a_slot_that_is_read_is_busy(database: Database, slot: str) -> None:
     ):
         with pytest.raises(errors.SlotBusyError) as caught:
             second.stream(slot, after=0, publications=[PUBLICATION])
-        assert recovery_for(caught.value).action is Action.LATER
+        assert recovery_for(caught.value).action is RecoveryAction.LATER
         with pytest.raises(errors.SlotBusyError):
             second.drop_slot(slot)
 
@@ -216,7 +216,7 @@ def test_a_reader_that_is_terminated_may_try_again(database: Database, slot: str
         database.run(f"select pg_terminate_backend({connection.backend}, 5000)")
         with pytest.raises(errors.SourceUnavailableError, match="57P01") as caught:
             list(frames(stream))
-        assert recovery_for(caught.value).action is Action.LATER
+        assert recovery_for(caught.value).action is RecoveryAction.LATER
         with pytest.raises(errors.SourceUnavailableError):
             stream.confirm(1)
         with pytest.raises(errors.SourceUnavailableError):

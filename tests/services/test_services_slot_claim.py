@@ -10,7 +10,7 @@ from frazil.errors import SlotBusyError, SourceUnavailableError
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.slot.claim import SlotClaim, lock_key
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.tables.description import TableWishes
+from frazil.sources.postgres.tables.description import TableOptions
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def claim_on(database: Database, slot: str) -> SlotClaim:
         spool_bytes=1,
         heartbeat_seconds=1.0,
         copy_connections=1,
-        wishes=lambda _table: TableWishes(),
+        options=lambda _table: TableOptions(),
     )
     return SlotClaim(settings)
 

@@ -16,7 +16,7 @@ from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.pending_changes import load_pending
-from frazil.sources.postgres.tables.description import TableWishes
+from frazil.sources.postgres.tables.description import TableOptions
 from frazil.sources.protocol import TableRows
 from tests.support.postgres_doors import Database, database_on
 
@@ -47,7 +47,7 @@ def settings(database: Database) -> PostgresSettings:
         spool_bytes=1,
         heartbeat_seconds=60,
         copy_connections=1,
-        wishes=lambda _table: TableWishes(),
+        options=lambda _table: TableOptions(),
     )
 
 

@@ -25,7 +25,7 @@ from frazil.demo.services.packages import package_folder, packaged_script
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
-    from frazil.demo.services import Etcd, ObjectStore, Postgres, RestCatalog
+    from frazil.demo.services import EtcdServer, ObjectStore, Postgres, RestCatalog
 
 pytestmark = pytest.mark.services
 
@@ -176,7 +176,7 @@ def test_the_object_stores_own_catalog_refuses_another_credential(
     assert httpx.get(namespaces).status_code in {401, 403}
 
 
-def test_an_etcd_key_ends_with_its_lease(etcd: Etcd) -> None:
+def test_an_etcd_key_ends_with_its_lease(etcd: EtcdServer) -> None:
     key = base64.b64encode(b"frazil/leader").decode()
     with httpx.Client(base_url=etcd.endpoint) as client:
         lease = client.post("/v3/lease/grant", json={"TTL": 1}).json()["ID"]

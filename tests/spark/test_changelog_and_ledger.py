@@ -15,7 +15,7 @@ from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
-from frazil.clients.iceberg.commit.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import TableDefinition
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.task_writer import TaskWriter
@@ -23,9 +23,9 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.dead_letters import DeadLetter, DeadLetterTable
 from frazil.ledger.rows import LedgerEntry
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Copying, Held, Left, Live, TableStanding
+from frazil.ledger.table_state import Copying, Paused, Removed, Streaming, TableState
 from frazil.mirror.table import MirrorTable
-from frazil.model.marker import Marker, Override, Role
+from frazil.model.marker import Marker, MarkerRole, Override
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
@@ -147,7 +147,7 @@ def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(house: House)
     )
     assert changelog.position() == third.marker
     again = changelog.append([], start="2", goal=at(3))
-    assert again.outcome is Outcome.ALREADY_DONE
+    assert again.outcome is CommitOutcome.ALREADY_DONE
     with pytest.raises(errors.FencedError):
         append(changelog, 2, 4)
     between = changelog.read_between(snapshot_of(first), snapshot_of(third))
@@ -190,7 +190,7 @@ def test_a_changelog_that_was_replaced_or_lost_its_marker_stops(house: House) ->
     append(other, None, 1)
     quoted = other.table.name.quoted
     house.spark.sql(f"create or replace table {quoted} using iceberg as select 7 as id")
-    assert Role.INGEST.property_name in other.table.load_state().properties
+    assert MarkerRole.INGEST.property_name in other.table.load_state().properties
     with pytest.raises(errors.RolledBackError):
         other.position()
     with pytest.raises(errors.RolledBackError):
@@ -221,7 +221,7 @@ def test_of_two_that_evolve_a_changelog_at_once_one_looks_again(house: House) ->
     assert changelog.table.load_state().properties[COLUMNS_PROPERTY] == '{"1":1}'
     # Repeating what was done says so, also after the schema moved on.
     again = rival.evolve(seen, start="2", goal=at(3))
-    assert again.outcome is Outcome.ALREADY_DONE
+    assert again.outcome is CommitOutcome.ALREADY_DONE
 
 
 def test_a_foreign_schema_change_is_not_overwritten(house: House) -> None:
@@ -262,11 +262,11 @@ def test_a_mirror_that_was_set_back_offers_where_to_go_on(house: House) -> None:
     nearest = mirror.recoverable_marker()
     assert nearest == first.marker
     assert nearest is not None
-    seen = mirror.table.load_state().properties[Role.MERGE.property_name]
-    stale = Override(Role.MERGE, "something else", nearest)
+    seen = mirror.table.load_state().properties[MarkerRole.MERGE.property_name]
+    stale = Override(MarkerRole.MERGE, "something else", nearest)
     with pytest.raises(errors.CommitConflictError, match="moved meanwhile"):
         mirror.table.commit(StrictCommit(move=stale))
-    mirror.table.commit(StrictCommit(move=Override(Role.MERGE, seen, nearest)))
+    mirror.table.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, nearest)))
     third = merge(mirror, 1, 3)
     assert mirror.position() == third.marker
     assert sorted(row.id for row in mirror.read().collect()) == [1, 3]
@@ -283,7 +283,7 @@ def test_a_merge_planned_on_another_head_is_planned_again(house: House) -> None:
 def entry(batch: str, table: str = "public.users_changelog") -> LedgerEntry:
     return LedgerEntry(
         batch=batch,
-        role=Role.INGEST,
+        role=MarkerRole.INGEST,
         table=table,
         start="1",
         goal="2",
@@ -294,27 +294,27 @@ def entry(batch: str, table: str = "public.users_changelog") -> LedgerEntry:
     )
 
 
-def standing(table: str, state: Copying | Live | Held | Left) -> TableStanding:
-    return TableStanding(table=table, identity=f"oid of {table}", state=state)
+def standing(table: str, state: Copying | Streaming | Paused | Removed) -> TableState:
+    return TableState(table=table, identity=f"oid of {table}", state=state)
 
 
 def test_the_ledger_keeps_the_position_and_the_newest_word_on_each_table(house: House) -> None:
     ledger = house.ledger()
-    assert (ledger.acknowledged(), ledger.standings()) == (None, ())
+    assert (ledger.acknowledged(), ledger.table_states()) == (None, ())
     copying = [standing(name, Copying()) for name in ("a.x", "a.y", "a.z")]
-    ledger.record([], start=None, goal=at(1), standings=copying)
-    held = standing("a.y", Held("1", "type changed"))
+    ledger.record([], start=None, goal=at(1), table_states=copying)
+    held = standing("a.y", Paused("1", "type changed"))
     receipt = ledger.record(
         [entry("b2", "a.x"), entry("b2", "a.z")],
         start="1",
         goal=at(2),
-        standings=[standing("a.x", Live()), held, standing("a.z", Left("2"))],
+        table_states=[standing("a.x", Streaming()), held, standing("a.z", Removed("2"))],
     )
     assert ledger.acknowledged() == receipt.marker
-    assert ledger.standings() == (standing("a.x", Live()), held)
+    assert ledger.table_states() == (standing("a.x", Streaming()), held)
     before = ledger.table.load_state()
     again = ledger.record([entry("b2", "a.x")], start="1", goal=at(2))
-    assert again.outcome is Outcome.ALREADY_DONE
+    assert again.outcome is CommitOutcome.ALREADY_DONE
     assert ledger.table.load_state() == before
     with pytest.raises(errors.FencedError):
         ledger.record([entry("other")], start="1", goal=at(2, "other"))
@@ -352,7 +352,7 @@ def test_notes_leave_the_position_alone_whoever_writes_beside_them(house: House)
     # A batch repeated after somebody else's note is still recognised.
     ledger.note([entry("merge 4")], pipeline="tests", batch="merge 4")
     again = ledger.record([entry("b3")], start="2", goal=at(3))
-    assert again.outcome is Outcome.ALREADY_DONE
+    assert again.outcome is CommitOutcome.ALREADY_DONE
 
 
 def letter(number: int) -> DeadLetter:
@@ -373,7 +373,7 @@ def test_dead_letters_are_not_doubled_by_a_repeat(house: House) -> None:
     assert (letters.position(), letters.count()) == (None, 0)
     letters.append([letter(3), letter(4)], start=None, goal=at(5))
     again = letters.append([letter(3), letter(4)], start=None, goal=at(5))
-    assert again.outcome is Outcome.ALREADY_DONE
+    assert again.outcome is CommitOutcome.ALREADY_DONE
     with pytest.raises(errors.FencedError):
         letters.append([letter(3)], start=None, goal=at(6))
     assert letters.count() == 2

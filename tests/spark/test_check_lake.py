@@ -19,7 +19,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import CatalogError
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from frazil.pipeline.checks.findings import Findings
 from frazil.pipeline.tables.captured_names import captured_names
@@ -88,7 +88,9 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     added = FileWriter().write(changelog.table.load_state().location, [1])
     goal = Marker(pipeline="shop", source="a server", position="0/1", batch="b")
     changelog.table.commit(
-        StrictCommit(move=Move(Role.INGEST, None, goal), changes=FileChanges(added=(added,)))
+        StrictCommit(
+            move=MarkerMove(MarkerRole.INGEST, None, goal), changes=FileChanges(added=(added,))
+        )
     )
     return Shop(document, catalog, spark, changelog)
 

@@ -15,7 +15,7 @@ from pyspark.errors import UnsupportedOperationException
 
 from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
-    Placement,
+    FilePartition,
     decode_deletion_vector,
     delete_file_descriptors,
     deletion_vector_puffin,
@@ -26,7 +26,7 @@ from frazil.codec.deletes.position_deletes import (
     encode_position_deletes,
     position_delete_descriptor,
 )
-from frazil.codec.puffin.file import Blob, Compression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -197,7 +197,7 @@ def test_a_puffin_file_of_ours_is_read_by_iceberg(java: Java, tables: dict[int, 
     contents = [b"plain", b"zst" * 1000, b""]
     blobs = [
         Blob("frazil-å", contents[0], (1, 2), 7, 8, properties={"key": "wärts"}),
-        Blob("frazil-b", contents[1], codec=Compression.ZSTD),
+        Blob("frazil-b", contents[1], codec=BlobCompression.ZSTD),
         Blob("frazil-c", contents[2]),
     ]
     file = write_puffin(blobs, {"created-by": "frazil"})
@@ -239,7 +239,7 @@ def test_a_puffin_file_of_icebergs_is_read_by_us(java: Java, tables: dict[int, s
     footer = read_footer(data, file_size=len(data))
     assert footer.size == writer.footerSize()
     assert footer.properties == {"created-by": "them"}
-    assert [blob.codec for blob in footer.blobs] == [Compression.NONE, Compression.ZSTD]
+    assert [blob.codec for blob in footer.blobs] == [BlobCompression.NONE, BlobCompression.ZSTD]
     for blob in footer.blobs:
         assert (blob.fields, blob.snapshot_id, blob.sequence_number) == ((1, 2), 7, 8)
         assert read_blob(blob, data[blob.offset : blob.end]) == content
@@ -317,7 +317,7 @@ def test_vectors_of_ours_delete_rows_for_spark_and_pyiceberg(
     name = tables[3]
     table = java.table(name)
     paths = data_files(spark, name)
-    placements = {path: Placement(0, {1000: part}) for part, path in paths.items()}
+    placements = {path: FilePartition(0, {1000: part}) for part, path in paths.items()}
     first = {
         paths[0]: DeletionVector.from_positions([0, 1, 2, 999]),
         paths[2]: DeletionVector.from_positions(np.arange(0, 1000, 3)),
@@ -361,7 +361,7 @@ def test_position_deletes_of_ours_delete_rows_for_spark_and_pyiceberg(
             data,
             data_file=paths[part],
             vector=vector,
-            placement=Placement(0, {1000: part}),
+            placement=FilePartition(0, {1000: part}),
         )
         file = java.delete_file(descriptor, table)
         assert java.iceberg.util.ContentFileUtil.isFileScoped(file)
@@ -382,7 +382,11 @@ def test_a_descriptor_loses_nothing_on_its_way_through_iceberg(
     path = f"{table.location()}/data/ünïcode and long.parquet"
     data = encode_position_deletes(path, vector)
     descriptor = position_delete_descriptor(
-        "s3://b/d.parquet", data, data_file=path, vector=vector, placement=Placement(0, {1000: 5})
+        "s3://b/d.parquet",
+        data,
+        data_file=path,
+        vector=vector,
+        placement=FilePartition(0, {1000: 5}),
     )
     file = java.delete_file(descriptor, table)
     fields = {"path": 2147483546, "pos": 2147483545}

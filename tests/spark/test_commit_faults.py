@@ -16,13 +16,13 @@ import pytest
 
 from frazil import errors
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
-from frazil.clients.iceberg.commit.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.hooks import armed
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from tests.support.faulty_proxy import (
     Answer,
@@ -77,7 +77,7 @@ class Numbers:
     def step(self, number: int, batch: str | None = None) -> StrictCommit:
         file = self.files.write(self.location, [number])
         start = None if number == 0 else str(number - 1)
-        move = Move(Role.INGEST, start, goal(number, batch))
+        move = MarkerMove(MarkerRole.INGEST, start, goal(number, batch))
         return StrictCommit(move=move, changes=FileChanges(added=(file,)))
 
     def append(self, number: int) -> Receipt:
@@ -146,8 +146,8 @@ def test_a_commit_that_landed_is_found_whatever_the_reply_said(
 ) -> None:
     proxy.script(is_commit, fault)
     receipt = numbers.table.commit(numbers.step(1))
-    assert receipt.outcome is Outcome.FOUND_AFTERWARDS
-    assert numbers.append(2).outcome is Outcome.COMMITTED
+    assert receipt.outcome is CommitOutcome.FOUND_AFTERWARDS
+    assert numbers.append(2).outcome is CommitOutcome.COMMITTED
     assert numbers.ids() == [0, 1, 2]
 
 
@@ -168,7 +168,7 @@ def test_a_commit_that_did_not_land_is_told_apart_and_repeated(
     with pytest.raises(errors.CommitConflictError, match="did not land"):
         numbers.table.commit(step)
     assert commits_forwarded(proxy) == before
-    assert numbers.table.append(step, QUICKLY).outcome is Outcome.COMMITTED
+    assert numbers.table.append(step, QUICKLY).outcome is CommitOutcome.COMMITTED
     assert numbers.ids() == [0, 1]
 
 
@@ -176,7 +176,7 @@ def test_a_commit_that_did_not_land_is_told_apart_and_repeated(
 def test_a_busy_catalog_is_asked_again_when_it_said(numbers: Numbers, proxy: HttpProxy) -> None:
     proxy.script(is_commit, Answer(429, headers={"Retry-After": "1"}))
     started = time.monotonic()
-    assert numbers.append(1).outcome is Outcome.COMMITTED
+    assert numbers.append(1).outcome is CommitOutcome.COMMITTED
     assert time.monotonic() - started >= 1
     assert numbers.ids() == [0, 1]
 
@@ -199,7 +199,7 @@ def test_a_commit_that_lands_late_after_its_repeat_is_refused(
     step = numbers.step(1)
     with pytest.raises(errors.CommitConflictError):
         numbers.table.commit(step)
-    assert numbers.table.commit(step).outcome is Outcome.COMMITTED
+    assert numbers.table.commit(step).outcome is CommitOutcome.COMMITTED
     assert proxy.release("late") == HTTPStatus.CONFLICT
     assert numbers.ids() == [0, 1]
 
@@ -213,7 +213,7 @@ def test_a_commit_that_lands_late_before_its_repeat_makes_the_repeat_a_no_op(
     with pytest.raises(errors.CommitConflictError):
         numbers.table.commit(step)
     assert proxy.release("late") == HTTPStatus.OK
-    assert numbers.table.commit(step).outcome is Outcome.ALREADY_DONE
+    assert numbers.table.commit(step).outcome is CommitOutcome.ALREADY_DONE
     assert numbers.ids() == [0, 1]
 
 
@@ -236,7 +236,7 @@ def test_without_an_answer_to_the_question_either_the_outcome_is_unknown(
     with pytest.raises(errors.CommitUnknownError, match="no answer to a commit of batch b1"):
         numbers.table.commit(step)
     down.clear()
-    assert numbers.table.commit(step).outcome is Outcome.ALREADY_DONE
+    assert numbers.table.commit(step).outcome is CommitOutcome.ALREADY_DONE
     assert numbers.ids() == [0, 1]
 
 
@@ -253,7 +253,7 @@ def test_a_database_that_loses_the_reply_to_a_landed_commit_does_not_double_it(
             proxy.cut_replies_when(lambda sent: b"UPDATE iceberg_tables" in sent)
             receipt = numbers.append(1)
             assert proxy.cuts == 1
-            assert receipt.outcome is Outcome.FOUND_AFTERWARDS
+            assert receipt.outcome is CommitOutcome.FOUND_AFTERWARDS
             numbers.append(2)
             assert numbers.ids() == [0, 1, 2]
 
@@ -312,7 +312,7 @@ def test_a_head_that_moves_after_staging_refuses_the_commit(
         paused.finish()
         assert isinstance(paused.error, errors.CommitConflictError)
     assert healthy.ids() == [0, 100]
-    assert healthy.table.append(step).outcome is Outcome.COMMITTED
+    assert healthy.table.append(step).outcome is CommitOutcome.COMMITTED
     assert healthy.ids() == [0, 1, 100]
 
 
@@ -343,7 +343,7 @@ def test_what_was_planned_on_another_head_is_planned_again(
 def test_a_rival_that_did_the_work_fences_the_slower_one(healthy: Numbers, tmp_path: Path) -> None:
     slow, fast = healthy.step(1, "slow"), healthy.step(1, "fast")
     with Paused("commit.staged", tmp_path / "gate", lambda: healthy.table.append(slow)) as paused:
-        assert healthy.table.append(fast).outcome is Outcome.COMMITTED
+        assert healthy.table.append(fast).outcome is CommitOutcome.COMMITTED
         paused.finish()
         assert isinstance(paused.error, errors.FencedError)
         assert "moved by batch fast of pipeline tests" in str(paused.error)
@@ -380,7 +380,7 @@ def test_a_replaced_table_stops_by_name_although_its_properties_survive(
     spark.sql(
         f"create or replace table {healthy.sql_name()} using iceberg as select 5L id, 'x' name"
     )
-    assert Role.INGEST.property_name in healthy.table.load_state().properties
+    assert MarkerRole.INGEST.property_name in healthy.table.load_state().properties
     with pytest.raises(errors.RolledBackError):
         healthy.append(1)
 
@@ -424,7 +424,7 @@ def test_metadata_that_somebody_deleted_is_named(
     with pytest.raises(errors.StorageError, match=metadata.name):
         case.lake.open(numbers.table.name)
     away.rename(metadata)
-    assert numbers.append(1).outcome is Outcome.COMMITTED
+    assert numbers.append(1).outcome is CommitOutcome.COMMITTED
 
 
 @pytest.mark.fault("C5")
@@ -439,7 +439,7 @@ def test_a_marker_outlives_the_expiry_of_its_snapshot(
         "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1)"
     )
     assert len(healthy.table.load_ancestry()) == 1
-    assert healthy.append(1).outcome is Outcome.COMMITTED
+    assert healthy.append(1).outcome is CommitOutcome.COMMITTED
 
 
 @pytest.mark.fault("C2")

@@ -16,7 +16,7 @@ import pytest
 
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from tests.support import append_worker
 from tests.support.jvms import QUICK_JAVA
 
@@ -75,7 +75,7 @@ def numbers(spark: SparkSession, config_file: Path) -> LakeTable:
 
 def contents(table: LakeTable) -> tuple[list[int], str]:
     """The numbers in the table and the marker's position."""
-    marker = table.load_marker(Role.INGEST)
+    marker = table.load_marker(MarkerRole.INGEST)
     assert marker is not None
     return sorted(row.id for row in table.read().collect()), str(marker.position)
 

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from moto.server import ThreadedMotoServer
 
-from frazil.clients.iceberg.commit.strict_commit import FileChanges, Outcome, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import FencedError
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from tests.support.lake_files import SCHEMA, FileWriter
 
@@ -38,9 +38,9 @@ def endpoint() -> Iterator[str]:
         server.stop()
 
 
-def move(start: int | None, goal: int, batch: str) -> Move:
+def move(start: int | None, goal: int, batch: str) -> MarkerMove:
     marker = Marker(pipeline="p", source="s", position=str(goal), batch=batch)
-    return Move(Role.INGEST, None if start is None else str(start), marker)
+    return MarkerMove(MarkerRole.INGEST, None if start is None else str(start), marker)
 
 
 def test_commits_land_in_glue_and_a_stale_one_is_fenced(
@@ -67,7 +67,7 @@ def test_commits_land_in_glue_and_a_stale_one_is_fenced(
         added = FileChanges(added=(files.write(location, [number]),))
         start = None if number == 0 else number - 1
         receipt = table.append(StrictCommit(move=move(start, number, f"b{number}"), changes=added))
-        assert receipt.outcome is Outcome.COMMITTED
+        assert receipt.outcome is CommitOutcome.COMMITTED
     with pytest.raises(FencedError):
         table.append(StrictCommit(move=move(1, 2, "of a rival")))
     assert sorted(row.id for row in table.read().collect()) == [0, 1, 2]

@@ -24,18 +24,18 @@ from frazil.errors import (
 from frazil.hooks import InjectedFault, armed
 from frazil.ingest.captured_table import CapturedTable, Prepared
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
-from frazil.model.marker import Role
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
+from frazil.model.marker import MarkerRole
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.table_name import TableName
 from frazil.pipeline.status.problems import trouble_of_state
 from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
 from frazil.testing.in_memory_database import (
-    Delete,
-    Insert,
+    DeleteRow,
+    InsertRow,
     Spoil,
-    Truncate,
-    Update,
+    TruncateTable,
+    UpdateRow,
 )
 from tests.support.ingest_world import ORDERS, USERS, World, live, world
 
@@ -58,14 +58,14 @@ def test_whole_tables_and_their_changes_meet_without_a_gap(world: World) -> None
     world.add(USERS, 1, 2, 3)
     ingester = world.run()
     world.database.transact(
-        Update(USERS, (1,), {"id": 1, "name": "other"}),
-        Delete(USERS, (2,)),
-        Update(USERS, (3,), {"id": 30, "name": "moved"}),
+        UpdateRow(USERS, (1,), {"id": 1, "name": "other"}),
+        DeleteRow(USERS, (2,)),
+        UpdateRow(USERS, (3,), {"id": 30, "name": "moved"}),
     )
-    world.database.transact(Truncate((ORDERS,)), Insert(ORDERS, {"id": 9, "name": "x"}))
+    world.database.transact(TruncateTable((ORDERS,)), InsertRow(ORDERS, {"id": 9, "name": "x"}))
     world.run(ingester)
     world.check(USERS, ORDERS)
-    assert world.states(ingester) == {USERS: Live(), ORDERS: Live()}
+    assert world.states(ingester) == {USERS: Streaming(), ORDERS: Streaming()}
     operations = [row[1] for row in world.rows(USERS)]
     assert operations == ["READ"] * 3 + ["UPDATE", "DELETE", "DELETE", "INSERT"]
 
@@ -111,14 +111,14 @@ def test_a_table_that_becomes_live_while_a_batch_is_written_loses_nothing(world:
     resync(world, ORDERS)
     ingester.step()
     # The moment of both tables is now; the second is read only after more has happened.
-    assert ingester.read_whole() is not None
+    assert ingester.copy_tables() is not None
     (second,) = ingester.tables_to_read
     for each in (7, 8):
         world.add(USERS, each)
         world.add(ORDERS, each)
-    source.between = ingester.read_whole
+    source.between = ingester.copy_tables
     assert ingester.step() is not None
-    assert world.states(ingester)[second] == Live()
+    assert world.states(ingester)[second] == Streaming()
     world.add(second, 9)
     world.run(ingester)
     world.check(USERS, ORDERS)
@@ -128,9 +128,9 @@ def resync(world: World, table: str) -> None:
     """What ``frazil resync`` writes."""
     name = TableName(world.case.catalog, (world.namespace,), "ledger")
     ledger = Ledger.open(Lake(world.spark, world.case.catalog), name)
-    (before,) = [each for each in ledger.standings() if each.table == table]
-    again = TableStanding(table=table, identity=before.identity, state=Copying())
-    ledger.note([], pipeline="twin", batch=uuid4().hex, standings=[again])
+    (before,) = [each for each in ledger.table_states() if each.table == table]
+    again = TableState(table=table, identity=before.identity, state=Copying())
+    ledger.note([], pipeline="twin", batch=uuid4().hex, table_states=[again])
 
 
 def test_a_resync_replaces_all_rows_in_one_commit_of_a_new_epoch(world: World) -> None:
@@ -154,7 +154,7 @@ def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
     world.run(ingester)
     world.check(ORDERS)
     state = world.states(ingester)[USERS]
-    assert isinstance(state, Held)
+    assert isinstance(state, Paused)
     assert "does not fit" in state.reason
     assert ingester.acknowledged == before, "the source must keep what the held table needs"
 
@@ -176,7 +176,7 @@ def test_a_source_is_asked_about_all_that_any_table_has(world: World) -> None:
     assert source.since is not None
     assert (source.since.position, source.since.epoch) == (waits_at, 1)
     places = {
-        name: world.case.lake.open(world.changelog(name)).load_marker(Role.INGEST)
+        name: world.case.lake.open(world.changelog(name)).load_marker(MarkerRole.INGEST)
         for name in (USERS, ORDERS)
     }
     assert source.reached == {each.position for each in places.values() if each is not None}
@@ -203,7 +203,7 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     world.add(ORDERS, 2)
     world.run(ingester)
     state = world.states(ingester)[USERS]
-    assert isinstance(state, ResyncNeeded)
+    assert isinstance(state, ResyncRequired)
     assert parse_lsn(str(ingester.acknowledged)) > before
     told = trouble_of_state(USERS, state, since=datetime.now(UTC))
     assert told is not None
@@ -214,7 +214,7 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     assert (said["reason"], said["remedy"]) == (told.reason, told.remedy)
     # A new process does not forget it, whatever else happens.
     again = world.run()
-    assert isinstance(world.states(again)[USERS], ResyncNeeded)
+    assert isinstance(world.states(again)[USERS], ResyncRequired)
     resync(world, USERS)
     world.run(again)
     world.check(USERS, ORDERS)
@@ -230,7 +230,7 @@ def test_a_table_left_out_and_taken_in_again_is_read_whole(world: World) -> None
     world.run(without)
     again = world.run()
     world.check(USERS, ORDERS)
-    assert world.states(again)[USERS] == Live()
+    assert world.states(again)[USERS] == Streaming()
 
 
 def test_a_source_that_lost_our_position_stops_or_is_read_anew(world: World) -> None:
@@ -274,7 +274,7 @@ def test_a_source_that_another_process_moved_on_is_not_lost(
     source.while_discovering = meanwhile
     with pytest.raises(SlotBusyError):
         second.start()
-    assert {each.state for each in second.standings.values()} == {Live()}
+    assert {each.state for each in second.table_states.values()} == {Streaming()}
     first.close()
     world.add(USERS, 4)
     world.run(second)
@@ -322,7 +322,7 @@ def test_a_defect_in_a_task_pauses_its_table_after_a_few_attempts(
     (error,) = report.troubles.values()
     assert isinstance(error, DefectError)
     state = world.states(ingester)[USERS]
-    assert isinstance(state, Held)
+    assert isinstance(state, Paused)
     assert re.search(
         r"FRZ-OPS-04 .*unexpected KeyError at .*\(reference [0-9a-f]{8}\)", state.reason
     )
@@ -360,7 +360,7 @@ def test_a_defect_on_the_driver_pauses_its_table_after_as_many_attempts(
             ingester.step()
     world.run(ingester)
     state = world.states(ingester)[USERS]
-    assert isinstance(state, Held)
+    assert isinstance(state, Paused)
     assert "unexpected ZeroDivisionError" in state.reason
     world.check(ORDERS)
 
@@ -374,6 +374,6 @@ def test_what_a_start_reads_again_for_a_paused_table_is_bounded(world: World) ->
     world.database.transact(Spoil(USERS, UnrepresentableValueError("does not fit")))
     world.add(ORDERS, 2)
     world.run(ingester)
-    assert isinstance(world.states(ingester)[USERS], ResyncNeeded)
+    assert isinstance(world.states(ingester)[USERS], ResyncRequired)
     assert source.kept_since(str(ingester.acknowledged)) == 0, "a start would read it again"
     world.check(ORDERS)

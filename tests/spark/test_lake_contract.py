@@ -10,8 +10,8 @@ from pyiceberg.table import StaticTable
 
 from frazil import errors
 from frazil.clients.iceberg.commit.strict_commit import (
+    CommitOutcome,
     FileChanges,
-    Outcome,
     StatisticsFile,
     StrictCommit,
 )
@@ -20,13 +20,13 @@ from frazil.codec.deletes.deletion_vector import (
     delete_file_descriptors,
     deletion_vector_puffin,
 )
-from frazil.codec.deletes.descriptor import Placement
+from frazil.codec.deletes.descriptor import FilePartition
 from frazil.codec.deletes.position_deletes import (
     encode_position_deletes,
     position_delete_descriptor,
 )
 from frazil.codec.puffin.file import Blob, write_puffin
-from frazil.model.marker import Marker, Move, Role, SnapshotRef
+from frazil.model.marker import Marker, MarkerMove, MarkerRole, SnapshotRef
 from frazil.model.schema.types import Field, Primitive, Schema
 from tests.support.lake_files import path_of
 from tests.support.lakes import Kind
@@ -68,8 +68,8 @@ def at(position: int, batch: str | None = None) -> Marker:
     )
 
 
-def move(start: int | None, goal: int, batch: str | None = None) -> Move:
-    return Move(Role.INGEST, None if start is None else str(start), at(goal, batch))
+def move(start: int | None, goal: int, batch: str | None = None) -> MarkerMove:
+    return MarkerMove(MarkerRole.INGEST, None if start is None else str(start), at(goal, batch))
 
 
 class Written:
@@ -105,13 +105,13 @@ class Written:
             self.case.files.put(place, content)
             return (
                 position_delete_descriptor(
-                    place, content, data_file=path, vector=vector, placement=Placement()
+                    place, content, data_file=path, vector=vector, placement=FilePartition()
                 ),
             )
         puffin = deletion_vector_puffin({path: vector})
         place = f"{folder}/{uuid4()}.puffin"
         self.case.files.put(place, puffin.data)
-        return delete_file_descriptors(place, puffin, {path: Placement()})
+        return delete_file_descriptors(place, puffin, {path: FilePartition()})
 
     def ids(self) -> list[int]:
         return sorted(row.id for row in self.table.read().select("id").collect())
@@ -135,8 +135,8 @@ def test_appends_land_with_their_marker_and_are_read_by_others(
     written: Written, object_store: ObjectStore
 ) -> None:
     first, second = written.append(1, 2), written.append(3)
-    assert (first.outcome, second.outcome) == (Outcome.COMMITTED, Outcome.COMMITTED)
-    marker = written.table.load_marker(Role.INGEST)
+    assert (first.outcome, second.outcome) == (CommitOutcome.COMMITTED, CommitOutcome.COMMITTED)
+    marker = written.table.load_marker(MarkerRole.INGEST)
     assert marker == second.marker
     assert marker is not None
     head = written.table.load_state().head
@@ -152,7 +152,7 @@ def test_repeating_a_move_is_a_no_op_that_says_so(written: Written) -> None:
     written.append(1)
     before = written.table.load_state()
     again = written.table.append(StrictCommit(move=move(None, 0)))
-    assert again.outcome is Outcome.ALREADY_DONE
+    assert again.outcome is CommitOutcome.ALREADY_DONE
     assert written.table.load_state() == before
 
 

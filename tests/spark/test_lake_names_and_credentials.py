@@ -13,7 +13,7 @@ from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import PermissionError as Refused
 from frazil.errors import TableNotFoundError
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.schema.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.table_name import TableName
 from tests.support.lake_files import SCHEMA
@@ -45,10 +45,12 @@ def test_a_table_with_a_strange_name_is_made_written_and_read(
     file = case.files.write(location, [1])
     goal = Marker(pipeline="p", source="s", position="1", batch="b")
     table.commit(
-        StrictCommit(move=Move(Role.INGEST, None, goal), changes=FileChanges(added=(file,)))
+        StrictCommit(
+            move=MarkerMove(MarkerRole.INGEST, None, goal), changes=FileChanges(added=(file,))
+        )
     )
     assert [row.id for row in table.read().collect()] == [1]
-    assert case.lake.open(name).load_marker(Role.INGEST) is not None
+    assert case.lake.open(name).load_marker(MarkerRole.INGEST) is not None
 
 
 @pytest.mark.parametrize("kind", [Kind.SQLITE_FILE, Kind.REST_S3], ids=str)

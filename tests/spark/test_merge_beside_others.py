@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from frazil.errors import CommitConflictError
 from frazil.hooks import SystemClock, armed
 from frazil.merge.planning.settings import IndexSettings
-from frazil.merge.report import Action
+from frazil.merge.report import MergeAction
 from tests.support.mirrored import Mirrored, attach_files
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_an_update_of_an_unknown_key_is_its_row_and_a_delete_of_one_is_nothing(
     table.check()
     assert table.expected == {1: ("again", "p1"), 2: ("known", "p2"), 7: ("unknown", "p1")}
     assert commit.unknown_updates == 1
-    assert commit.counts[Action.NONE] == 1
+    assert commit.counts[MergeAction.NONE] == 1
 
 
 @pytest.mark.fault("X5")

@@ -10,7 +10,7 @@ from frazil import errors
 from frazil.merge.merger import Merger
 from frazil.merge.planning import plan as planning
 from frazil.merge.planning.settings import IndexSettings
-from frazil.merge.report import Action
+from frazil.merge.report import MergeAction
 from frazil.model.policy import Deletes, Order
 from tests.support.sql_feeds import Feed, feed
 
@@ -84,7 +84,7 @@ def test_operations_are_understood_in_every_spelling(
     table.write(f"(1, 'aa', '{update}', 3)", f"(2, null, '{delete}', 4)")
     report = table.merge()
     assert table.rows() == [(1, "aa")]
-    assert (report.counts[Action.UPDATE], report.counts[Action.DELETE]) == (1, 1)
+    assert (report.counts[MergeAction.UPDATE], report.counts[MergeAction.DELETE]) == (1, 1)
 
 
 def test_a_word_that_is_no_operation_stops_the_table_with_a_count(
@@ -116,7 +116,7 @@ def test_late_and_repeated_changes_do_not_overwrite_newer_ones(feed: Callable[..
     table.write("(1, 'at 5', 'U', 5)", "(2, 'at 15', 'U', 15)", "(1, 'at 10', 'I', 10)")
     report = table.merge()
     assert table.rows("id, v") == [(1, "at 10")]
-    assert report.counts[Action.LATE] == 2
+    assert report.counts[MergeAction.LATE] == 2
     table.write("(2, 'back', 'I', 21)")
     table.merge()
     assert table.rows("id, v") == [(1, "at 10"), (2, "back")]
@@ -133,7 +133,7 @@ def test_a_late_truncate_removes_only_what_is_older(feed: Callable[..., Feed]) -
     table.write("(1, 'late', 'U', 19)", "(4, 'after', 'I', 25)")
     report = table.merge()
     assert table.rows("id, v") == [(2, "new"), (4, "after")]
-    assert report.counts[Action.LATE] == 1
+    assert report.counts[MergeAction.LATE] == 1
 
 
 @pytest.mark.fault("E2")
@@ -188,7 +188,7 @@ def test_soft_deletes_keep_the_row_and_mark_it(
     table.merge()
     table.write("(1, null, 'D', 5)", "(5, 'e', 'I', 6)", "(5, null, 'D', 7)", "(9, null, 'D', 8)")
     report = table.merge()
-    assert report.counts[Action.NONE] == 1
+    assert report.counts[MergeAction.NONE] == 1
     marked = "id, v, cdc_deleted"
     assert table.rows(marked) == [
         (1, "a", True), (2, "b", False), (3, "c", False), (4, "d", False), (5, "e", True),

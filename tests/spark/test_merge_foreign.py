@@ -19,7 +19,7 @@ from frazil.clients.iceberg.gateway import FileIntake
 from frazil.hooks import armed
 from frazil.merge.planning import plan
 from frazil.merge.planning.settings import IndexSettings
-from frazil.model.marker import Override, Role
+from frazil.model.marker import MarkerRole, Override
 from frazil.model.repair import RepairReason
 from tests.support.mirrored import (
     Mirrored,
@@ -228,9 +228,9 @@ def test_a_statistics_entry_that_analyze_replaced_is_not_missed(table: Mirrored)
 def override(table: Mirrored, goal: Marker) -> None:
     """What ``frazil position set`` does."""
     opened = table.mirror.table
-    seen = opened.load_state().properties[Role.MERGE.property_name]
+    seen = opened.load_state().properties[MarkerRole.MERGE.property_name]
     goal = replace(goal, batch=uuid4().hex)
-    opened.commit(StrictCommit(move=Override(Role.MERGE, seen, goal)))
+    opened.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, goal)))
 
 
 @pytest.mark.fault("N4")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.merge.report import MergeReport
-    from frazil.model.key_index import DeletePointer, IndexedFile, IndexManifest, Run
+    from frazil.model.key_index import DeletePointer, IndexedFile, IndexManifest, IndexRun
     from frazil.model.repair import Repair
 
 pytestmark = pytest.mark.spark
@@ -108,7 +108,7 @@ def holding(change: Callable[[bytes], bytes]) -> Callable[[Mirrored], None]:
     return spoil
 
 
-def elsewhere(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def elsewhere(runs: tuple[IndexRun, ...]) -> tuple[IndexRun, ...]:
     """The same runs, said to lie in a folder of the machine."""
     return tuple(
         replace(

@@ -19,7 +19,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import ConfigError, FrazilError, TableNotFoundError
-from frazil.model.marker import Marker, Override, Role
+from frazil.model.marker import Marker, MarkerRole, Override
 from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
@@ -77,7 +77,7 @@ def test_a_changelog_of_ours_is_merged_in_its_order(
     tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1'), (2, 'two', 'INSERT', '2')")
     changelog = Lake(spark, catalog).open(TableName(catalog, ("public",), "users_changelog"))
     ours = Marker(pipeline="p", source="a server", position="0/2", batch="b")
-    changelog.commit(StrictCommit(move=Override(Role.INGEST, None, ours)))
+    changelog.commit(StrictCommit(move=Override(MarkerRole.INGEST, None, ours)))
     report = frazil.merge_table(spark, **tables, keys=["id"], cache_dir=tmp_path / "cache")
     assert report.rows_read == 2
     assert spark.table(tables["mirror"]).columns == ["id", "name"]
@@ -141,7 +141,7 @@ def test_the_callers_jobs_are_called_as_before(
 
 
 @pytest.mark.fault("O10")
-@pytest.mark.parametrize("name", [Role.MERGE.property_name, COLUMNS_PROPERTY])
+@pytest.mark.parametrize("name", [MarkerRole.MERGE.property_name, COLUMNS_PROPERTY])
 def test_what_a_newer_frazil_wrote_is_refused_and_left_alone(
     spark: SparkSession, catalog: str, tmp_path: Path, name: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from frazil import errors
 from frazil.merge.planning.settings import IndexSettings
-from frazil.merge.report import Action
+from frazil.merge.report import MergeAction
 from frazil.model.key_index import DeleteKind
 from frazil.model.policy import Order
 from frazil.model.repair import RepairReason
@@ -239,5 +239,5 @@ def test_a_late_change_stays_late_when_the_index_is_rebuilt_after_expiry(
     table.at = 1
     table.change({2: "late"})
     del table.expected[2]
-    assert table.merge().counts[Action.LATE] == 1
+    assert table.merge().counts[MergeAction.LATE] == 1
     table.check_rows()

@@ -17,9 +17,9 @@ from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.mirror.table import MirrorTable
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from frazil.pipeline.offline_status import load_offline_status
 from frazil.pipeline.status.json_form import status_from_json
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
     from frazil.ledger.table_state import State
-    from frazil.pipeline.status.values import PipelineStatus, TableState
+    from frazil.pipeline.status.values import PipelineStatus, TableStatus
 
 pytestmark = pytest.mark.spark
 
@@ -98,13 +98,13 @@ class Stand:
         )
 
 
-def fill(table: LakeTable, role: Role, source: str, *positions: str) -> list[str]:
+def fill(table: LakeTable, role: MarkerRole, source: str, *positions: str) -> list[str]:
     """A commit with two rows for each position; returns the snapshots."""
     location, start, snapshots = table.load_state().location, None, []
     for position in positions:
         goal = Marker(pipeline="shop", source=source, position=position, batch=position)
         added = FileChanges(added=(FileWriter().write(location, [1, 2]),))
-        receipt = table.commit(StrictCommit(move=Move(role, start, goal), changes=added))
+        receipt = table.commit(StrictCommit(move=MarkerMove(role, start, goal), changes=added))
         assert receipt.marker.snapshot is not None
         snapshots.append(str(receipt.marker.snapshot.id))
         start = position
@@ -129,28 +129,27 @@ def stand(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stan
     schema = changelog_schema(SCHEMA.fields, ["id"])
     changelog = ChangelogTable.ensure(lake, name("live_changelog"), schema=schema).table
     mirror = MirrorTable.ensure(lake, name("live"), TableDefinition(schema=SCHEMA)).table
-    snapshots = fill(changelog, Role.INGEST, "a server", "0/1", "0/2")
-    fill(mirror, Role.MERGE, changelog.load_state().uuid, *snapshots)
+    snapshots = fill(changelog, MarkerRole.INGEST, "a server", "0/1", "0/2")
+    fill(mirror, MarkerRole.MERGE, changelog.load_state().uuid, *snapshots)
     states: dict[str, State] = {
-        "public.live": Live(),
-        "public.held": Held("0/5", INCOMPATIBLE.told),
+        "public.live": Streaming(),
+        "public.held": Paused("0/5", INCOMPATIBLE.told),
         "public.copying": Copying(),
         "public.failed": Copying("FRZ-LAK-02 the store refused. Next: frazil check"),
-        "public.lost": ResyncNeeded("0/9", "its row filter changed"),
+        "public.lost": ResyncRequired("0/9", "its row filter changed"),
     }
     Ledger.ensure(lake, name("shop_ledger", "frazil")).note(
         [],
         pipeline="shop",
         batch="b",
-        standings=[
-            TableStanding(table=table, identity=table, state=state)
-            for table, state in states.items()
+        table_states=[
+            TableState(table=table, identity=table, state=state) for table, state in states.items()
         ],
     )
     return Stand(lake, spark, folder, changelog, mirror)
 
 
-def by_name(status: PipelineStatus) -> Mapping[str, TableState]:
+def by_name(status: PipelineStatus) -> Mapping[str, TableStatus]:
     return {each.table: each for each in status.tables}
 
 

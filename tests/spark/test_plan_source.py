@@ -172,7 +172,7 @@ def test_what_keeps_a_run_from_beginning_is_a_problem_with_its_remedy(planning: 
     slot = f"{world.document['pipeline']}_frazil"
     world.run(f"select pg_drop_replication_slot('{slot}')")
     code, found = planning.plan()
-    assert code is ExitCode.NEEDS_A_PERSON
+    assert code is ExitCode.ACTION_REQUIRED
     assert found["source"]["problem"]["code"] == "FRZ-SRC-03"
     assert "frazil resync --all" in found["source"]["problem"]["message"]
 
@@ -189,7 +189,7 @@ def test_tables_that_leave_or_cannot_be_named_are_told(planning: Planning) -> No
     world.run("create table orders_changelog (id int primary key)")
     world.reconfigure(source={"exclude": ["public.keyless"]})
     code, found = planning.plan()
-    assert code is ExitCode.NEEDS_A_PERSON
+    assert code is ExitCode.ACTION_REQUIRED
     assert "would be" in of(found, "public.orders_changelog")["problem"]["message"]
     assert of(found, "public.keyless")["capture"]["state"].startswith("left at ")
 

@@ -23,7 +23,7 @@ from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import MirrorTable
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
 from tests.support.jvms import QUICK_JAVA
@@ -79,7 +79,7 @@ class Shop:
         return {(str(each["table"]), str(each["role"])): each for each in shown}
 
     def set_marker(self, to: str, **more: Any) -> None:
-        request = SetRequest(table="public.users", role=Role.MERGE, to=to, **more)
+        request = SetRequest(table="public.users", role=MarkerRole.MERGE, to=to, **more)
         set_in_lake(self.lake, self.config, request, OutputFormat.JSON, REDACTOR)
 
     def alter(self, table: LakeTable, change: str) -> None:
@@ -89,7 +89,7 @@ class Shop:
         return run_on(self.spark, "position", *words, "-c", str(self.document))
 
 
-def fill(table: LakeTable, role: Role, source: str, *positions: str) -> tuple[str, str]:
+def fill(table: LakeTable, role: MarkerRole, source: str, *positions: str) -> tuple[str, str]:
     """A commit with one row for each position; returns the snapshots."""
     location, start, snapshots = table.load_state().location, None, []
     for position in positions:
@@ -101,7 +101,7 @@ def fill(table: LakeTable, role: Role, source: str, *positions: str) -> tuple[st
             sequence=f"through {position}",
         )
         added = FileChanges(added=(FileWriter().write(location, [1]),))
-        receipt = table.commit(StrictCommit(move=Move(role, start, goal), changes=added))
+        receipt = table.commit(StrictCommit(move=MarkerMove(role, start, goal), changes=added))
         assert receipt.marker.snapshot is not None
         snapshots.append(str(receipt.marker.snapshot.id))
         start = position
@@ -126,8 +126,8 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     )
     mirror = MirrorTable.ensure(lake, name("users"), TableDefinition(schema=SCHEMA))
     ledger = Ledger.ensure(lake, name("shop_ledger", "frazil"))
-    snapshots = fill(changelog.table, Role.INGEST, "a server", "0/1", "0/2")
-    fill(mirror.table, Role.MERGE, changelog.table.load_state().uuid, *snapshots)
+    snapshots = fill(changelog.table, MarkerRole.INGEST, "a server", "0/1", "0/2")
+    fill(mirror.table, MarkerRole.MERGE, changelog.table.load_state().uuid, *snapshots)
     return Shop(document, config, lake, spark, changelog, mirror, ledger, snapshots)
 
 

@@ -13,7 +13,7 @@ from frazil.errors import (
     SlotBusyError,
 )
 from frazil.hooks import InjectedFault, SystemClock, armed
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture
 from tests.support.captured_shop import TABLES, Running, Shop, open_shop
@@ -127,14 +127,14 @@ def test_a_snapshot_that_is_older_than_the_position_is_not_read_from(shop: Shop)
     world.resync(RIGHT)
     ingester = world.capture().ingester
     try:
-        assert ingester.read_whole() is not None
+        assert ingester.copy_tables() is not None
         # Its snapshot still stands while the position moves on, and a table is to be read again.
         shop.change()
         step_until_booked(ingester)
         world.resync(LEFT)
         ingester.step()
-        assert ingester.read_whole() is not None
-        assert ingester.read_whole() is None
+        assert ingester.copy_tables() is not None
+        assert ingester.copy_tables() is None
     finally:
         ingester.close()
     shop.check()
@@ -268,7 +268,7 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     shop.change()
     confirmed = world.confirmed()
     world.ingest()
-    assert isinstance(world.states()["dated"], Held)
+    assert isinstance(world.states()["dated"], Paused)
     assert "UnrepresentableValue" in type(world.troubles()["dated"]).__name__
     shop.change()
     world.ingest()
@@ -278,7 +278,7 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     mirror = str(world.names("dated").mirror)
     world.reconfigure(tables=[{"mirror": mirror, "on_unrepresentable": "null"}])
     world.ingest()
-    assert world.states()["dated"] == Live()
+    assert world.states()["dated"] == Streaming()
     assert len(world.changelog_rows("dated")) == 4
     assert (world.confirmed() or 0) > (confirmed or 0)
     world.reconfigure(tables=[], source={"exclude": ["public.dated"]})
@@ -307,13 +307,13 @@ def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: 
     confirmed = world.confirmed() or 0
     world.run("insert into dated values (1, 'infinity')")
     world.ingest()
-    assert isinstance(world.states()["dated"], Held)
+    assert isinstance(world.states()["dated"], Paused)
     world.run(f"select pg_logical_emit_message(false, 'noise', repeat('x', {bound + (1 << 20)}))")
     shop.change()
     world.ingest()
     world.check_confirmed()
     found = world.states()["dated"]
-    assert isinstance(found, ResyncNeeded)
+    assert isinstance(found, ResyncRequired)
     # Said from the place on from which changes are missing.
     assert parse_lsn(found.position) <= confirmed + bound
     assert found.reason.startswith(
@@ -322,13 +322,13 @@ def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: 
     world.run("delete from dated")
     shop.change()
     world.ingest()
-    assert isinstance(world.states()["dated"], ResyncNeeded)
+    assert isinstance(world.states()["dated"], ResyncRequired)
     assert (world.confirmed() or 0) > confirmed
     world.resync("dated")
     assert world.states()["dated"] == Copying()
     world.ingest()
     world.merge("dated")
-    assert world.states()["dated"] == Live()
+    assert world.states()["dated"] == Streaming()
     world.assert_mirrored("dated")
     world.run("drop table dated")
     world.reconfigure(source={"exclude": ["public.dated"], "on_stopped_table": {"hold": "10GiB"}})
@@ -355,7 +355,7 @@ def test_a_publication_that_is_dropped_is_found_before_the_slot_moves(
             run.wait_for(lambda: run.ended_with is not None or is_resync_needed(run))
             world.check_confirmed()
         if run.ended_with is None:
-            assert {type(each) for each in world.states().values()} == {ResyncNeeded}
+            assert {type(each) for each in world.states().values()} == {ResyncRequired}
         else:
             assert isinstance(run.ended_with, PositionLostError)
         world.resync()
@@ -365,5 +365,5 @@ def test_a_publication_that_is_dropped_is_found_before_the_slot_moves(
 
 
 def is_resync_needed(run: Running) -> bool:
-    states = [each.state for each in run.capture.ingester.standings.values()]
-    return any(isinstance(each, ResyncNeeded) for each in states)
+    states = [each.state for each in run.capture.ingester.table_states.values()]
+    return any(isinstance(each, ResyncRequired) for each in states)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.ledger.table_state import Copying, Live
+from frazil.ledger.table_state import Copying, Streaming
 from frazil.pipeline.loops.merge_loop import Ending
 from tests.support.captured import captured_database
 
@@ -179,7 +179,7 @@ def test_the_mirror_is_the_source_whatever_it_is_called_and_keyed_by(
 def test_a_table_without_a_usable_key_has_a_changelog_and_no_mirror(db: CapturedDatabase) -> None:
     states = db.states()
     for table in _APPENDED:
-        assert states[table] == Live()
+        assert states[table] == Streaming()
         assert not db.has_mirror(table)
         assert all(each.previous is None for each in db.changes(table))
     shown = {table: [each.short for each in db.changes(table)] for table in _APPENDED}
@@ -243,7 +243,7 @@ def test_names_that_would_be_one_are_refused_and_the_others_go_on(db: CapturedDa
     assert "also the changelog of public.books" in reasons["books_changelog"]
     assert "holds a dot" in reasons["dotted.name"]
     assert "'cdc_operation' is called like a column of the changelog" in reasons["clash"]
-    assert db.ending is Ending.NEEDS_A_PERSON
+    assert db.ending is Ending.ACTION_REQUIRED
     assert db.failures == []
 
 
@@ -271,13 +271,13 @@ def test_rows_that_a_policy_would_hide_are_an_error_and_the_other_tables_go_on(
             db.reconfigure(source={"dsn": dsn, "publication": {"create": False}})
             db.ingest()
             states = db.states()
-            assert states["plain"] == Live()
+            assert states["plain"] == Streaming()
             assert isinstance(states["secured"], Copying)
             assert "row-level security" in (states["secured"].reason or "")
-            assert db.ending is Ending.NEEDS_A_PERSON
+            assert db.ending is Ending.ACTION_REQUIRED
             db.run(f"alter role {role} bypassrls")
             db.catch_up()
-            assert db.states()["secured"] == Live()
+            assert db.states()["secured"] == Streaming()
             db.assert_mirrored("secured", "plain")
         finally:
             db.run(f"drop owned by {role}", f"drop role {role}")

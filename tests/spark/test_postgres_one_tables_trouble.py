@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.ledger.table_state import Copying, Live
+from frazil.ledger.table_state import Copying, Streaming
 from frazil.pipeline.loops.merge_loop import Ending
 from tests.support.captured import captured_database
 
@@ -82,8 +82,8 @@ def test_what_may_not_be_captured_waits_until_it_may_and_the_others_go_on(
 ) -> None:
     publication, role = f"{db.config.pipeline}_frazil", _role(db)
     db.catch_up()
-    assert (db.failures, db.ending) == ([], Ending.NEEDS_A_PERSON)
-    assert {name for name, state in db.states().items() if state == Live()} == {
+    assert (db.failures, db.ending) == ([], Ending.ACTION_REQUIRED)
+    assert {name for name, state in db.states().items() if state == Streaming()} == {
         "mine",
         "parent",
         "child",
@@ -153,13 +153,13 @@ def test_a_publication_that_others_manage_lacks_a_table_and_the_others_go_on(
         take()
         assert db.states()["theirs"] == Copying()
     db.catch_up()
-    assert (db.failures, db.ending) == ([], Ending.NEEDS_A_PERSON)
-    assert db.states()["theirs"] == Live()
+    assert (db.failures, db.ending) == ([], Ending.ACTION_REQUIRED)
+    assert db.states()["theirs"] == Streaming()
     assert "source.publication.create is false" in _reasons(db)["mine"]
     # Taken out again by whoever manages it: that table needs a resync, the other one begins.
     db.run(f"alter publication {publication} set table only mine")
     db.catch_up()
     states = db.states()
-    assert (states["mine"], db.failures) == (Live(), [])
+    assert (states["mine"], db.failures) == (Streaming(), [])
     assert "left the publication" in str(states["theirs"])
     db.assert_mirrored("mine")

@@ -21,7 +21,7 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.hooks import SystemClock, armed
-from frazil.ledger.table_state import Copying, Live
+from frazil.ledger.table_state import Copying, Streaming
 from frazil.pipeline.offline_status import load_offline_status
 from tests.support.captured_shop import TABLES, Shop, open_shop
 from tests.support.faulty_proxy import TcpProxy
@@ -255,7 +255,7 @@ def read_while_the_slot_is_lost(shop: Shop, ingester: Ingester, gate: Path) -> N
 
     def read() -> None:
         try:
-            ingester.read_whole()
+            ingester.copy_tables()
         except SourceUnavailableError as error:
             failed.append(error)
 
@@ -331,7 +331,7 @@ def test_another_server_and_another_history_are_refused(
         world.run("select pg_logical_emit_message(true, 'noise', repeat('x', 300000))")
         with pytest.raises(SourceReplacedError, match="another history"):
             world.ingest()
-        assert all(isinstance(each, Live) for each in world.states().values())
+        assert all(isinstance(each, Streaming) for each in world.states().values())
         world.resync()
         world.catch_up()
         world.assert_mirrored(*TABLES)

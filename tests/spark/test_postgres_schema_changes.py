@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.ledger.table_state import Held, Live, ResyncNeeded
+from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
 from frazil.pipeline.loops.merge_loop import Ending
 from tests.support.captured import captured_database
 
@@ -228,13 +228,13 @@ def evolved_16(
 @pytest.mark.fault("T9")
 @pytest.mark.parametrize("table", _FOLLOWED)
 def test_a_mirror_follows(evolved: Evolved, table: str) -> None:
-    assert evolved.states[table] == Live()
+    assert evolved.states[table] == Streaming()
     evolved.db.assert_mirrored(table)
 
 
 @pytest.mark.parametrize("table", _ON_OLD_SERVERS)
 def test_the_same_on_an_old_server(evolved_16: Evolved, table: str) -> None:
-    held = isinstance(evolved_16.states[table], Held)
+    held = isinstance(evolved_16.states[table], Paused)
     assert held == (table in _HELD)
     evolved_16.db.assert_mirrored(table)
 
@@ -245,11 +245,11 @@ def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
     evolved: Evolved, table: str
 ) -> None:
     state = evolved.states[table]
-    assert isinstance(state, Held)
+    assert isinstance(state, Paused)
     assert f"frazil resync public.{table}" in state.reason
     assert {row["id"] for row in evolved.held_rows[table]} == {1, 2}
-    assert evolved.ending is Ending.NEEDS_A_PERSON
-    assert evolved.db.states()[table] == Live()
+    assert evolved.ending is Ending.ACTION_REQUIRED
+    assert evolved.db.states()[table] == Streaming()
     evolved.db.assert_mirrored(table)
 
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
 def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evolved) -> None:
     db = evolved.db
     state = evolved.states["rekeyed"]
-    assert isinstance(state, ResyncNeeded)
+    assert isinstance(state, ResyncRequired)
     assert "its key was dropped" in state.reason
     with pytest.raises(UnsupportedSchemaChangeError, match="key changes") as refused:
         db.merge("rekeyed")
@@ -270,8 +270,8 @@ def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evo
 
 
 def test_a_table_that_lost_its_key_goes_on_with_a_changelog(evolved: Evolved) -> None:
-    assert isinstance(evolved.states["keyless"], ResyncNeeded)
-    assert evolved.db.states()["keyless"] == Live()
+    assert isinstance(evolved.states["keyless"], ResyncRequired)
+    assert evolved.db.states()["keyless"] == Streaming()
     last = [each.short for each in evolved.db.changes("keyless")][-4:]
     assert last[0] == ("TRUNCATE", None, None)
     assert sorted(last[1:]) == [("READ", 1, "twice"), ("READ", 1, "x"), ("READ", 2, "y")]
@@ -341,7 +341,7 @@ def test_a_running_pipeline_follows_one_change_after_the_other(
             ):
                 db.run(change)
                 take()
-        assert db.states() == {"t": Live()}
+        assert db.states() == {"t": Streaming()}
         before_truncate = [each for each in db.changes("t") if each.operation != "READ"][:9]
         assert [(each.operation, each.row["code"]) for each in before_truncate] == [
             ("UPDATE", 1),

@@ -13,7 +13,7 @@ import pytest
 from frazil.demo.services import embedded_postgres
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
 from frazil.hooks import SystemClock
-from frazil.ledger.table_state import Copying, Live
+from frazil.ledger.table_state import Copying, Streaming
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_a_standby_is_captured_like_any_server(spark: SparkSession, shared_folde
         _let_it_follow(db, standby)
         db.ingest()
         states = db.states()
-        assert states["users"] == Live()
+        assert states["users"] == Streaming()
         assert isinstance(states["late"], Copying)
         assert "add it on the primary" in (states["late"].reason or "")
         db.run(

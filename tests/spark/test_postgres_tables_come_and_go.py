@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil.ingest.planning.table_decisions import GONE
-from frazil.ledger.table_state import Held, Live, ResyncNeeded
+from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ def lived(
     ["steady", "latecomer", "toasted", "accepted", "stopped", "read_again", "left_out"],
 )
 def test_the_mirror_is_the_source_in_the_end(lived: Lived, table: str) -> None:
-    assert lived.db.states()[table] == Live()
+    assert lived.db.states()[table] == Streaming()
     lived.db.assert_mirrored(table)
 
 
 def test_a_table_that_comes_while_the_pipeline_runs_is_read(lived: Lived) -> None:
-    assert lived.seen["begun"]["latecomer"] == Live()
+    assert lived.seen["begun"]["latecomer"] == Streaming()
     assert [each.short for each in lived.db.changes("latecomer")] == [("READ", 1, "x")]
 
 
@@ -180,27 +180,27 @@ def test_a_table_that_comes_while_the_pipeline_runs_is_read(lived: Lived) -> Non
 @pytest.mark.parametrize("table", _REPLACED)
 def test_a_table_that_is_not_what_it_was_waits_for_a_resync(lived: Lived, table: str) -> None:
     stands = lived.seen["changed"][table]
-    assert isinstance(stands, ResyncNeeded)
+    assert isinstance(stands, ResyncRequired)
     assert stands.reason == _REPLACED[table]
     # Readers have what was captured, until the table was read again.
     assert {row["id"] for row in lived.seen["replaced"][table]} == {1, 2}
     db = lived.db
-    assert db.states()[table] == Live()
+    assert db.states()[table] == Streaming()
     where = "where id > 1" if table == "filtered" else ""
     db.assert_rows(table, db.query(f"select * from {table} {where}"))
 
 
 def test_a_table_that_was_renamed_away_waits_until_it_is_back(lived: Lived) -> None:
     away = lived.seen["changed"]["renamed_away"]
-    assert isinstance(away, Held)
+    assert isinstance(away, Paused)
     assert away.reason == GONE
-    assert lived.seen["changed"]["renamed_to"] == Live()
-    assert lived.seen["repaired"]["renamed_away"] == Live()
+    assert lived.seen["changed"]["renamed_to"] == Streaming()
+    assert lived.seen["repaired"]["renamed_away"] == Streaming()
     lived.db.assert_mirrored("renamed_away")
     added = [each.short for each in lived.db.changes("renamed_away") if each.operation == "INSERT"]
     assert added == [("INSERT", 3, "under another name"), ("INSERT", 4, "back")]
     gone = lived.seen["repaired"]["renamed_to"]
-    assert isinstance(gone, Held)
+    assert isinstance(gone, Paused)
     assert gone.reason == GONE
 
 
@@ -220,7 +220,7 @@ def test_a_table_that_leaves_the_configuration_keeps_its_tables(lived: Lived) ->
     assert "left_out" not in seen["changed"]
     assert "left_out" not in seen["published"]
     assert [each.operation for each in seen["left out"]] == ["READ", "READ"]
-    assert seen["repaired"]["left_out"] == Live()
+    assert seen["repaired"]["left_out"] == Streaming()
     operations = [each.operation for each in lived.db.changes("left_out")]
     assert operations == ["READ", "READ", "TRUNCATE", "READ", "READ"]
 
@@ -236,8 +236,8 @@ def test_what_was_not_sent_is_kept_though_its_column_was_renamed_before_the_merg
 
 
 def test_a_widened_type_is_accepted_or_stops_its_table_as_told(lived: Lived) -> None:
-    assert lived.seen["changed"]["accepted"] == Live()
+    assert lived.seen["changed"]["accepted"] == Streaming()
     assert [each.operation for each in lived.db.changes("accepted")] == ["READ", "INSERT"]
     stopped = lived.seen["repaired"]["stopped"]
-    assert isinstance(stopped, Held)
+    assert isinstance(stopped, Paused)
     assert "the type of n was widened, and on_widen is stop" in stopped.reason

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pytest
 
 from frazil.errors import UnrepresentableValueError
-from frazil.ledger.table_state import Copying, Held, Live
+from frazil.ledger.table_state import Copying, Paused, Streaming
 from frazil.model.postgres.types import ArrayForm, Form, plan_column
 from frazil.pipeline.source_verifier import SourceVerifier
 from frazil.pipeline.tables.merge_settings import load_merges
@@ -279,7 +279,7 @@ def mirrored(values: Values, plans: Mapping[str, ColumnPlan]) -> Mapping[str, li
 
 def test_everything_was_captured_but_what_is_refused(values: Values) -> None:
     refused = {*REFUSED_IN_COPY, *REFUSED_IN_STREAM}
-    live = {name for name, state in values.after_stream.items() if isinstance(state, Live)}
+    live = {name for name, state in values.after_stream.items() if isinstance(state, Streaming)}
     assert values.after_stream.keys() - live == refused
     assert live == {"wide", "lenient", "moods"}
 
@@ -418,7 +418,7 @@ def test_a_copy_refuses_what_does_not_fit(values: Values, table: str) -> None:
 def test_a_stream_refuses_what_does_not_fit(values: Values, table: str) -> None:
     _, value = REFUSED_IN_STREAM[table]
     state = values.after_stream[table]
-    assert isinstance(state, Held)
+    assert isinstance(state, Paused)
     assert_refused(values.refused_in_stream[table], value, state.reason)
     assert not values.world.changelog_rows(table)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.ledger.table_state import Held, Live, ResyncNeeded
+from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def test_a_table_that_missed_something_is_read_again_and_no_other_is(
             "insert into kept values (3, 'c')",
         )
         world.ingest()
-        assert isinstance(world.states()["gone"], Held)
+        assert isinstance(world.states()["gone"], Paused)
         world.run("alter table gone set logged", "insert into gone values (4, 'd')")
         world.ingest()
         states = world.states()
-        assert {type(states[each]) for each in LOST} == {ResyncNeeded}
-        assert {type(states[each]) for each in ("kept", "unproven")} == {Live}
+        assert {type(states[each]) for each in LOST} == {ResyncRequired}
+        assert {type(states[each]) for each in ("kept", "unproven")} == {Streaming}
         world.resync(*LOST)
         world.catch_up()
         world.assert_mirrored(*TABLES)
@@ -73,7 +73,7 @@ def test_a_table_that_missed_something_is_read_again_and_no_other_is(
             f"alter publication {publication} set (publish = 'insert, update, delete, truncate')",
         )
         world.ingest()
-        assert {type(each) for each in world.states().values()} == {ResyncNeeded}
+        assert {type(each) for each in world.states().values()} == {ResyncRequired}
         world.resync()
         world.catch_up()
         world.assert_mirrored(*TABLES)

@@ -12,7 +12,7 @@ from frazil import errors
 from frazil.clients.iceberg.commit.metadata_log import KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.merge.planning.settings import IndexSettings
-from frazil.model.marker import Marker, Move, Override, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole, Override
 from tests.support.lakes import Kind, LakeCase
 from tests.support.mirrored import Mirrored
 
@@ -65,9 +65,9 @@ def accept_state(table: Mirrored) -> None:
     marker = table.mirror.recoverable_marker()
     assert marker is not None
     opened = table.mirror.table
-    seen = opened.load_state().properties[Role.MERGE.property_name]
+    seen = opened.load_state().properties[MarkerRole.MERGE.property_name]
     goal = replace(marker, batch=uuid4().hex)
-    opened.commit(StrictCommit(move=Override(Role.MERGE, seen, goal)))
+    opened.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, goal)))
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_what_the_log_does_not_reach_is_refused_until_a_person_accepts_it(table:
     assert not refused.value.is_proven
     assert refused.value.next_step == f"frazil position set {table.settings.mirror} --role merge"
     opened = table.mirror.table
-    seen = opened.load_state().properties[Role.MERGE.property_name]
-    marker = opened.load_state().marker(Role.MERGE, table="t")
+    seen = opened.load_state().properties[MarkerRole.MERGE.property_name]
+    marker = opened.load_state().marker(MarkerRole.MERGE, table="t")
     assert marker is not None
-    opened.commit(StrictCommit(move=Override(Role.MERGE, seen, replace(marker, batch="set"))))
+    opened.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, replace(marker, batch="set"))))
     # Our commit keeps enough versions from now on.
     assert opened.load_state().properties[KEPT_VERSIONS_PROPERTY] == "100"
     table.merge()
@@ -197,7 +197,7 @@ def test_what_the_log_does_not_reach_is_refused_until_a_person_accepts_it(table:
 def append(table: LakeTable, at: int) -> None:
     """An empty batch of a changelog."""
     goal = Marker(pipeline="tests", source="s", position=str(at), batch=f"b{at}")
-    move = Move(Role.INGEST, None if at == 0 else str(at - 1), goal)
+    move = MarkerMove(MarkerRole.INGEST, None if at == 0 else str(at - 1), goal)
     table.commit(StrictCommit(move=move, changes=FileChanges()))
 
 

@@ -25,7 +25,7 @@ from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
 from frazil.sources.protocol import Limit
-from frazil.testing.in_memory_database import Delete, InMemoryDatabase, Insert, Update
+from frazil.testing.in_memory_database import DeleteRow, InMemoryDatabase, InsertRow, UpdateRow
 from frazil.testing.in_memory_source import InMemorySource
 from tests.support.faulty_proxy import Answer, CutReply, HttpProxy, LoseReply, Refuse
 
@@ -108,11 +108,11 @@ class World:
         """A row more, another one changed, and one gone."""
         self.written += 3
         new = [self.written + each for each in range(3)]
-        rows = [Insert(TABLE, {"id": each, "name": "new"}) for each in new]
+        rows = [InsertRow(TABLE, {"id": each, "name": "new"}) for each in new]
         self.database.transact(*rows)
         self.database.transact(
-            Update(TABLE, (new[0],), {"id": new[0], "name": f"after {self.written}"}),
-            Delete(TABLE, (new[1],)),
+            UpdateRow(TABLE, (new[0],), {"id": new[0], "name": f"after {self.written}"}),
+            DeleteRow(TABLE, (new[1],)),
         )
 
     def ingest(self) -> None:
@@ -125,7 +125,7 @@ class World:
             settings=IngestSettings(pipeline="faults", limit=Limit(1000, ROOMY), held_bytes=ROOMY),
             captures=lambda _: CaptureSettings(changelog=self.name("users_changelog")),
         )
-        while ingester.read_whole() is not None:
+        while ingester.copy_tables() is not None:
             pass
         while ingester.step() is not None:
             pass

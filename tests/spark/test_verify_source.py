@@ -181,7 +181,7 @@ def test_a_mirror_that_is_behind_is_not_called_different(world: CapturedDatabase
         "delete from orders where region = 'it''s 3'",
     )
     behind = verify(world, "orders")
-    assert exit_code_of([behind]) is ExitCode.NEEDS_A_PERSON
+    assert exit_code_of([behind]) is ExitCode.ACTION_REQUIRED
     assert (behind.is_behind, behind.agrees, behind.differs) == (True, False, False)
     assert (behind.missing, behind.surplus, behind.different) == (0, 1, 2)
     assert behind.note.endswith("and nobody reads the slot")
@@ -405,7 +405,7 @@ def test_a_table_that_is_held_is_behind_for_as_long_as_it_is(world: CapturedData
     world.ingest()
     world.run("delete from held where id = 3")
     found = verify(world, "held", wait=PATIENTLY)
-    assert exit_code_of([found]) is ExitCode.NEEDS_A_PERSON
+    assert exit_code_of([found]) is ExitCode.ACTION_REQUIRED
     assert (found.is_behind, found.missing) == (True, 1)
     assert "the table is not captured: " in found.note
     assert "infinity" not in found.note

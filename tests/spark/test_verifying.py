@@ -25,10 +25,10 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import ForeignChangeError, MarkerLostError, TableReplacedError
-from frazil.merge.folding.fold import Action, Change, Row, Truncate, fold, mirror_after
+from frazil.merge.folding.fold import Change, ChangeAction, Row, TruncateChange, fold, mirror_after
 from frazil.merge.merger import Merger
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
-from frazil.model.marker import Marker, Override, Role
+from frazil.model.marker import Marker, MarkerRole, Override
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import TableName
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
@@ -72,7 +72,7 @@ CHANGES = StructType(
     ]
 )
 
-Spoken = Change[int, Any] | Truncate
+Spoken = Change[int, Any] | TruncateChange
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class Proofs:
             batch=f"batch {changelog.head.id}",
         )
         mirror = self.lake.open(self.settings.mirror)
-        seen = mirror.load_state().properties.get(Role.MERGE.property_name)
-        mirror.commit(StrictCommit(move=Override(Role.MERGE, seen, goal)))
+        seen = mirror.load_state().properties.get(MarkerRole.MERGE.property_name)
+        mirror.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, goal)))
 
     def verify(self, *, show_keys: bool = False) -> Verification:
         return verify_mirror(self.spark, self.lake, self.settings, show_keys=show_keys)
@@ -128,12 +128,12 @@ class Proofs:
 
 
 def as_row(change: Spoken) -> tuple[Any, ...]:
-    if isinstance(change, Truncate):
+    if isinstance(change, TruncateChange):
         return (None, None, None, None, "TRUNCATE", change.sequence, None, None)
     values = [change.values.get(each) for each in COLUMNS]
-    word = "d" if change.action is Action.DELETE else "Update"
+    word = "d" if change.action is ChangeAction.DELETE else "Update"
     previous = None if change.previous_key is None else (change.previous_key,)
-    unchanged = sorted(change.unchanged) if change.action is Action.UPSERT else []
+    unchanged = sorted(change.unchanged) if change.action is ChangeAction.UPSERT else []
     return (*values, word, change.sequence, unchanged or None, previous)
 
 
@@ -144,7 +144,7 @@ def upsert(key: int, at: int, **given: Any) -> Change[int, Any]:
     return Change(
         key=key,
         sequence=f"{at:08d}",
-        action=Action.UPSERT,
+        action=ChangeAction.UPSERT,
         values={ID: key, **named},
         unchanged=unchanged,
         previous_key=given.get("previous"),
@@ -159,7 +159,7 @@ def delete(key: int, at: int) -> Change[int, Any]:
     return Change(
         key=key,
         sequence=f"{at:08d}",
-        action=Action.DELETE,
+        action=ChangeAction.DELETE,
         values={ID: key},
         unchanged=frozenset(COLUMNS) - {ID},
     )
@@ -186,7 +186,7 @@ def fold_of(changes: Sequence[Spoken], deletes: Deletes) -> dict[int, Row[Any]]:
     """The mirror that the specification makes of an empty one."""
     spoken: list[Spoken] = []
     for change in sorted(changes, key=lambda each: str(each.sequence)):
-        if isinstance(change, Truncate) and deletes is Deletes.SOFT:
+        if isinstance(change, TruncateChange) and deletes is Deletes.SOFT:
             met = {each.key for each in spoken if isinstance(each, Change)}
             spoken += [replace(delete(key, 0), sequence=change.sequence) for key in met]
         else:
@@ -253,7 +253,7 @@ class Source:
 
     def _truncate(self) -> None:
         self._alive.clear()
-        self._say(Truncate(f"{self._next():08d}"))
+        self._say(TruncateChange(f"{self._next():08d}"))
 
 
 @pytest.mark.parametrize("deletes", Deletes)

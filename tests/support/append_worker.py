@@ -20,7 +20,7 @@ from frazil.clients.spark.session import open_session
 from frazil.config import load_config
 from frazil.errors import FencedError
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.model.marker import Marker, Move, Role
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_name import parse_table_name
 
@@ -37,14 +37,16 @@ SCHEMA = Schema(0, (Field(1, "id", Primitive.LONG, required=True),), frozenset({
 
 def append_next(table: LakeTable, target: WriteTarget, who: str) -> Receipt:
     """One number, the one after the marker's."""
-    marker = table.load_marker(Role.INGEST)
+    marker = table.load_marker(MarkerRole.INGEST)
     start = None if marker is None else str(marker.position)
     number = 0 if start is None else int(start) + 1
     writer = TaskWriter(target, clock=SystemClock(), randomness=SystemRandomness())
     writer.write(pa.record_batch({"id": pa.array([number], pa.int64())}))
     files = tuple(file.descriptor for file in writer.close())
     goal = Marker(pipeline="races", source="numbers", position=str(number), batch=f"{who}-{number}")
-    commit = StrictCommit(move=Move(Role.INGEST, start, goal), changes=FileChanges(added=files))
+    commit = StrictCommit(
+        move=MarkerMove(MarkerRole.INGEST, start, goal), changes=FileChanges(added=files)
+    )
     return table.append(commit)
 
 
@@ -60,7 +62,7 @@ def append_until(table: LakeTable, who: str, goal: int) -> dict[str, object]:
     committed = 0
     fenced: list[str] = []
     while True:
-        marker = table.load_marker(Role.INGEST)
+        marker = table.load_marker(MarkerRole.INGEST)
         if marker is not None and int(str(marker.position)) >= goal:
             return {"who": who, "committed": committed, "fenced": fenced}
         try:

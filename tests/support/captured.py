@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from frazil.model.table_name import TableName
     from frazil.pipeline.capture import Capture
     from frazil.pipeline.loops.merge_loop import Ending
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
 
 Row = dict[str, Any]
 
@@ -168,7 +168,7 @@ class CapturedDatabase:
             if pending:
                 pending.pop()()
 
-        def fail(error: Exception, _step: Step) -> None:
+        def fail(error: Exception, _step: NextStep) -> None:
             self.failures.append(error)
 
         loop = build_ingest_loop(
@@ -228,7 +228,7 @@ class CapturedDatabase:
     def states(self) -> dict[str, State]:
         """How every table stands by the ledger; tables in ``public`` without their schema."""
         return {
-            each.table.removeprefix("public."): each.state for each in self.ledger().standings()
+            each.table.removeprefix("public."): each.state for each in self.ledger().table_states()
         }
 
     def ledger(self) -> Ledger:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from frazil.demo.services import Postgres
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.capture import Capture
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
     from tests.support.captured import CapturedDatabase
     from tests.support.living_tables import Done
 
@@ -155,7 +155,7 @@ class Running(threading.Thread):
         now = int(str(self._world.ask("select pg_current_wal_lsn() - '0/0'::pg_lsn")))
         self.wait_for(lambda: (booked_position(self._world) or 0) >= now)
 
-    def _fail(self, error: Exception, _step: Step) -> None:
+    def _fail(self, error: Exception, _step: NextStep) -> None:
         self.failures.append(error)
 
 

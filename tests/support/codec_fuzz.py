@@ -30,7 +30,7 @@ from frazil.codec.pgoutput.bulk_decoder import decode_frames
 from frazil.codec.pgoutput.frames import Frames
 from frazil.codec.puffin.file import (
     Blob,
-    Compression,
+    BlobCompression,
     TailTooShortError,
     read_blob,
     read_footer,
@@ -112,7 +112,7 @@ def bend_puffin(chance: random.Random) -> None:
         (
             (GOLDEN / "blobs.puffin").read_bytes(),
             (GOLDEN / "deletes.puffin").read_bytes(),
-            write_puffin([Blob("a", b"x" * 5000, codec=Compression.LZ4)], {"k": "v"}).data,
+            write_puffin([Blob("a", b"x" * 5000, codec=BlobCompression.LZ4)], {"k": "v"}).data,
             deletion_vector_puffin({"f": vectors(chance)}).data,
         )
     )

@@ -23,7 +23,7 @@ from frazil.sources.postgres.copy.planning import (
 )
 from frazil.sources.postgres.copy.reader import CopyReader
 from frazil.sources.postgres.copy.snapshot import CopySnapshot, open_copy_snapshot
-from frazil.sources.protocol import Split, TableRows, TableTrouble
+from frazil.sources.protocol import Split, TableFailure, TableRows
 from tests.support.postgres_catalog import column_type
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Copying:
     def trouble(self) -> FrazilError:
         """What the only reading says is wrong."""
         (reading,) = self.read()
-        assert isinstance(reading, TableTrouble)
+        assert isinstance(reading, TableFailure)
         assert reading.table == self.table.name == reading.error.table
         return reading.error
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from frazil.hooks import ManualClock
 from frazil.ingest.report import BatchReport, TableIngested
-from frazil.ledger.table_state import State, TableStanding
+from frazil.ledger.table_state import State, TableState
 from frazil.model.table_name import TableName
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.lake_facts import LakeFacts
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
-from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_names import CapturedNames
 from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.merge_twins import report_of
 from tests.support.postgres_sound import SLOT as SOUND_SLOT
 
 if TYPE_CHECKING:
-    from frazil.ingest.progress import WholeProgress
+    from frazil.ingest.progress import CopyProgress
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 USERS = "public.users"
@@ -32,13 +32,13 @@ class Pipeline:
     """An ingest and merges that are what they are told to be, and the board that follows them."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
-    standings: dict[str, TableStanding] = field(default_factory=dict)
-    progress: WholeProgress | None = None
+    table_states: dict[str, TableState] = field(default_factory=dict)
+    progress: CopyProgress | None = None
     pending_commits: int = 0
     reached: int | None = None
     is_paused: bool = False
     received_now: tuple[int, frozenset[str]] | None = None
-    merges: dict[str, TableStatus] = field(default_factory=dict)
+    merges: dict[str, MergeStatus] = field(default_factory=dict)
     merges_here: bool = True
     board: StatusBoard = field(init=False)
 
@@ -50,7 +50,7 @@ class Pipeline:
 
     @property
     def followed(self) -> frozenset[str]:
-        return frozenset(self.standings)
+        return frozenset(self.table_states)
 
     def received(self) -> tuple[int, frozenset[str]] | None:
         return self.received_now
@@ -78,10 +78,10 @@ class Pipeline:
         self.board.record_merge(USERS, report_of("users", 1))
 
     def stands(self, state: State, table: str = USERS) -> None:
-        self.standings[table] = TableStanding(table=table, identity="1", state=state)
+        self.table_states[table] = TableState(table=table, identity="1", state=state)
 
-    def merges_stand(self, phase: TablePhase, error: Exception | None = None) -> None:
-        self.merges[USERS] = TableStatus(
+    def merges_stand(self, phase: MergeStep, error: Exception | None = None) -> None:
+        self.merges[USERS] = MergeStatus(
             table=USERS, phase=phase, since=START, next_run=START, error=error
         )
 
@@ -122,7 +122,7 @@ class Pipeline:
         assert found is not None
         return found
 
-    def users(self) -> TableState:
+    def users(self) -> TableStatus:
         (found,) = (each for each in self.status().tables if each.table == USERS)
         return found
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from frazil.hooks import FAILPOINTS_VARIABLE
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.postgres.lsn import parse_lsn
 from tests.support.pipeline_process import ENVIRONMENT, PROGRAM
 
@@ -203,7 +203,7 @@ def booked_position(world: CapturedDatabase) -> int | None:
     if row is None:
         return None
     metadata = json.loads(Path(urlsplit(row[0]).path).read_text())
-    marker = metadata["properties"].get(Role.INGEST.property_name)
+    marker = metadata["properties"].get(MarkerRole.INGEST.property_name)
     if marker is None:
         return None
     position = json.loads(marker)["position"]

@@ -18,7 +18,7 @@ from frazil.model.table_name import TableName
 from frazil.sources.protocol import Limit
 from frazil.testing.in_memory_database import (
     InMemoryDatabase,
-    Insert,
+    InsertRow,
 )
 from frazil.testing.in_memory_source import InMemorySource
 from tests.support.lakes import Kind
@@ -111,15 +111,15 @@ class World:
         return ingester, source
 
     def add(self, table: str, *ids: int) -> None:
-        self.database.transact(*(Insert(table, {"id": each, "name": "new"}) for each in ids))
+        self.database.transact(*(InsertRow(table, {"id": each, "name": "new"}) for each in ids))
 
     def run(self, ingester: Ingester | None = None) -> Ingester:
         """Read and step until nothing is left."""
         ingester = ingester or self.start()[0]
-        while ingester.read_whole() is not None:
+        while ingester.copy_tables() is not None:
             pass
         while ingester.step() is not None or ingester.tables_to_read:
-            while ingester.read_whole() is not None:
+            while ingester.copy_tables() is not None:
                 pass
         self.check_acknowledged(ingester)
         return ingester
@@ -156,7 +156,7 @@ class World:
             assert self.fold(table) == expected
 
     def states(self, ingester: Ingester) -> dict[str, object]:
-        return {name: each.state for name, each in ingester.standings.items()}
+        return {name: each.state for name, each in ingester.table_states.items()}
 
 
 @pytest.fixture

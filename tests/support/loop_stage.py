@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.next_step import Step
-    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.next_step import NextStep
+    from frazil.pipeline.status.table_phase import MergeStatus
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INTERVAL = timedelta(minutes=1)
@@ -29,7 +29,7 @@ class Stage:
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
     told: list[tuple[str, str]] = field(default_factory=list)
-    steps: list[tuple[str, Step]] = field(default_factory=list)
+    steps: list[tuple[str, NextStep]] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
     tables: dict[str, TwinTable] = field(default_factory=dict)
     stop: ManualStop = field(init=False)
@@ -70,13 +70,13 @@ class Stage:
         assert seconds >= 0
         self.told.append((table, f"{len(report.commits)} commits"))
 
-    def _on_error(self, table: str, error: Exception, step: Step, seconds: float) -> None:
+    def _on_error(self, table: str, error: Exception, step: NextStep, seconds: float) -> None:
         assert seconds >= 0
         self.told.append((table, type(error).__name__))
         self.steps.append((table, step))
 
 
-def status_of(loop: MergeLoop, table: str) -> TableStatus:
+def status_of(loop: MergeLoop, table: str) -> MergeStatus:
     return next(each for each in loop.statuses if each.table == table)
 
 

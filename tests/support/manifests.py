@@ -13,7 +13,7 @@ from frazil.model.key_index import (
     IndexedFile,
     IndexKey,
     IndexManifest,
-    Run,
+    IndexRun,
     RunBlob,
     RunPart,
 )
@@ -77,7 +77,7 @@ SAMPLE = IndexManifest(
         ),
     ),
     runs=(
-        Run(
+        IndexRun(
             "5f0c",
             1,
             (
@@ -144,7 +144,7 @@ def files(draw: DrawFn, ordinal: int, location: str) -> IndexedFile:
 
 
 @st.composite
-def runs(draw: DrawFn, name: str) -> Run:
+def runs(draw: DrawFn, name: str) -> IndexRun:
     bits = draw(st.integers(0, 32))
     buckets = draw(st.lists(st.integers(0, 2**bits - 1), max_size=4, unique=True))
     parts: list[list[RunBlob]] = [[] for _ in range(draw(st.integers(1, 3)))]
@@ -154,7 +154,9 @@ def runs(draw: DrawFn, name: str) -> Run:
             bucket, draw(size), draw(size), 1 + draw(size), draw(st.integers(0, 2**32 - 1))
         )
         draw(st.sampled_from(parts)).append(blob)
-    return Run(name, bits, tuple(RunPart(draw(LOCATIONS), 2**42, tuple(part)) for part in parts))
+    return IndexRun(
+        name, bits, tuple(RunPart(draw(LOCATIONS), 2**42, tuple(part)) for part in parts)
+    )
 
 
 @st.composite

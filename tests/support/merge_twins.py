@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from frazil.merge.report import Action, MergeCommit, MergeReport
+from frazil.merge.report import MergeAction, MergeCommit, MergeReport
 from frazil.model.table_name import TableName
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def report_of(table: str, commits: int = 0, rows: int = 10) -> MergeReport:
                 snapshot_id=100 + number,
                 rows_read=rows,
                 seconds=1.5,
-                counts={Action.INSERT: rows},
+                counts={MergeAction.INSERT: rows},
             )
             for number in range(commits)
         ),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from frazil.codec.pgtext.convert import SESSION_SETTINGS
-from frazil.model.postgres.types import Kind, PostgresType, TypeRow, resolve_type
+from frazil.model.postgres.types import PostgresType, TypeKind, TypeRow, resolve_type
 
 _TYPES = """
 select oid::int8,
@@ -42,7 +42,7 @@ def column_type(
 ) -> PostgresType:
     """The type of a column, from the catalog."""
     rows = {
-        oid: TypeRow(oid, name, Kind(kind), inner, modifier, delimiter)
+        oid: TypeRow(oid, name, TypeKind(kind), inner, modifier, delimiter)
         for oid, name, kind, inner, modifier, delimiter in connection.execute(_TYPES)
     }
     found = connection.execute(_COLUMN, (table, column)).fetchone()

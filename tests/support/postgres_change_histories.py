@@ -24,7 +24,7 @@ from frazil.codec.pgoutput.messages import (
     Update,
     Value,
 )
-from frazil.model.postgres.types import ColumnPlan, Kind, PostgresType, plan_column
+from frazil.model.postgres.types import ColumnPlan, PostgresType, TypeKind, plan_column
 from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
 from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
@@ -73,7 +73,7 @@ class ShapedColumn:
         modifier = _MONEY if self.oid == NUMERIC else -1
         type_ = PostgresType(self.oid, _NAMES[self.oid], modifier=modifier)
         if self.oid == TEXTS:
-            type_ = replace(type_, kind=Kind.ARRAY, inner=PostgresType(TEXT, "text"))
+            type_ = replace(type_, kind=TypeKind.ARRAY, inner=PostgresType(TEXT, "text"))
         return plan_column(self.name, type_, declared=self.plan_as)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from frazil.codec.pgtext.convert import Converted, convert
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres.types import ColumnPlan, Kind, PostgresType, plan_column
+from frazil.model.postgres.types import ColumnPlan, PostgresType, TypeKind, plan_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def pg(name: str, modifier: int = -1) -> PostgresType:
     if not name.endswith("[]"):
         delimiter = ";" if name == "box" else ","
         return PostgresType(OIDS[name], name, modifier=modifier, delimiter=delimiter)
-    return PostgresType(1, name, Kind.ARRAY, modifier, pg(name.removesuffix("[]"), modifier))
+    return PostgresType(1, name, TypeKind.ARRAY, modifier, pg(name.removesuffix("[]"), modifier))
 
 
 def numeric(precision: int, scale: int) -> PostgresType:

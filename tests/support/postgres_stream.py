@@ -18,7 +18,7 @@ from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.sources.change_schema import change_schema
 from frazil.sources.postgres.stream.reader import StreamReader
 from frazil.sources.postgres.stream.segment_part import SegmentPart
-from frazil.sources.protocol import Split, TableRows, TableTrouble
+from frazil.sources.protocol import Split, TableFailure, TableRows
 from tests.support.pgoutput_frames import NULL, encode_message, text
 from tests.support.postgres_change_histories import INT4, INT8, TEXT, ShapedColumn, reading, shape
 
@@ -89,7 +89,7 @@ def read_parts(
     schemas = {each.name: change_schema(each.columns, each.key) for each in tables}
     reader = StreamReader(Segments(contents), tuple(tables))
     for each in reader.read(Split(parts, 1)):
-        if isinstance(each, TableTrouble):
+        if isinstance(each, TableFailure):
             assert each.table not in found.troubles
             assert each.error.table == each.table
             found.troubles[each.table] = each.error

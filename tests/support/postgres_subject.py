@@ -13,8 +13,8 @@ from frazil.model.schema.types import Primitive
 from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.tables.description import TableWishes
-from frazil.testing.in_memory_database import Delete, Insert, Truncate, Update
+from frazil.sources.postgres.tables.description import TableOptions
+from frazil.testing.in_memory_database import DeleteRow, InsertRow, TruncateTable, UpdateRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class PostgresSubject:
                 spool_bytes=1 << 30,
                 heartbeat_seconds=0.2,
                 copy_connections=2,
-                wishes=lambda _table: TableWishes(),
+                options=lambda _table: TableOptions(),
             )
         )
         return self._source
@@ -67,7 +67,7 @@ class PostgresSubject:
         if self._source is not None:
             self._source.close()
             with suppress(Exception):
-                self._source.plan_whole(())
+                self._source.plan_copy(())
             self._source = None
 
     def add_table(
@@ -122,18 +122,18 @@ class PostgresSubject:
 
     def _statement(self, change: Change) -> tuple[str, list[object]]:
         match change:
-            case Insert(table, values):
+            case InsertRow(table, values):
                 names = ", ".join(f'"{each}"' for each in values)
                 marks = ", ".join("%s" for _ in values)
                 return f"insert into {table} ({names}) values ({marks})", list(values.values())
-            case Update(table, key, values):
+            case UpdateRow(table, key, values):
                 changed = ", ".join(f'"{each}" = %s' for each in values)
                 found, where = self._where(table, key)
                 return f"update {table} set {changed} where {where}", [*values.values(), *found]
-            case Delete(table, key):
+            case DeleteRow(table, key):
                 found, where = self._where(table, key)
                 return f"delete from {table} where {where}", found
-            case Truncate(tables):
+            case TruncateTable(tables):
                 return f"truncate {', '.join(tables)}", []
             case _:
                 raise TypeError(change)

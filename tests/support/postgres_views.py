@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.model.postgres.types import Kind, TypeRow
+from frazil.model.postgres.types import TypeKind, TypeRow
 from frazil.sources.postgres.tables.catalog_view import CatalogView
 from tests.support import postgres_sound as sound
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 INT, TEXT, NUMERIC, INTS = 23, 25, 1700, 1007
 TYPES = {
-    oid: TypeRow(oid, name, Kind.BASE)
+    oid: TypeRow(oid, name, TypeKind.BASE)
     for oid, name in {
         16: "boolean",
         17: "bytea",
@@ -29,7 +29,7 @@ TYPES = {
         2950: "uuid",
         NUMERIC: "numeric",
     }.items()
-} | {INTS: TypeRow(INTS, "integer[]", Kind.ARRAY, inner=INT)}
+} | {INTS: TypeRow(INTS, "integer[]", TypeKind.ARRAY, inner=INT)}
 SERVER = replace(sound.SERVER, system_identifier="7000")
 
 

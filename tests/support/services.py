@@ -53,7 +53,7 @@ def s3_catalog(object_store: services.ObjectStore) -> Iterator[services.RestCata
 
 
 @pytest.fixture(scope="session")
-def etcd() -> Iterator[services.Etcd]:
+def etcd() -> Iterator[services.EtcdServer]:
     """A one-node etcd."""
     with services.etcd() as server:
         yield server

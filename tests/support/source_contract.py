@@ -15,7 +15,7 @@ import pytest
 from frazil.errors import PositionLostError
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Progress
-from frazil.testing.in_memory_database import Delete, Insert, Truncate, Update
+from frazil.testing.in_memory_database import DeleteRow, InsertRow, TruncateTable, UpdateRow
 from tests.support.source_replay import ROOMY, TIGHT, Capture, place, read
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ ID, NAME, NOTE = "1", "2", "3"
 LARGE = "".join(sha256(str(number).encode()).hexdigest() for number in range(200))
 
 
-def insert(table: str, number: int, name: str = "a", note: str | None = None) -> Insert:
-    return Insert(table, {"id": number, "name": name, "note": note})
+def insert(table: str, number: int, name: str = "a", note: str | None = None) -> InsertRow:
+    return InsertRow(table, {"id": number, "name": name, "note": note})
 
 
 def names(rows: list[Row]) -> list[object]:
@@ -74,9 +74,9 @@ class SourceContract:
     def test_wants_answers_for_tables_that_are_not_there(self, subject: SourceUnderTest) -> None:
         subject.add_table(ORDERS, COLUMNS, ("id",) if subject.has_keys else ())
         source = subject.open()
-        assert source.wants(ORDERS)
-        assert source.wants(ABSENT)
-        assert not source.wants(UNWANTED)
+        assert source.selects(ORDERS)
+        assert source.selects(ABSENT)
+        assert not source.selects(UNWANTED)
 
     def test_the_identity_stays_for_another_process(self, subject: SourceUnderTest) -> None:
         source = subject.open()
@@ -138,7 +138,7 @@ class SourceContract:
         assert part.table.name == ORDERS
         assert part.start == before
         assert part.goal != before
-        assert part.anew is None
+        assert part.restart is None
 
     def test_a_table_skips_what_its_marker_covers(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS, ITEMS)
@@ -187,7 +187,7 @@ class SourceContract:
         for position in (None, capture.acknowledged):
             batch = capture.next_batch(progress=Progress(acknowledged=position))
             assert batch is None or not (batch.parts or batch.splits)
-        assert capture.source.plan_whole(()) is None
+        assert capture.source.plan_copy(()) is None
 
     def test_the_source_keeps_changes_from_where_it_is_told(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
@@ -334,7 +334,7 @@ class KeyContract:
     def test_updates_and_deletes_come_with_their_keys(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1), insert(ORDERS, 2))
-        subject.transact(Update(ORDERS, (1,), {"name": "b"}), Delete(ORDERS, (2,)))
+        subject.transact(UpdateRow(ORDERS, (1,), {"name": "b"}), DeleteRow(ORDERS, (2,)))
         capture.catch_up()
         rows = capture.told(ORDERS)
         assert words(rows) == ["INSERT", "INSERT", "UPDATE", "DELETE"]
@@ -347,7 +347,7 @@ class KeyContract:
     ) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
-        subject.transact(Update(ORDERS, (1,), {"id": 7}))
+        subject.transact(UpdateRow(ORDERS, (1,), {"id": 7}))
         capture.catch_up()
         old, new = capture.told(ORDERS)[1:]
         assert words([old, new]) == ["DELETE", "INSERT"]
@@ -361,7 +361,7 @@ class KeyContract:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1, "one"), insert(ORDERS, 2, "two"))
         steps = ((1, 3), (2, 1), (3, 2))
-        subject.transact(*(Update(ORDERS, (old,), {"id": new}) for old, new in steps))
+        subject.transact(*(UpdateRow(ORDERS, (old,), {"id": new}) for old, new in steps))
         capture.catch_up()
         capture.expect_the_truth()
 
@@ -372,7 +372,7 @@ class KeyContract:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1, note=LARGE))
         values = {"id": new_key, "name": "b"}
-        subject.transact(Update(ORDERS, (1,), values, unsent=("note",)))
+        subject.transact(UpdateRow(ORDERS, (1,), values, unsent=("note",)))
         capture.catch_up()
         row = capture.told(ORDERS)[-1]
         assert row[ChangeColumn.UNCHANGED] == [int(NOTE)]
@@ -383,7 +383,7 @@ class KeyContract:
     def test_a_null_is_no_unchanged_value(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1, note=LARGE))
-        subject.transact(Update(ORDERS, (1,), {"note": None}))
+        subject.transact(UpdateRow(ORDERS, (1,), {"note": None}))
         capture.catch_up()
         assert capture.told(ORDERS)[-1][ChangeColumn.UNCHANGED] is None
         capture.expect_the_truth()
@@ -392,7 +392,7 @@ class KeyContract:
         capture = begun(subject, ORDERS, ITEMS)
         subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
         subject.transact(
-            insert(ORDERS, 2), Truncate((ORDERS, ITEMS)), insert(ORDERS, 3), insert(ITEMS, 1)
+            insert(ORDERS, 2), TruncateTable((ORDERS, ITEMS)), insert(ORDERS, 3), insert(ITEMS, 1)
         )
         capture.catch_up()
         assert words(capture.told(ORDERS)) == ["INSERT", "INSERT", "TRUNCATE", "INSERT"]

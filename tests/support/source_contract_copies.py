@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.change import Operation
 from frazil.sources.protocol import ChangeColumn
-from frazil.testing.in_memory_database import Delete, Update
+from frazil.testing.in_memory_database import DeleteRow, UpdateRow
 from tests.support.source_contract import ABSENT, ITEMS, ORDERS, begun, insert, words
 from tests.support.source_replay import TIGHT, place
 
@@ -27,17 +27,17 @@ class WholeReadContract:
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
         subject.transact(insert(ORDERS, 2))
-        batch = capture.source.plan_whole([ORDERS])
+        batch = capture.source.plan_copy([ORDERS])
         assert batch is not None
         assert batch.end is None
         (part,) = batch.parts
-        assert part.anew is not None
+        assert part.restart is not None
         rows = capture.commit(batch).rows[ORDERS]
-        assert {place(row) for row in rows} == {(part.anew.position, 1)}
-        assert {row[ChangeColumn.ORIGIN] for row in rows} == {part.anew.origin}
+        assert {place(row) for row in rows} == {(part.restart.position, 1)}
+        assert {row[ChangeColumn.ORIGIN] for row in rows} == {part.restart.origin}
         assert words(rows) == [Operation.READ] * 2
         assert [row[ChangeColumn.UNCHANGED] for row in rows] == [None, None]
-        capture.source.plan_whole(())
+        capture.source.plan_copy(())
         capture.expect_the_truth()
         # What it has read does not come again in the stream.
         capture.catch_up()
@@ -56,14 +56,14 @@ class WholeReadContract:
         subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
         left = {ORDERS, ITEMS}
         while left:
-            batch = capture.source.plan_whole(left)
+            batch = capture.source.plan_copy(left)
             assert batch is not None
             number = 2 + len(left)
             subject.transact(insert(ORDERS, number), insert(ITEMS, number))
             assert all(len(rows) == 1 for rows in capture.commit(batch).rows.values())
             left -= {part.table.name for part in batch.parts}
         assert len({each.position for each in capture.markers.values()}) == 1
-        capture.source.plan_whole(())
+        capture.source.plan_copy(())
         capture.catch_up()
         capture.expect_the_truth()
 
@@ -72,14 +72,14 @@ class WholeReadContract:
     ) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(*(insert(ORDERS, number) for number in range(10)))
-        batch = capture.source.plan_whole([ORDERS])
+        batch = capture.source.plan_copy([ORDERS])
         assert batch is not None
         subject.transact(insert(ORDERS, 10, "between plan and read"))
         for number, split in enumerate(batch.splits):
             list(batch.reader.read(split))
             subject.transact(insert(ORDERS, 20 + number, "between reads"))
         capture.commit(batch)
-        capture.source.plan_whole(())
+        capture.source.plan_copy(())
         subject.transact(insert(ORDERS, 11, "after the commit"))
         capture.catch_up(TIGHT)
         capture.expect_the_truth()
@@ -102,7 +102,7 @@ class WholeReadContract:
 
     def test_a_table_that_is_not_there_is_not_an_empty_one(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
-        batch = capture.source.plan_whole([ABSENT])
+        batch = capture.source.plan_copy([ABSENT])
         assert batch is None or not batch.parts
 
 
@@ -110,5 +110,8 @@ def write_for_a_while(subject: SourceUnderTest) -> None:
     for number in range(_WRITES):
         changes: list[Change] = [insert(ORDERS, number), insert(ITEMS, number)]
         if number and subject.has_keys:
-            changes += [Update(ORDERS, (number - 1,), {"name": "b"}), Delete(ITEMS, (number - 1,))]
+            changes += [
+                UpdateRow(ORDERS, (number - 1,), {"name": "b"}),
+                DeleteRow(ITEMS, (number - 1,)),
+            ]
         subject.transact(*changes)

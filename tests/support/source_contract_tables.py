@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.errors import FrazilError
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn
-from frazil.testing.in_memory_database import Delete, Insert, Update
+from frazil.testing.in_memory_database import DeleteRow, InsertRow, UpdateRow
 from tests.support.source_contract import COLUMNS, ITEMS, ORDERS, begun, insert
 from tests.support.source_replay import Capture
 
@@ -35,7 +35,7 @@ class AlterContract:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
         subject.add_column(ORDERS, "amount", Primitive.LONG)
-        subject.transact(Insert(ORDERS, {"id": 2, "amount": 12}))
+        subject.transact(InsertRow(ORDERS, {"id": 2, "amount": 12}))
         capture.catch_up()
         table = discovered(capture, ORDERS)
         amount = str(number_of(table, "amount"))
@@ -48,9 +48,9 @@ class AlterContract:
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
         subject.transact(insert(ORDERS, 2), insert(ORDERS, 3))
-        subject.transact(Update(ORDERS, (1,), {"name": "b"}), Delete(ORDERS, (3,)))
+        subject.transact(UpdateRow(ORDERS, (1,), {"name": "b"}), DeleteRow(ORDERS, (3,)))
         subject.add_column(ORDERS, "amount", Primitive.LONG, default=7)
-        subject.transact(Insert(ORDERS, {"id": 4, "amount": None}))
+        subject.transact(InsertRow(ORDERS, {"id": 4, "amount": None}))
         capture.catch_up()
         table = discovered(capture, ORDERS)
         assert table.column(number_of(table, "amount")).default == 7
@@ -61,7 +61,7 @@ class AlterContract:
         before = number_of(discovered(capture, ORDERS), "name")
         subject.transact(insert(ORDERS, 1, "old"))
         subject.rename_column(ORDERS, "name", "title")
-        subject.transact(Insert(ORDERS, {"id": 2, "title": "new"}))
+        subject.transact(InsertRow(ORDERS, {"id": 2, "title": "new"}))
         capture.catch_up()
         assert number_of(discovered(capture, ORDERS), "title") == before
         assert [row[str(before)] for row in capture.told(ORDERS)] == ["old", "new"]
@@ -75,7 +75,7 @@ class AlterContract:
         subject.transact(insert(ORDERS, 1, note="gone"))
         subject.drop_column(ORDERS, "note")
         subject.add_column(ORDERS, "note", Primitive.STRING)
-        subject.transact(Insert(ORDERS, {"id": 2, "note": "new"}))
+        subject.transact(InsertRow(ORDERS, {"id": 2, "note": "new"}))
         capture.catch_up()
         after = number_of(discovered(capture, ORDERS), "note")
         assert after != before
@@ -88,9 +88,9 @@ class AlterContract:
     ) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
-        subject.transact(Update(ORDERS, (1,), {"name": "b"}, unsent=("note",)))
+        subject.transact(UpdateRow(ORDERS, (1,), {"name": "b"}, unsent=("note",)))
         subject.drop_column(ORDERS, "note")
-        subject.transact(Insert(ORDERS, {"id": 2}))
+        subject.transact(InsertRow(ORDERS, {"id": 2}))
         capture.catch_up()
         assert all(row[ChangeColumn.UNCHANGED] is None for row in capture.told(ORDERS))
         capture.expect_the_truth()
@@ -99,9 +99,9 @@ class AlterContract:
         subject.add_table(ORDERS, {"id": Primitive.LONG, "amount": Primitive.INT}, ("id",))
         capture = Capture(subject)
         capture.begin(ORDERS)
-        subject.transact(Insert(ORDERS, {"id": 1, "amount": 1}))
+        subject.transact(InsertRow(ORDERS, {"id": 1, "amount": 1}))
         subject.widen(ORDERS, "amount", Primitive.LONG)
-        subject.transact(Insert(ORDERS, {"id": 2, "amount": 1 << 40}))
+        subject.transact(InsertRow(ORDERS, {"id": 2, "amount": 1 << 40}))
         capture.catch_up()
         assert capture.told(ORDERS)[-1]["2"] == 1 << 40
         capture.expect_the_truth()
@@ -113,7 +113,7 @@ class AlterContract:
         before = capture.markers[ORDERS]
         subject.add_column(ORDERS, "amount", Primitive.LONG)
         subject.rename_column(ORDERS, "name", "title")
-        subject.transact(Insert(ORDERS, {"id": 2, "title": "b", "amount": 3}))
+        subject.transact(InsertRow(ORDERS, {"id": 2, "title": "b", "amount": 3}))
         capture.restart()
         capture.catch_up()
         assert capture.markers[ORDERS].shape != before.shape
@@ -148,7 +148,7 @@ class AlterContract:
         capture.restart()
         capture.catch_up()
         assert len(capture.told(ITEMS)) == 1
-        assert capture.source.wants(ORDERS)
+        assert capture.source.selects(ORDERS)
         assert {each.name for each in capture.source.discover()} == {ITEMS}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import Limit
-from frazil.testing.in_memory_database import Delete, Insert, Truncate, Update
+from frazil.testing.in_memory_database import DeleteRow, InsertRow, TruncateTable, UpdateRow
 from tests.support.source_replay import Capture, in_one_order
 
 if TYPE_CHECKING:
@@ -200,12 +200,12 @@ class _Player:
         table, rows = self.tables[action.table], self.tables[action.table].rows
         if action.verb is Verb.TRUNCATE:
             rows.clear()
-            return Truncate((action.table,))
+            return TruncateTable((action.table,))
         if action.number not in rows or not table.key:
             return self._insert(action)
         if action.verb is Verb.DELETE:
             del rows[action.number]
-            return Delete(action.table, (action.number,))
+            return DeleteRow(action.table, (action.number,))
         row = rows.pop(action.number)
         values: dict[str, object] = {table.amount: self._amount(table, action)}
         if action.verb is Verb.MOVE and action.other not in rows:
@@ -215,9 +215,9 @@ class _Player:
         row = {**row, **values}
         rows[row["id"]] = row
         unsent = ("note",) if action.partial else ()
-        return Update(action.table, (action.number,), values, unsent=unsent)
+        return UpdateRow(action.table, (action.number,), values, unsent=unsent)
 
-    def _insert(self, action: Action) -> Insert:
+    def _insert(self, action: Action) -> InsertRow:
         table = self.tables[action.table]
         values: dict[str, object] = {
             "id": action.number,
@@ -226,7 +226,7 @@ class _Player:
         }
         row = {**dict.fromkeys(table.columns), **values}
         table.rows[action.number if table.key else len(table.rows)] = row
-        return Insert(action.table, values)
+        return InsertRow(action.table, values)
 
     @staticmethod
     def _amount(table: _Table, action: Action) -> int:
@@ -256,11 +256,11 @@ class _Player:
         self.capture.restart()
 
     def _copy(self, copy: Copy) -> None:
-        batch = self.capture.source.plan_whole(copy.tables)
+        batch = self.capture.source.plan_copy(copy.tables)
         assert batch is not None
         self._write(copy.meanwhile)
         self.capture.commit(batch)
-        self.capture.source.plan_whole(())
+        self.capture.source.plan_copy(())
 
     def _alter(self, alter: Alter) -> None:
         name, table = alter.table, self.tables[alter.table]

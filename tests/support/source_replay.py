@@ -83,7 +83,7 @@ class Replay:
         self._departed: dict[tuple[object, ...], dict[int, object]] = {}
         self._last = (-1, 0)
 
-    def begin_anew(self, position: int) -> None:
+    def restart_at(self, position: int) -> None:
         """A TRUNCATE goes before the rows that come."""
         # Twice at one position, when nothing happened in between: epochs tell these apart.
         assert position >= self._last[0]
@@ -216,14 +216,14 @@ class Capture:
         """Read these tables whole, in as many batches as the source makes of them."""
         left = set(tables)
         while left:
-            batch = self.source.plan_whole(left)
+            batch = self.source.plan_copy(left)
             assert batch is not None
             brought = {part.table.name for part in batch.parts}
             assert brought
             assert brought <= left
             self.commit(batch)
             left -= brought
-        assert self.source.plan_whole(()) is None
+        assert self.source.plan_copy(()) is None
 
     def next_batch(self, limit: Limit = ROOMY, *, progress: Progress | None = None) -> Batch | None:
         """The next batch, of which nothing is committed yet; None if nothing is to come."""
@@ -264,12 +264,12 @@ class Capture:
     def _commit_part(self, part: TablePart, readings: Readings) -> None:
         name = part.table.name
         rows = readings.rows.get(name, [])
-        if name in readings.troubles or not (rows or part.anew):
+        if name in readings.troubles or not (rows or part.restart):
             # What brings nothing leaves the table where it is.
             return
         replay = self.replays.setdefault(name, Replay())
-        if part.anew is not None:
-            replay.begin_anew(part.anew.position)
+        if part.restart is not None:
+            replay.restart_at(part.restart.position)
             self.troubles.pop(name, None)
         else:
             assert part.start == self.markers[name].position
@@ -320,7 +320,7 @@ class Capture:
             each.name
             for each in self.source.discover()
             if each.name in self.markers
-            and self.source.tell_apart(self.markers[each.name].identity, each.identity)
+            and self.source.explain_identity_change(self.markers[each.name].identity, each.identity)
         }
 
     def told(self, table: str) -> list[Row]:

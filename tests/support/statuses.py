@@ -12,18 +12,18 @@ from frazil.pipeline.status.values import (
     IndexStatus,
     Phase,
     PipelineStatus,
+    ProblemStatus,
     Sample,
     SlotStatus,
     SourceStatus,
-    TableState,
-    Trouble,
+    TableStatus,
 )
 from frazil.version import __version__
 
 NOW = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
 STARTED = NOW - timedelta(hours=52, minutes=17)
 
-RESYNC = Trouble(
+RESYNC = ProblemStatus(
     code="FRZ-SCH-01",
     reason=(
         "public.invoices at 16/B374D848: column total changed from numeric(12,2) to text; rows "
@@ -32,7 +32,7 @@ RESYNC = Trouble(
     remedy="frazil resync public.invoices",
     since=NOW - timedelta(minutes=41),
 )
-UNREACHABLE = Trouble(
+UNREACHABLE = ProblemStatus(
     code="FRZ-SRC-01",
     reason="the server at db.shop.example closed the connection while it was being asked.",
     remedy="Check that the server runs and can be reached; `frazil check` looks at everything.",
@@ -88,7 +88,7 @@ def commits_of(table: str, *, count: int = 4, rows: int = 1204) -> tuple[CommitS
     )
 
 
-def table(name: str, lag: float = 3.1, rows: int = 41_200, /, **more: object) -> TableState:
+def table(name: str, lag: float = 3.1, rows: int = 41_200, /, **more: object) -> TableStatus:
     """A table that is followed."""
     known: dict[str, object] = {
         "table": name,
@@ -106,7 +106,7 @@ def table(name: str, lag: float = 3.1, rows: int = 41_200, /, **more: object) ->
         "commits": commits_of(name, rows=rows // 40),
         "next_run": NOW + seconds(7),
     }
-    return TableState(**{**known, **more})  # type: ignore[arg-type]
+    return TableStatus(**{**known, **more})  # type: ignore[arg-type]
 
 
 def samples(*, count: int = 120, step: float = 5) -> tuple[Sample, ...]:
@@ -242,7 +242,7 @@ def stopped() -> PipelineStatus:
         lag_bytes=12_902_400,
         next_run=None,
     )
-    conflict = Trouble(
+    conflict = ProblemStatus(
         code="FRZ-LAK-05",
         reason="public.orders: somebody else committed first, three times in a row.",
         remedy="Nothing: it is tried again.",

@@ -20,7 +20,7 @@ from frazil.codec.deletes.deletion_vector import (
     deletion_vector_puffin,
     encode_deletion_vector,
 )
-from frazil.codec.puffin.file import Blob, Compression, PuffinFile, write_puffin
+from frazil.codec.puffin.file import Blob, BlobCompression, PuffinFile, write_puffin
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 Capture = pytest.CaptureFixture[str]
@@ -58,7 +58,7 @@ def test_json_lines_tell_the_file_and_then_each_blob(capsys: Capture) -> None:
 
 
 def test_the_table_shows_the_same_to_people(capsys: Capture, tmp_path: Path) -> None:
-    blobs = [Blob("some\x1b[2J", b"x" * 9, (1, 2), 7, 8, Compression.ZSTD, {"key": "wärts"})]
+    blobs = [Blob("some\x1b[2J", b"x" * 9, (1, 2), 7, 8, BlobCompression.ZSTD, {"key": "wärts"})]
     path = written(tmp_path, write_puffin(blobs, {"created-by": "me\n"}))
     assert main(["decode", "puffin", path]) == ExitCode.DONE
     head, created, header, row = capsys.readouterr().out.splitlines()
@@ -112,13 +112,13 @@ def test_damaged_vectors_are_shown_with_the_others_and_fail_the_command(
 @pytest.mark.parametrize(
     ("codec", "cardinality", "expected"),
     [
-        (Compression.ZSTD, "2", "never compressed"),
-        (Compression.NONE, "3", "another cardinality"),
-        (Compression.NONE, "9" * 5000, "another cardinality"),
+        (BlobCompression.ZSTD, "2", "never compressed"),
+        (BlobCompression.NONE, "3", "another cardinality"),
+        (BlobCompression.NONE, "9" * 5000, "another cardinality"),
     ],
 )
 def test_a_vector_that_belies_its_footer_is_damaged(
-    codec: Compression, cardinality: str, expected: str, capsys: Capture, tmp_path: Path
+    codec: BlobCompression, cardinality: str, expected: str, capsys: Capture, tmp_path: Path
 ) -> None:
     data = encode_deletion_vector(DeletionVector.from_positions([1, 2]))
     properties = {"cardinality": cardinality}

@@ -8,7 +8,7 @@ from pyspark import cloudpickle
 
 from frazil import errors
 from frazil.errors import ConfigError, FrazilError, MalformedChangeError, leaves
-from frazil.pipeline.recovery import RECOVERY, Action, recovery_for
+from frazil.pipeline.recovery import RECOVERY, RecoveryAction, recovery_for
 
 LEAVES = leaves()
 
@@ -118,9 +118,12 @@ def test_a_message_names_table_position_and_next_step() -> None:
 
 def test_a_missing_segment_is_awaited_and_then_given_to_a_person() -> None:
     recovery = recovery_for(errors.MissingSegmentError("offset 7"))
-    assert (recovery.action, recovery.after_attempts) == (Action.LATER, Action.NEVER)
+    assert (recovery.action, recovery.after_attempts) == (
+        RecoveryAction.LATER,
+        RecoveryAction.NEVER,
+    )
 
 
 @pytest.mark.parametrize("error", [errors.FencedError("x"), errors.LeaseLostError("x")])
 def test_who_lost_the_work_to_another_stops(error: FrazilError) -> None:
-    assert recovery_for(error).action is Action.STOP
+    assert recovery_for(error).action is RecoveryAction.STOP

@@ -8,11 +8,11 @@ import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.verbs.position.markers import Kind, ledger_place, place_to_set, plan_pairs
+from frazil.cli.verbs.position.markers import TableRole, ledger_place, place_to_set, plan_pairs
 from frazil.cli.verbs.position.plans import check_position, parse_position, plan_goal
 from frazil.config import load_config
 from frazil.errors import ConfigError
-from frazil.model.marker import Marker, Role
+from frazil.model.marker import Marker, MarkerRole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,29 +87,29 @@ def test_topics_are_tables_too(document: Path) -> None:
 
 def test_the_role_says_which_table_of_a_pair_is_set(document: Path) -> None:
     config = config_of(document, MERGES)
-    mirror, counted_in = place_to_set(config, "log.users", Role.MERGE)
+    mirror, counted_in = place_to_set(config, "log.users", MarkerRole.MERGE)
     assert (str(mirror.name), counted_in and str(counted_in.name)) == ("public.users", "log.users")
-    changelog, none = place_to_set(config, "public.users", Role.INGEST)
+    changelog, none = place_to_set(config, "public.users", MarkerRole.INGEST)
     assert (str(changelog.name), none) == ("log.users", None)
-    other, none = place_to_set(config, "a.b", Role.MERGE)
-    assert (other.kind, str(other.name), none) == (Kind.OTHER, "a.b", None)
+    other, none = place_to_set(config, "a.b", MarkerRole.MERGE)
+    assert (other.kind, str(other.name), none) == (TableRole.OTHER, "a.b", None)
     with pytest.raises(ConfigError, match=r"names no mirror for prod\.orders"):
-        place_to_set(config_of(document, KAFSCALE), "prod.orders", Role.MERGE)
+        place_to_set(config_of(document, KAFSCALE), "prod.orders", MarkerRole.MERGE)
 
 
 @pytest.mark.parametrize(
     ("source", "role", "good", "bad"),
     [
-        (MERGES, Role.MERGE, "5781947118336215154", "0/1A2B"),
-        (MERGES, Role.INGEST, "anything", ""),
-        (POSTGRES, Role.INGEST, "0/1A2B3C4D", "0/1a2b"),
-        (KAFSCALE, Role.INGEST, '{"a/b/c/0":5}', "5"),
-        (BUFFER, Role.INGEST, "12", "12/7"),
-        (POSTGRES, Role.MERGE, "12", '{"a":5}'),
+        (MERGES, MarkerRole.MERGE, "5781947118336215154", "0/1A2B"),
+        (MERGES, MarkerRole.INGEST, "anything", ""),
+        (POSTGRES, MarkerRole.INGEST, "0/1A2B3C4D", "0/1a2b"),
+        (KAFSCALE, MarkerRole.INGEST, '{"a/b/c/0":5}', "5"),
+        (BUFFER, MarkerRole.INGEST, "12", "12/7"),
+        (POSTGRES, MarkerRole.MERGE, "12", '{"a":5}'),
     ],
 )
 def test_a_position_must_be_one_of_its_source(
-    document: Path, source: str, role: Role, good: str, bad: str
+    document: Path, source: str, role: MarkerRole, good: str, bad: str
 ) -> None:
     config = config_of(document, source)
     check_position(parse_position(good), role, config.source)

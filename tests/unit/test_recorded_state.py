@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.clients.iceberg.read.table_metadata import TableState
+from frazil.clients.iceberg.read.table_metadata import TableMetadata
 from frazil.codec.marker_json import decode_marker
 from frazil.errors import ForeignChangeError, MarkerLostError, UnsupportedSchemaChangeError
 from frazil.ingest.planning.column_numbers import NumberedField, decode_column_numbers
-from frazil.ledger.rows import standing_from
-from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded
+from frazil.ledger.rows import state_from
+from frazil.ledger.table_state import Copying, Paused, Removed, ResyncRequired, Streaming
 from frazil.merge.planning.column_map import ColumnMap, MappedField, decode_column_map
-from frazil.model.marker import Role, SnapshotRef
+from frazil.model.marker import MarkerRole, SnapshotRef
 from frazil.model.recorded_version import NEWER_STEP, newer_version
 from frazil.sources.postgres.tables.shape import ShapeColumn, decode_shape
 
@@ -33,13 +33,13 @@ STATE: dict[str, Any] = json.loads(
 )
 
 
-def state_with(marker: str) -> TableState:
-    return TableState(
+def state_with(marker: str) -> TableMetadata:
+    return TableMetadata(
         uuid="u",
         format_version=3,
         location="file:///t",
         last_column_id=1,
-        properties={Role.MERGE.property_name: marker},
+        properties={MarkerRole.MERGE.property_name: marker},
         head=None,
     )
 
@@ -78,13 +78,13 @@ def test_columns_of_the_first_release_are_read() -> None:
 
 
 def test_states_of_tables_of_the_first_release_are_read() -> None:
-    assert [standing_from(*each).state for each in STATE["standings"]] == [
+    assert [state_from(*each).state for each in STATE["standings"]] == [
         Copying(),
         Copying("FRZ-LAK-02 x"),
-        Live(),
-        Held("0/1", "FRZ-SCH-01 x"),
-        ResyncNeeded("0/2", "why"),
-        Left("0/3"),
+        Streaming(),
+        Paused("0/1", "FRZ-SCH-01 x"),
+        ResyncRequired("0/2", "why"),
+        Removed("0/3"),
     ]
 
 
@@ -93,7 +93,7 @@ def test_states_of_tables_of_the_first_release_are_read() -> None:
     [
         (
             "merge marker",
-            lambda text: state_with(text).marker(Role.MERGE, table="t"),
+            lambda text: state_with(text).marker(MarkerRole.MERGE, table="t"),
             MarkerLostError,
         ),
         (
@@ -126,7 +126,7 @@ def test_what_a_newer_release_wrote_is_refused_with_the_way_out(
 
 def test_a_state_that_only_a_newer_release_knows_is_refused() -> None:
     with pytest.raises(ForeignChangeError) as caught:
-        standing_from("public.a", "{}", "sleeping", None, None)
+        state_from("public.a", "{}", "sleeping", None, None)
     assert caught.value.next_step == NEWER_STEP
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.hooks import (
-    Action,
     Failpoint,
+    FailpointAction,
     Interference,
     ManualClock,
     SeededRandomness,
@@ -110,8 +110,8 @@ def test_a_misspelt_failpoint_is_refused_rather_than_ignored(text: str) -> None:
 
 def test_several_failpoints_are_read_at_once() -> None:
     assert parse_failpoints(" jars.fetched=error ; session.started=delay(1.5)@3;") == {
-        Failpoint.JARS_FETCHED: Interference(Action.ERROR, "", 0),
-        Failpoint.SESSION_STARTED: Interference(Action.DELAY, "1.5", 3),
+        Failpoint.JARS_FETCHED: Interference(FailpointAction.ERROR, "", 0),
+        Failpoint.SESSION_STARTED: Interference(FailpointAction.DELAY, "1.5", 3),
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
-from frazil.model.marker import Move, Override, Role
+from frazil.model.marker import MarkerMove, MarkerRole, Override
 from frazil.model.schema.partitioning import UNPARTITIONED
 from frazil.model.table_facts import COLUMNS_PROPERTY, RESTART_KEY
 
@@ -68,7 +68,7 @@ class ChangelogTable:
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
         was set back or replaced: what is missing then only its source can tell.
         """
-        return self.table.load_marker(Role.INGEST)
+        return self.table.load_marker(MarkerRole.INGEST)
 
     def append(
         self,
@@ -85,7 +85,7 @@ class ChangelogTable:
         position is not ``start``: somebody else has done this work.
         """
         commit = StrictCommit(
-            move=Move(Role.INGEST, start, goal),
+            move=MarkerMove(MarkerRole.INGEST, start, goal),
             changes=_added(files),
             summary=dict(summary or {}),
         )
@@ -110,7 +110,7 @@ class ChangelogTable:
         """
         check_evolution(self.table, wanted)
         commit = StrictCommit(
-            move=Move(Role.INGEST, start, goal),
+            move=MarkerMove(MarkerRole.INGEST, start, goal),
             changes=_added(files),
             schema=wanted,
             schema_before=wanted.schema_id,
@@ -119,7 +119,7 @@ class ChangelogTable:
         )
         return self.table.commit(commit)
 
-    def begin_anew(
+    def restart_at(
         self,
         files: Sequence[WrittenFile],
         *,
@@ -136,7 +136,7 @@ class ChangelogTable:
         if wanted is not None:
             check_evolution(self.table, wanted)
         commit = StrictCommit(
-            move=Override(Role.INGEST, seen, goal),
+            move=Override(MarkerRole.INGEST, seen, goal),
             changes=_added(files),
             schema=wanted,
             schema_before=None if wanted is None else wanted.schema_id,

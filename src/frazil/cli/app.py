@@ -319,9 +319,9 @@ def demo(
     from frazil.cli.process.interrupting import Interrupts, interruptible
 
     def tour(interrupts: Interrupts) -> int:
-        from frazil.cli.verbs.demo import DemoWish, run_demo
+        from frazil.cli.verbs.demo import DemoOptions, run_demo
 
-        wish = DemoWish(folder=folder, seconds=seconds, keep=keep)
+        wish = DemoOptions(folder=folder, seconds=seconds, keep=keep)
         return run_demo(wish, invocation_of(context).redactor, interrupts)
 
     raise typer.Exit(interruptible(tour))

@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1
     USAGE = 2
-    NEEDS_A_PERSON = 3
+    ACTION_REQUIRED = 3
     DIFFERENCE = 4
     PERMISSION = 5
     BUSY = 75
@@ -28,7 +28,7 @@ MEANINGS = {
     ExitCode.DONE: "done; also after a SIGTERM that ended the work cleanly",
     ExitCode.FAILED: "failed",
     ExitCode.USAGE: "wrong usage or configuration",
-    ExitCode.NEEDS_A_PERSON: "some tables need a person, the rest is done",
+    ExitCode.ACTION_REQUIRED: "some tables need a person, the rest is done",
     ExitCode.DIFFERENCE: "a difference was found",
     ExitCode.PERMISSION: "a permission is missing",
     ExitCode.BUSY: "busy or fenced: try again later",

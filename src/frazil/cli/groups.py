@@ -10,7 +10,7 @@ import typer
 
 from frazil.cli.options import Document, Format, MirrorName, invocation_of
 from frazil.cli.output import OutputFormat
-from frazil.model.marker import Role  # noqa: TC001 - Typer reads annotations when it runs
+from frazil.model.marker import MarkerRole  # noqa: TC001 - Typer reads annotations when it runs
 
 config_app = typer.Typer(
     help="Look at the configuration as frazil understands it.",
@@ -123,7 +123,9 @@ def position_set(
         str, typer.Argument(metavar="TABLE", help="A mirror or changelog, namespace.table.")
     ],
     *,
-    role: Annotated[Role, typer.Option(help="Whose marker: the changelog's or the mirror's.")],
+    role: Annotated[
+        MarkerRole, typer.Option(help="Whose marker: the changelog's or the mirror's.")
+    ],
     to: Annotated[
         str | None,
         typer.Option(

@@ -26,7 +26,7 @@ _AZURE_SCHEMES = frozenset({"abfs", "abfss"})
 _SQLITE_BUSY_MILLISECONDS = 30_000
 
 
-class Hidden(Protocol):
+class SecretText(Protocol):
     """A secret that shows itself only when asked."""
 
     def get_secret_value(self) -> str:
@@ -185,5 +185,5 @@ def _azure(azure: Azure) -> dict[str, str | None]:
     }
 
 
-def _revealed(secret: Hidden | None) -> str | None:
+def _revealed(secret: SecretText | None) -> str | None:
     return None if secret is None else secret.get_secret_value()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.config.harmless import SPARK_SECRETS, is_harmless
     from frazil.config.json_schema import config_schema
     from frazil.config.loader import DEFAULT_PATH, LoadedConfig, load_config, parse_config
-    from frazil.config.models.buffer_source import BufferSource
+    from frazil.config.models.buffer_source import BufferSection
     from frazil.config.models.catalog import (
         S3,
         Azure,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         ColumnsFrom,
         Discovery,
         Envelope,
-        KafscaleSource,
+        KafscaleSection,
         Lfs,
         LfsMode,
         OffsetsBackend,
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     )
     from frazil.config.models.observability import LogFormat, LogLevel, Telemetry
     from frazil.config.models.per_table import TableSettings, table_settings
-    from frazil.config.models.postgres_source import OnSlotLost, PostgresSource
-    from frazil.config.models.running import DeadLetters, Ingest, Ledger, Merge, Retry, Spark
+    from frazil.config.models.postgres_source import OnSlotLost, PostgresSection
+    from frazil.config.models.running import DeadLetters, Ingest, LedgerSection, Merge, Retry, Spark
     from frazil.config.models.tables import (
         Changelog,
         ColumnSettings,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
 
 _NAMES_IN = {
-    "models.buffer_source": ("BufferSource",),
+    "models.buffer_source": ("BufferSection",),
     "models.catalog": (
         "Azure",
         "Catalog",
@@ -86,7 +86,7 @@ _NAMES_IN = {
         "ColumnsFrom",
         "Discovery",
         "Envelope",
-        "KafscaleSource",
+        "KafscaleSection",
         "Lfs",
         "LfsMode",
         "OffsetsBackend",
@@ -114,7 +114,7 @@ _NAMES_IN = {
     ),
     "models.postgres_source": (
         "OnSlotLost",
-        "PostgresSource",
+        "PostgresSection",
     ),
     "redaction": (
         "MASK",
@@ -123,7 +123,7 @@ _NAMES_IN = {
     "models.running": (
         "DeadLetters",
         "Ingest",
-        "Ledger",
+        "LedgerSection",
         "Merge",
         "Retry",
         "Spark",
@@ -174,7 +174,7 @@ __all__ = [
     "S3",
     "SPARK_SECRETS",
     "Azure",
-    "BufferSource",
+    "BufferSection",
     "Catalog",
     "CatalogKind",
     "Changelog",
@@ -194,8 +194,8 @@ __all__ = [
     "Gcs",
     "Index",
     "Ingest",
-    "KafscaleSource",
-    "Ledger",
+    "KafscaleSection",
+    "LedgerSection",
     "Lfs",
     "LfsMode",
     "LoadedConfig",
@@ -210,7 +210,7 @@ __all__ = [
     "OnSlotLost",
     "OnUnrepresentable",
     "Order",
-    "PostgresSource",
+    "PostgresSection",
     "Retry",
     "ShownTree",
     "ShownValue",

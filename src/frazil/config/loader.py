@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from frazil.config.foreign.dialects import Dialect, recognise, translate
-from frazil.config.loading.nodes import Fields, Mistake, Node, Place, Scalar, describe_shape
+from frazil.config.loading.nodes import Fields, Location, Mistake, Node, Scalar, describe_shape
 from frazil.config.loading.overrides import overlay
 from frazil.config.loading.provenance import trace_origins
 from frazil.config.loading.substitution import Substitution
@@ -47,7 +47,7 @@ def load_config(path: Path | None, *, environ: Mapping[str, str]) -> LoadedConfi
     try:
         text = read_text(path, limit=LARGEST_DOCUMENT)
     except UnreadableError as error:
-        raise _config_error(path, [Mistake(Place(str(path), ""), str(error))]) from None
+        raise _config_error(path, [Mistake(Location(str(path), ""), str(error))]) from None
     return parse_config(text, path, environ=environ)
 
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from frazil.config.harmless import announces_secret, is_harmless
 from frazil.config.loading.field_paths import Shape, spot_at
 from frazil.config.loading.settings import Setting, settings_of
-from frazil.config.models.values import Marker
+from frazil.config.models.values import SettingTrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def _property_name(setting: Setting) -> str | None:
     """The name of a property that goes to Iceberg or Spark as it is; None for a key of ours."""
     above = spot_at(setting.path[:-1])
     is_property = above is not None and above.shape is Shape.MAPPING
-    is_guarded = Marker.GUARDED in setting.spot.markers
+    is_guarded = SettingTrait.GUARDED in setting.spot.markers
     return str(setting.path[-1]) if is_property and is_guarded else None
 
 
@@ -70,7 +70,7 @@ def secret_values(loaded: LoadedConfig) -> frozenset[str]:
         for value in values:
             if isinstance(value, SecretStr):
                 found.update(_secret_parts(value.get_secret_value()))
-            elif isinstance(value, str) and Marker.GUARDED in setting.spot.markers:
+            elif isinstance(value, str) and SettingTrait.GUARDED in setting.spot.markers:
                 found.update((*_property_secrets(setting, value), *_passwords(value)))
     return frozenset(filter(None, found))
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from frazil.config.loading.nodes import spell_path
 from frazil.config.loading.settings import Setting, SettingValue, settings_of
 from frazil.config.models.quantities import format_duration, format_size
-from frazil.config.models.values import Marker
+from frazil.config.models.values import SettingTrait
 from frazil.config.redaction import MASK, is_masked_whole, mask_uri
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def _plain(setting: Setting, value: SettingValue) -> Shown:
             shown = str(value.value)
         case Path():
             shown = str(value)
-        case str() if Marker.GUARDED in setting.spot.markers:
+        case str() if SettingTrait.GUARDED in setting.spot.markers:
             shown = mask_uri(value)
-        case int() if value and Marker.SIZE in setting.spot.markers:
+        case int() if value and SettingTrait.SIZE in setting.spot.markers:
             shown = format_size(value)
         case _:
             shown = value

@@ -24,7 +24,7 @@ from frazil.ingest.report import TableIngested
 from frazil.ingest.task import IngestJob
 from frazil.ledger.rows import LedgerEntry
 from frazil.model.command import command
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.policy import OnWiden
 from frazil.telemetry.logs import get_logger
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
-    from frazil.ingest.captured_table import CapturedTable, Place, Prepared
+    from frazil.ingest.captured_table import CapturedPosition, CapturedTable, Prepared
     from frazil.ingest.task import TaskOutcome
     from frazil.sources.protocol import Batch, Split, TablePart
 
@@ -70,7 +70,7 @@ _TASK_BYTES = 4 * 2**20
 
 
 @dataclass(slots=True)
-class Walked:
+class BatchResult:
     """What a batch came to: tables committed, tables in trouble, tables to be read whole again."""
 
     batch: str
@@ -85,56 +85,56 @@ class Walked:
         return max(0, len(self.prepared) - len(self.committed))
 
 
-def walk_batch(
+def run_batch(
     session: SparkSession,
     batch: Batch,
     tables: Mapping[str, CapturedTable],
     *,
-    walked: Walked,
+    result: BatchResult,
     clock: Clock,
     watch: Callable[[ReadingProgress], None],
 ) -> None:
-    """Read, write and commit; nothing is booked or acknowledged yet. ``walked`` tells what came.
+    """Read, write and commit; nothing is booked or acknowledged yet. ``result`` tells what came.
 
     ``watch`` is given the progress of whole tables, to be asked while they are read.
     Raises FencedError when somebody else moves the markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
-    walked.troubles |= {each.table: each.error for each in batch.troubles}
+    result.troubles |= {each.table: each.error for each in batch.troubles}
     for part in batch.parts:
-        _prepare(part, tables[part.table.name], walked)
+        _prepare(part, tables[part.table.name], result)
     began = clock.monotonic()
-    outcomes = _read(session, batch, walked, clock=clock, watch=watch)
+    outcomes = _read(session, batch, result, clock=clock, watch=watch)
     for outcome in outcomes:
         for table, error in outcome.troubles.items():
-            walked.troubles.setdefault(table, error)
+            result.troubles.setdefault(table, error)
     batch.check()
     failpoint(Failpoint.INGEST_WRITTEN)
     reading = clock.monotonic() - began
-    for table in walked.prepared:
-        if table not in walked.troubles:
-            _commit(table, tables[table], outcomes, walked, clock=clock, reading=reading)
+    for table in result.prepared:
+        if table not in result.troubles:
+            _commit(table, tables[table], outcomes, result, clock=clock, reading=reading)
             failpoint(Failpoint.INGEST_COMMITTED)
 
 
-def _prepare(part: TablePart, captured: CapturedTable, walked: Walked) -> None:
+def _prepare(part: TablePart, captured: CapturedTable, result: BatchResult) -> None:
     table = part.table.name
-    if table in walked.troubles:
+    if table in result.troubles:
         return
     try:
         prepared = captured.prepare(part)
-        widened = prepared.plan.widened if part.anew is None else ()
+        widened = prepared.plan.widened if part.restart is None else ()
         if widened and captured.on_widen is OnWiden.STOP:
-            walked.troubles[table] = _stopped_by_widening(table, widened)
+            result.troubles[table] = _stopped_by_widening(table, widened)
             return
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
-        walked.troubles[table] = of_one_table(error, table, "preparing its changelog")
+        result.troubles[table] = of_one_table(error, table, "preparing its changelog")
         return
     if widened and captured.on_widen is OnWiden.VERIFY:
         # Values may have changed without a row being sent, and only reading all of them tells.
-        walked.reread.add(table)
+        result.reread.add(table)
         return
-    walked.prepared[table] = prepared
+    result.prepared[table] = prepared
 
 
 def of_one_table(error: Exception, table: str, doing: str) -> errors.FrazilError:
@@ -152,19 +152,19 @@ def _stopped_by_widening(table: str, widened: Sequence[str]) -> errors.FrazilErr
 def _read(
     session: SparkSession,
     batch: Batch,
-    walked: Walked,
+    result: BatchResult,
     *,
     clock: Clock,
     watch: Callable[[ReadingProgress], None],
 ) -> tuple[TaskOutcome, ...]:
-    if not walked.prepared or not batch.splits:
+    if not result.prepared or not batch.splits:
         return ()
-    names = tuple(walked.prepared)
+    names = tuple(result.prepared)
     tasks = _tasks(batch, cores=session.sparkContext.defaultParallelism)
     job = IngestJob(
         reader=batch.reader,
         tasks=tasks,
-        targets={name: each.target for name, each in walked.prepared.items()},
+        targets={name: each.target for name, each in result.prepared.items()},
     )
     with ExitStack() as stack:
         if _is_whole(batch):
@@ -180,7 +180,7 @@ def _read(
 
 
 def _is_whole(batch: Batch) -> bool:
-    return any(part.anew is not None for part in batch.parts)
+    return any(part.restart is not None for part in batch.parts)
 
 
 def _tasks(batch: Batch, *, cores: int) -> tuple[tuple[Split, ...], ...]:
@@ -211,12 +211,12 @@ def _commit(
     table: str,
     captured: CapturedTable,
     outcomes: Sequence[TaskOutcome],
-    walked: Walked,
+    result: BatchResult,
     *,
     clock: Clock,
     reading: float,
 ) -> None:
-    prepared = walked.prepared[table]
+    prepared = result.prepared[table]
     files: list[WrittenFile] = []
     operations: dict[str, int] = {}
     for outcome in outcomes:
@@ -230,12 +230,12 @@ def _commit(
         return
     began = clock.monotonic()
     try:
-        receipt = captured.commit(prepared, files, batch=walked.batch)
+        receipt = captured.commit(prepared, files, batch=result.batch)
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
-        walked.troubles[table] = of_one_table(error, table, "committing its changelog")
+        result.troubles[table] = of_one_table(error, table, "committing its changelog")
         return
     snapshot = receipt.marker.snapshot
-    walked.committed[table] = TableIngested(
+    result.committed[table] = TableIngested(
         table=table,
         changelog=captured.name,
         start=prepared.part.start,
@@ -251,7 +251,7 @@ def _named(tables: Sequence[str]) -> str:
     return tables[0] if len(tables) == 1 else f"{len(tables)} tables"
 
 
-def place_if_known(table: Callable[[], CapturedTable], *, is_live: bool) -> Place | None:
+def place_if_known(table: Callable[[], CapturedTable], *, is_live: bool) -> CapturedPosition | None:
     """How far a table is; None where only whoever reads it can say what is wrong with it."""
     try:
         return table().load_place()
@@ -264,12 +264,12 @@ def place_if_known(table: Callable[[], CapturedTable], *, is_live: bool) -> Plac
     return None
 
 
-def ledger_entries(walked: Walked, now: datetime) -> tuple[LedgerEntry, ...]:
+def ledger_entries(result: BatchResult, now: datetime) -> tuple[LedgerEntry, ...]:
     """What the ledger says of the tables of a batch that were committed."""
     return tuple(
         LedgerEntry(
-            batch=walked.batch,
-            role=Role.INGEST,
+            batch=result.batch,
+            role=MarkerRole.INGEST,
             table=name,
             start=done.start,
             goal=done.goal,
@@ -277,7 +277,7 @@ def ledger_entries(walked: Walked, now: datetime) -> tuple[LedgerEntry, ...]:
             files=len(done.file_sizes),
             seconds=done.seconds,
             committed_at=now,
-            note="; ".join(walked.prepared[name].plan.changes) or None,
+            note="; ".join(result.prepared[name].plan.changes) or None,
         )
-        for name, done in walked.committed.items()
+        for name, done in result.committed.items()
     )

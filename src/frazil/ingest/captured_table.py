@@ -18,7 +18,7 @@ from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
 from frazil.ingest.planning.column_numbers import decode_column_numbers
 from frazil.ingest.task import TableTarget
 from frazil.model.change import Operation, SequenceNumber
-from frazil.model.marker import Marker, Role
+from frazil.model.marker import Marker, MarkerRole
 from frazil.model.schema.layout_expressions import plan_partition_spec
 from frazil.model.table_facts import COLUMNS_PROPERTY
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.read.table_metadata import TableState
+    from frazil.clients.iceberg.read.table_metadata import TableMetadata
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.ingest.planning.changelog_plan import ChangelogPlan
     from frazil.ingest.settings import CaptureSettings
     from frazil.model.marker import Position
     from frazil.model.policy import OnWiden
     from frazil.model.source_table import SourceTable
-    from frazil.sources.protocol import Anew, TablePart
+    from frazil.sources.protocol import Restart, TablePart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CapturedPosition:
     """Where a changelog stands in its source, and how the source described the table there."""
 
     position: Position
@@ -64,7 +64,7 @@ class Prepared:
     @property
     def must_be_committed(self) -> bool:
         """Whether there is something to commit beside rows."""
-        return self.part.anew is not None or self.plan.evolves or self.is_described_anew
+        return self.part.restart is not None or self.plan.evolves or self.is_described_anew
 
 
 class CapturedTable:
@@ -89,7 +89,7 @@ class CapturedTable:
         """What a widened type means."""
         return self._settings.on_widen
 
-    def load_place(self) -> Place | None:
+    def load_place(self) -> CapturedPosition | None:
         """Where it stands; None for one that is not there or that nothing was written to.
 
         Raises MarkerLostError and RolledBackError as the changelog does.
@@ -102,7 +102,7 @@ class CapturedTable:
         if marker is None or columns is None:
             return None
         known = decode_column_numbers(columns, table=self.name)
-        return Place(position=marker.position, epoch=marker.epoch, shape=known.shape)
+        return CapturedPosition(position=marker.position, epoch=marker.epoch, shape=known.shape)
 
     def prepare(self, part: TablePart) -> Prepared:
         """Make the changelog ready for these rows, creating it if it is not there.
@@ -125,7 +125,7 @@ class CapturedTable:
             prefix=self._settings.prefix,
             on_drop=self._settings.on_drop,
             evolution=self._settings.evolution,
-            anew=part.anew is not None,
+            restart=part.restart is not None,
         )
         epoch = _next_epoch(state, part, table=self.name)
         return Prepared(
@@ -137,7 +137,7 @@ class CapturedTable:
                 target=version.write_target(plan.schema),
             ),
             epoch=epoch,
-            seen=state.properties.get(Role.INGEST.property_name),
+            seen=state.properties.get(MarkerRole.INGEST.property_name),
             has_rows=state.head is not None and state.head.count("total-records") > 0,
             is_described_anew=plan.columns != columns,
         )
@@ -154,11 +154,11 @@ class CapturedTable:
         )
         plan, changelog = prepared.plan, prepared.changelog
         wanted = plan.schema if plan.evolves else None
-        if part.anew is not None:
+        if part.restart is not None:
             opening: tuple[WrittenFile, ...] = ()
             if prepared.has_rows:
-                opening = _write_truncate(prepared, part.anew, self._ours)
-            return changelog.begin_anew(
+                opening = _write_truncate(prepared, part.restart, self._ours)
+            return changelog.restart_at(
                 (*opening, *files),
                 seen=prepared.seen,
                 goal=goal,
@@ -191,7 +191,7 @@ class CapturedTable:
             prefix=settings.prefix,
             on_drop=settings.on_drop,
             evolution=settings.evolution,
-            anew=True,
+            restart=True,
         )
         self._opened = ChangelogTable.ensure(
             self._lake,
@@ -227,20 +227,22 @@ def _member_names(plan: ChangelogPlan) -> dict[int, str]:
     return members
 
 
-def _next_epoch(state: TableState, part: TablePart, *, table: str) -> int:
-    marker = state.marker(Role.INGEST, table=table)
+def _next_epoch(state: TableMetadata, part: TablePart, *, table: str) -> int:
+    marker = state.marker(MarkerRole.INGEST, table=table)
     if marker is None:
         return 0
-    return marker.epoch if part.anew is None else marker.epoch + 1
+    return marker.epoch if part.restart is None else marker.epoch + 1
 
 
-def _write_truncate(prepared: Prepared, anew: Anew, ours: CdcColumns) -> tuple[WrittenFile, ...]:
+def _write_truncate(
+    prepared: Prepared, restart: Restart, ours: CdcColumns
+) -> tuple[WrittenFile, ...]:
     """One row before all others of the new epoch: what was captured before is gone."""
     target = prepared.target.target
     row = {
         ours.operation: Operation.TRUNCATE.value,
-        ours.sequence_number: str(SequenceNumber(prepared.epoch, anew.position, 0)),
-        ours.lsn: anew.origin,
+        ours.sequence_number: str(SequenceNumber(prepared.epoch, restart.position, 0)),
+        ours.lsn: restart.origin,
     }
     writer = TaskWriter(target, clock=SystemClock(), randomness=SystemRandomness())
     try:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from frazil.errors import PositionLostError, SlotBusyError
-from frazil.ledger.table_state import Left
+from frazil.ledger.table_state import Removed
 from frazil.model.marker import SnapshotRef
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.ledger.rows import LedgerEntry
     from frazil.ledger.table import Ledger
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.model.marker import Marker, Position
 
 
-class Book:
+class LedgerCache:
     """What the ledger says, read again only when somebody else wrote in it.
 
     Whoever decides by what it says and then writes holds ``lock`` meanwhile.
@@ -33,7 +33,7 @@ class Book:
         self._seen: SnapshotRef | None = None
         self._is_read = False
         self._acknowledged: Marker | None = None
-        self._standings: dict[str, TableStanding] = {}
+        self._table_states: dict[str, TableState] = {}
         self.lock = threading.RLock()
 
     @property
@@ -42,9 +42,9 @@ class Book:
         return self._acknowledged
 
     @property
-    def standings(self) -> Mapping[str, TableStanding]:
+    def table_states(self) -> Mapping[str, TableState]:
         """How every captured table stands, by its name at the source."""
-        return self._standings
+        return self._table_states
 
     def refresh(self) -> bool:
         """Read what somebody else wrote; whether anybody did."""
@@ -54,13 +54,13 @@ class Book:
             if self._is_read and newest is not None and newest == self._seen:
                 return False
             self._acknowledged = self._ledger.acknowledged()
-            self._standings = {each.table: each for each in self._ledger.standings()}
+            self._table_states = {each.table: each for each in self._ledger.table_states()}
             self._seen, self._is_read = newest, True
             return True
 
     def note(
         self,
-        standings: Sequence[TableStanding],
+        table_states: Sequence[TableState],
         entries: Sequence[LedgerEntry] = (),
         *,
         batch: str,
@@ -68,14 +68,14 @@ class Book:
         """Write down how tables stand, and leave the position where it is."""
         with self.lock:
             receipt = self._ledger.note(
-                entries, pipeline=self._pipeline, batch=batch, standings=standings
+                entries, pipeline=self._pipeline, batch=batch, table_states=table_states
             )
-            self._wrote(receipt, standings)
+            self._wrote(receipt, table_states)
 
     def move(
         self,
         goal: Marker,
-        standings: Sequence[TableStanding] = (),
+        table_states: Sequence[TableState] = (),
         entries: Sequence[LedgerEntry] = (),
     ) -> None:
         """Write down a batch, and where the source may be acknowledged to after it."""
@@ -83,23 +83,25 @@ class Book:
             start: Position | None = None
             if self._acknowledged is not None:
                 start = self._acknowledged.position
-            receipt = self._ledger.record(entries, start=start, goal=goal, standings=standings)
+            receipt = self._ledger.record(
+                entries, start=start, goal=goal, table_states=table_states
+            )
             self._acknowledged = receipt.marker
-            self._wrote(receipt, standings)
+            self._wrote(receipt, table_states)
 
-    def begin_anew(self, goal: Marker) -> None:
+    def restart_at(self, goal: Marker) -> None:
         """Write down that positions count in another source, or from another place, from now on."""
         with self.lock:
-            receipt = self._ledger.begin_anew(goal)
+            receipt = self._ledger.restart_at(goal)
             self._acknowledged = receipt.marker
             self._wrote(receipt, ())
 
-    def _wrote(self, receipt: Receipt, standings: Iterable[TableStanding]) -> None:
-        for each in standings:
-            if isinstance(each.state, Left):
-                self._standings.pop(each.table, None)
+    def _wrote(self, receipt: Receipt, table_states: Iterable[TableState]) -> None:
+        for each in table_states:
+            if isinstance(each.state, Removed):
+                self._table_states.pop(each.table, None)
             else:
-                self._standings[each.table] = each
+                self._table_states[each.table] = each
         before, ours = self._seen, receipt.marker.snapshot
         follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
         # Where somebody else wrote in between, all of it is read again.
@@ -107,18 +109,18 @@ class Book:
 
 
 @contextmanager
-def judging_loss(book: Book, refresh: Callable[[], None]) -> Iterator[None]:
+def judging_loss(ledger_cache: LedgerCache, refresh: Callable[[], None]) -> Iterator[None]:
     """Believe that changes are lost only if the ledger, read after the source, says so too.
 
     The ledger moves before the source is acknowledged. One that was read first may be behind the
     source, because another process worked in between.
     """
-    known = book.acknowledged
+    known = ledger_cache.acknowledged
     try:
         yield
     except PositionLostError as error:
         refresh()
-        if book.acknowledged == known:
+        if ledger_cache.acknowledged == known:
             raise
         message = "another process moved the ledger while this one looked at the source."
         raise SlotBusyError(message) from error

@@ -23,7 +23,7 @@ TELL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeProgress:
+class CopyProgress:
     """Rows and bytes read so far, of about so many bytes; bytes are those at the source."""
 
     tables: tuple[str, ...]
@@ -80,9 +80,9 @@ class ReadingProgress:
         self._clock = clock
         self._began = clock.monotonic()
 
-    def now(self) -> WholeProgress:
+    def now(self) -> CopyProgress:
         """How far it is."""
-        return WholeProgress(
+        return CopyProgress(
             tables=self._tables,
             rows=self.gauge.rows,
             bytes_read=self.gauge.bytes,

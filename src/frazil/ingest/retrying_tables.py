@@ -10,7 +10,7 @@ from frazil.ingest.batch_run import MAY_PASS
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
-    from frazil.ingest.batch_run import Walked
+    from frazil.ingest.batch_run import BatchResult
 
 
 class RetryingTables:
@@ -24,11 +24,11 @@ class RetryingTables:
         """Somebody may have mended what was wrong."""
         self._defects.clear()
 
-    def count(self, walked: Walked) -> None:
+    def count(self, result: BatchResult) -> None:
         """Take note of what a batch came to."""
-        for name in walked.committed:
+        for name in result.committed:
             self._defects.pop(name, None)
-        for name, error in walked.troubles.items():
+        for name, error in result.troubles.items():
             self._count(name, error)
 
     def may_pass(self, name: str, error: FrazilError) -> bool:
@@ -42,15 +42,15 @@ class RetryingTables:
         self._count(name, error)
         self._raise_passing(name, error)
 
-    def require_final_of(self, walked: Walked) -> None:
+    def require_final_of(self, result: BatchResult) -> None:
         """Raise a defect as long as it may be tried again; the other tables have committed."""
-        for name, error in walked.troubles.items():
+        for name, error in result.troubles.items():
             self._raise_passing(name, error)
 
-    def require_headway(self, walked: Walked) -> None:
+    def require_headway(self, result: BatchResult) -> None:
         """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
-        passing = [each for name, each in walked.troubles.items() if self.may_pass(name, each)]
-        if passing and not walked.committed:
+        passing = [each for name, each in result.troubles.items() if self.may_pass(name, each)]
+        if passing and not result.committed:
             raise _passing(passing[0])
 
     def _count(self, name: str, error: FrazilError) -> None:

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.ingest.planning.table_decisions import GONE, IS_GONE
-from frazil.ledger.table_state import Copying, Held, ResyncNeeded
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired
 from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.model.source_table import SourceTable
 
 _log = get_logger(__name__)
 
 
-def log_state(standing: TableStanding, found: SourceTable | None = None) -> None:
+def log_state(standing: TableState, found: SourceTable | None = None) -> None:
     """A new state, and the table at the source that led to it."""
     match standing.state:
         case Copying(reason=str()) if found is not None and found.obstacle is not None:
             _log_stopped("table cannot be captured", standing.table, found.obstacle)
-        case Held(reason=reason) if reason == GONE:
+        case Paused(reason=reason) if reason == GONE:
             log_paused(standing.table, IS_GONE)
-        case ResyncNeeded() as state:
+        case ResyncRequired() as state:
             _log_stopped("resync needed", standing.table, state.error(standing.table))
         case state:
             _log.info("table stands", table=standing.table, state=str(state))
@@ -40,7 +40,7 @@ def _log_stopped(event: str, table: str, error: FrazilError) -> None:
     _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
 
 
-def outlasted(held: Held) -> str:
+def outlasted(held: Paused) -> str:
     """Why a table that was paused for too long has to be read again."""
     # What was to be done then does not help any more.
     why = held.reason.partition(" Next: ")[0].removesuffix(".")

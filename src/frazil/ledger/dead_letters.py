@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.commit.strict_commit import Outcome, Receipt, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, Receipt, StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import position_text
 from frazil.ledger.writing import write_rows
-from frazil.model.marker import Allowed, AlreadyDone, Move, Role, judge_move
+from frazil.model.marker import Allowed, AlreadyDone, MarkerMove, MarkerRole, judge_move
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class DeadLetterTable:
         It lags behind the source while there is nothing to write. A batch that is read again
         after a crash leaves out the letters up to here.
         """
-        return self.table.load_marker(Role.INGEST)
+        return self.table.load_marker(MarkerRole.INGEST)
 
     def append(
         self,
@@ -104,10 +104,10 @@ class DeadLetterTable:
         Repeating the same batch is a no-op, and the receipt says so. Whatever goes wrong is
         raised: a batch whose letters are not kept must not be acknowledged.
         """
-        move = Move(Role.INGEST, start, goal)
+        move = MarkerMove(MarkerRole.INGEST, start, goal)
         verdict = judge_move(self.position(), move)
         if isinstance(verdict, AlreadyDone):
-            return Receipt(Outcome.ALREADY_DONE, verdict.marker)
+            return Receipt(CommitOutcome.ALREADY_DONE, verdict.marker)
         # What will not land leaves no file behind; the commit then says why.
         rows = [_row(letter, goal.batch) for letter in letters if isinstance(verdict, Allowed)]
         target = self.table.load_write_target()

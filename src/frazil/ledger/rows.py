@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding, parse_state
+from frazil.ledger.table_state import (
+    Copying,
+    Paused,
+    ResyncRequired,
+    Streaming,
+    TableState,
+    parse_state,
+)
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
@@ -16,12 +23,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from frazil.ledger.table_state import State
-    from frazil.model.marker import Position, Role
+    from frazil.model.marker import MarkerRole, Position
 
 Row = dict[str, object]
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """What a row tells."""
 
     BATCH = "batch"
@@ -58,7 +65,7 @@ class LedgerEntry:
     """What one batch did to one table."""
 
     batch: str
-    role: Role
+    role: MarkerRole
     table: str
     start: Position | None
     goal: Position
@@ -78,14 +85,14 @@ def position_text(position: Position) -> str:
 
 def plan_rows(
     entries: Sequence[LedgerEntry],
-    standings: Sequence[TableStanding],
+    table_states: Sequence[TableState],
     *,
     commit_number: int,
     batch: str,
     now: datetime,
 ) -> list[Row]:
     """The rows of one commit; ``batch`` and ``now`` are those of the standings."""
-    tables = [each.table for each in standings]
+    tables = [each.table for each in table_states]
     if len(set(tables)) < len(tables):
         raise ValueError("a table has two standings in one commit")
     shared: Row = {"commit_number": commit_number}
@@ -93,21 +100,21 @@ def plan_rows(
         *({**shared, **_entry_row(each)} for each in entries),
         *(
             {**shared, "batch": batch, "committed_at": now, **_standing_row(each)}
-            for each in standings
+            for each in table_states
         ),
     ]
 
 
-def standing_from(
+def state_from(
     table: str, identity: str, word: str, position: str | None, reason: str | None
-) -> TableStanding:
+) -> TableState:
     """A standing from the columns of ``STANDING_COLUMNS``."""
-    return TableStanding(table=table, identity=identity, state=parse_state(word, position, reason))
+    return TableState(table=table, identity=identity, state=parse_state(word, position, reason))
 
 
 def _entry_row(entry: LedgerEntry) -> Row:
     return {
-        "kind": Kind.BATCH.value,
+        "kind": RowKind.BATCH.value,
         "table_name": entry.table,
         "batch": entry.batch,
         "committed_at": entry.committed_at,
@@ -121,10 +128,10 @@ def _entry_row(entry: LedgerEntry) -> Row:
     }
 
 
-def _standing_row(standing: TableStanding) -> Row:
+def _standing_row(standing: TableState) -> Row:
     position, reason = _details(standing.state)
     return {
-        "kind": Kind.STANDING.value,
+        "kind": RowKind.STANDING.value,
         "table_name": standing.table,
         "source_identity": standing.identity,
         "state": standing.state.word,
@@ -135,11 +142,11 @@ def _standing_row(standing: TableStanding) -> Row:
 
 def _details(state: State) -> tuple[str | None, str | None]:
     match state:
-        case Live():
+        case Streaming():
             return None, None
         case Copying(reason):
             return None, reason
-        case Held(position, reason) | ResyncNeeded(position, reason):
+        case Paused(position, reason) | ResyncRequired(position, reason):
             return position, reason
         case _:
             return state.position, None

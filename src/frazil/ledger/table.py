@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
 
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
-from frazil.clients.iceberg.commit.strict_commit import Outcome, Receipt, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, Receipt, StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.iceberg.translation import translated
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, Kind, plan_rows, standing_from
-from frazil.ledger.table_state import Left
+from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, RowKind, plan_rows, state_from
+from frazil.ledger.table_state import Removed
 from frazil.ledger.writing import write_rows
-from frazil.model.marker import Allowed, AlreadyDone, Marker, Move, Override, Role, judge_move
+from frazil.model.marker import (
+    Allowed,
+    AlreadyDone,
+    Marker,
+    MarkerMove,
+    MarkerRole,
+    Override,
+    judge_move,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,16 +32,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.read.table_metadata import TableState
+    from frazil.clients.iceberg.read.table_metadata import TableMetadata
     from frazil.clients.iceberg.table import LakeTable
     from frazil.hooks import Clock, Randomness
     from frazil.ledger.rows import LedgerEntry
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.model.marker import Position
     from frazil.model.table_name import TableName
 
     # From the marker that was found to how it shall move.
-    _Decision = Callable[[TableState, Marker | None], Move | Override]
+    _Decision = Callable[[TableMetadata, Marker | None], MarkerMove | Override]
 
 # The marker's source while notes were written and no source was ever read.
 _NO_SOURCE = ""
@@ -43,10 +51,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class DatedStanding:
+class DatedState:
     """How a table stands, and since when."""
 
-    standing: TableStanding
+    standing: TableState
     since: datetime
 
 
@@ -79,7 +87,7 @@ class Ledger:
 
     def acknowledged(self) -> Marker | None:
         """The position the source may be acknowledged to; None before the first batch."""
-        found = self.table.load_marker(Role.INGEST)
+        found = self.table.load_marker(MarkerRole.INGEST)
         return None if found is None or found.source == _NO_SOURCE else found
 
     def record(
@@ -88,7 +96,7 @@ class Ledger:
         *,
         start: Position | None,
         goal: Marker,
-        standings: Sequence[TableStanding] = (),
+        table_states: Sequence[TableState] = (),
     ) -> Receipt:
         """Book a batch after all its tables have committed, in one commit.
 
@@ -97,19 +105,19 @@ class Ledger:
         ledger is not at ``start``.
         """
 
-        def move(state: TableState, found: Marker | None) -> Move | Override:
+        def move(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
             if not start and found is not None and found.source == _NO_SOURCE:
                 # Nothing was read yet: what is there only keeps the place of a marker.
-                return Override(Role.INGEST, _seen(state), goal)
-            return Move(Role.INGEST, start, goal)
+                return Override(MarkerRole.INGEST, _seen(state), goal)
+            return MarkerMove(MarkerRole.INGEST, start, goal)
 
-        return self._write(move, entries, standings, batch=goal.batch)
+        return self._write(move, entries, table_states, batch=goal.batch)
 
-    def begin_anew(self, goal: Marker) -> Receipt:
+    def restart_at(self, goal: Marker) -> Receipt:
         """Put the position elsewhere, in another source perhaps: what it was means nothing now."""
 
-        def replace_all(state: TableState, _found: Marker | None) -> Move | Override:
-            return Override(Role.INGEST, _seen(state), goal)
+        def replace_all(state: TableMetadata, _found: Marker | None) -> MarkerMove | Override:
+            return Override(MarkerRole.INGEST, _seen(state), goal)
 
         return self._write(replace_all, (), (), batch=goal.batch)
 
@@ -119,7 +127,7 @@ class Ledger:
         *,
         pipeline: str,
         batch: str,
-        standings: Sequence[TableStanding] = (),
+        table_states: Sequence[TableState] = (),
     ) -> Receipt:
         """Book what moves no source, a merge or an operator's act, and leave the position alone.
 
@@ -127,47 +135,47 @@ class Ledger:
         """
         blank = Marker(pipeline=pipeline, source=_NO_SOURCE, position="", batch=batch)
 
-        def stay(state: TableState, found: Marker | None) -> Move | Override:
+        def stay(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
             same = blank if found is None else replace(found, snapshot=None)
-            return Override(Role.INGEST, _seen(state), same)
+            return Override(MarkerRole.INGEST, _seen(state), same)
 
-        return self._write(stay, entries, standings, batch=batch)
+        return self._write(stay, entries, table_states, batch=batch)
 
-    def standings(self) -> tuple[TableStanding, ...]:
+    def table_states(self) -> tuple[TableState, ...]:
         """How every captured table stands by the newest word on it, by name.
 
         A table that is not among them is new, whatever marker it has.
         """
         return tuple(each.standing for each in self.dated_standings())
 
-    def dated_standings(self) -> tuple[DatedStanding, ...]:
+    def dated_standings(self) -> tuple[DatedState, ...]:
         """The same, with the time of that word."""
         head = self.table.load_state().head
         if head is None:
             return ()
         with translated(str(self.table.name), "reading the ledger"):
-            rows = newest_standings(self.table.read(head.id)).collect()
+            rows = newest_states(self.table.read(head.id)).collect()
         found = (
-            DatedStanding(
-                standing_from(*(row[name] for name in STANDING_COLUMNS)),
+            DatedState(
+                state_from(*(row[name] for name in STANDING_COLUMNS)),
                 _EPOCH + timedelta(microseconds=row["since"]),
             )
             for row in rows
         )
-        captured = [each for each in found if not isinstance(each.standing.state, Left)]
+        captured = [each for each in found if not isinstance(each.standing.state, Removed)]
         return tuple(sorted(captured, key=lambda each: each.standing.table))
 
     def _write(
         self,
         decide: _Decision,
         entries: Sequence[LedgerEntry],
-        standings: Sequence[TableStanding],
+        table_states: Sequence[TableState],
         *,
         batch: str,
     ) -> Receipt:
         """Write and commit, again on the new head when somebody else was faster."""
         return repeat_on_conflict(
-            lambda: self._attempt(decide, entries, standings, batch=batch),
+            lambda: self._attempt(decide, entries, table_states, batch=batch),
             self._retry,
             clock=self._clock,
             randomness=self._randomness,
@@ -177,23 +185,23 @@ class Ledger:
         self,
         decide: _Decision,
         entries: Sequence[LedgerEntry],
-        standings: Sequence[TableStanding],
+        table_states: Sequence[TableState],
         *,
         batch: str,
     ) -> Receipt:
         version = self.table.load_version()
-        state, found = version.state, version.marker(Role.INGEST)
+        state, found = version.state, version.marker(MarkerRole.INGEST)
         move = decide(state, found)
         # Judged before anything is written: what will not land leaves no file behind.
-        verdict = judge_move(found, move) if isinstance(move, Move) else Allowed(move.goal)
+        verdict = judge_move(found, move) if isinstance(move, MarkerMove) else Allowed(move.goal)
         if isinstance(verdict, AlreadyDone):
-            return Receipt(Outcome.ALREADY_DONE, verdict.marker)
+            return Receipt(CommitOutcome.ALREADY_DONE, verdict.marker)
         commit = StrictCommit(move=move)
         if isinstance(verdict, Allowed):
             # Every commit here lands on the head it was planned on, so numbers are in its order.
             number = 1 if state.head is None else state.head.sequence + 1
             now = self._clock.now()
-            rows = plan_rows(entries, standings, commit_number=number, batch=batch, now=now)
+            rows = plan_rows(entries, table_states, commit_number=number, batch=batch, now=now)
             changes = write_rows(
                 version.write_target(), rows, clock=self._clock, randomness=self._randomness
             )
@@ -202,16 +210,16 @@ class Ledger:
         return self.table.commit(commit)
 
 
-def newest_standings(ledger: DataFrame) -> DataFrame:
+def newest_states(ledger: DataFrame) -> DataFrame:
     """The last row about each table's standing, with its time in microseconds.
 
     As a number, because Spark gives times without their zone.
     """
     since = F.unix_micros("committed_at").alias("since")
     newest = F.max_by(F.struct(*STANDING_COLUMNS, since), "commit_number").alias("newest")
-    standings = ledger.where(F.col("kind") == F.lit(Kind.STANDING.value))
-    return standings.groupBy("table_name").agg(newest).select("newest.*")
+    table_states = ledger.where(F.col("kind") == F.lit(RowKind.STANDING.value))
+    return table_states.groupBy("table_name").agg(newest).select("newest.*")
 
 
-def _seen(state: TableState) -> str | None:
-    return state.properties.get(Role.INGEST.property_name)
+def _seen(state: TableMetadata) -> str | None:
+    return state.properties.get(MarkerRole.INGEST.property_name)

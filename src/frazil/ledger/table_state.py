@@ -23,7 +23,7 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class Streaming:
     """Changes are captured as they happen."""
 
     word: ClassVar[str] = "live"
@@ -33,7 +33,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Paused:
     """Nothing is captured until somebody acts; the source keeps what follows this position."""
 
     word: ClassVar[str] = "held"
@@ -46,7 +46,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class ResyncNeeded:
+class ResyncRequired:
     """Changes after this position are missing, or are of another table; the reason says which."""
 
     word: ClassVar[str] = "resync needed"
@@ -68,7 +68,7 @@ class ResyncNeeded:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Removed:
     """Not captured any more; a table that comes back after this is a new one."""
 
     word: ClassVar[str] = "left"
@@ -79,11 +79,11 @@ class Left:
         return f"left at {self.position}"
 
 
-State = Copying | Live | Held | ResyncNeeded | Left
+State = Copying | Streaming | Paused | ResyncRequired | Removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableStanding:
+class TableState:
     """The state of one table; ``identity`` is what identifies it at the source.
 
     A table that could not be copied because of an obstacle has none: nothing of it was tried.
@@ -99,14 +99,14 @@ def parse_state(word: str, position: str | None, reason: str | None) -> State:
     match word, position, reason:
         case Copying.word, None, None | str():
             return Copying(reason)
-        case Live.word, None, None:
-            return Live()
-        case Held.word, str(), str():
-            return Held(position, reason)
-        case ResyncNeeded.word, str(), str():
-            return ResyncNeeded(position, reason)
-        case Left.word, str(), None:
-            return Left(position)
+        case Streaming.word, None, None:
+            return Streaming()
+        case Paused.word, str(), str():
+            return Paused(position, reason)
+        case ResyncRequired.word, str(), str():
+            return ResyncRequired(position, reason)
+        case Removed.word, str(), None:
+            return Removed(position)
         case _:
             message = "the ledger holds a state that this frazil does not know."
             raise ForeignChangeError(message, next_step=NEWER_STEP)

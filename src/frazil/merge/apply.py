@@ -17,12 +17,12 @@ from frazil.errors import (
 )
 from frazil.hooks import Failpoint, failpoint
 from frazil.merge.planning.sequences import encode_sequence
-from frazil.merge.report import MergeCommit, Phase
+from frazil.merge.report import MergeCommit, MergePhase
 from frazil.merge.writing.delete_writer import DeleteWriter, WrittenDeletes
 from frazil.merge.writing.task_result import total_counts, total_seconds, union_of_deleted
 from frazil.mirror.index.growth import write_index_head
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable
-from frazil.model.key_index import IndexedFile, Run
+from frazil.model.key_index import IndexedFile, IndexRun
 from frazil.model.policy import Order
 from frazil.model.repair import Repair, RepairReason
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.merge.job import Merged, MergeRange
     from frazil.merge.planning.sequences import SequenceValue
-    from frazil.merge.target import MergeGround
+    from frazil.merge.target import MergeTarget
     from frazil.merge.writing.task import MergeJob
     from frazil.merge.writing.task_result import TaskResult
     from frazil.mirror.index.growth import IndexGrowth
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class MergeWork:
     """Everything one merge is made of, put together by ``merger``; lives on the driver."""
 
-    ground: MergeGround
+    target: MergeTarget
     range_: MergeRange
     keeper: IndexKeeper
     growth: IndexGrowth
@@ -73,10 +73,10 @@ class _Timer:
     """Seconds by phase of what the driver does."""
 
     clock: Clock
-    seconds: dict[Phase, float] = field(default_factory=dict)
+    seconds: dict[MergePhase, float] = field(default_factory=dict)
 
     @contextmanager
-    def timed(self, phase: Phase) -> Iterator[None]:
+    def timed(self, phase: MergePhase) -> Iterator[None]:
         start = self.clock.monotonic()
         try:
             yield
@@ -103,17 +103,17 @@ def apply_merge(work: MergeWork) -> MergeCommit:
     """
     timer = _Timer(work.clock)
     start = work.clock.monotonic()
-    head = work.ground.head
+    head = work.target.head
     if (None if head is None else head.id) != work.planned_on:
         message = "the table has a newer head."
         raise CommitConflictError(message, table=work.range_.table)
-    with timer.timed(Phase.INDEX):
+    with timer.timed(MergePhase.INDEX):
         index, repair = _current_index(work, head)
     repairs = [] if repair is None else [repair]
     while True:
         try:
             outcome = _merge(work, index, timer)
-            with timer.timed(Phase.COMMIT):
+            with timer.timed(MergePhase.COMMIT):
                 receipt = _commit(work, outcome)
         except (DamagedIndexError, StaleIndexError) as error:
             # Tasks find out what is wrong with a run, the commit what is wrong with the files.
@@ -121,7 +121,7 @@ def apply_merge(work: MergeWork) -> MergeCommit:
             if head is None or any(each.rebuilt for each in repairs):
                 raise
             _refuse_if_overtaken(work, error)
-            with timer.timed(Phase.INDEX):
+            with timer.timed(MergePhase.INDEX):
                 index, repair = _remade_index(
                     work, head, Unusable(RepairReason.DAMAGED, error.message)
                 )
@@ -135,7 +135,7 @@ def _current_index(work: MergeWork, head: SnapshotFacts | None) -> tuple[KeyInde
     """The index of the head; an empty one for a range that leaves nothing of what it describes."""
     if head is None or work.range_.replaces_mirror:
         return work.keeper.empty(head), None
-    found = work.keeper.find(head, work.ground.mirror.table.walk_ancestry())
+    found = work.keeper.find(head, work.target.mirror.table.walk_ancestry())
     return (found, None) if isinstance(found, KeyIndex) else _remade_index(work, head, found)
 
 
@@ -151,7 +151,7 @@ def _remade_index(work: MergeWork, head: SnapshotFacts, why: Unusable) -> tuple[
 
 def _refuse_if_overtaken(work: MergeWork, error: FrazilError) -> None:
     """Files of a head that is not the table's any more may be gone, and rightly so."""
-    now = work.ground.mirror.table.load_state().head
+    now = work.target.mirror.table.load_state().head
     if now is None or now.id != work.planned_on:
         message = "the table has a newer head."
         raise CommitConflictError(message, table=work.range_.table) from error
@@ -169,15 +169,15 @@ def _next_state(
     work: MergeWork, index: KeyIndex, merged: Merged, timer: _Timer
 ) -> tuple[WrittenDeletes, KeyIndex]:
     """Deletes and index as they are after the merge; all files but the head are written."""
-    with timer.timed(Phase.WRITE):
+    with timer.timed(MergePhase.WRITE):
         deletes = _write_deletes(work, index, merged)
     base = _restarted(index) if merged.empties_mirror else index
     new = [_indexed(result, at) for result in merged.results for at in range(len(result.files))]
     highest = max((each.ordinal for each in new), default=-1)
     parts = tuple(each.part for each in merged.results if each.part is not None)
-    run = Run(work.range_.run, work.range_.bits, parts) if parts else None
+    run = IndexRun(work.range_.run, work.range_.bits, parts) if parts else None
     entries = [each.entries for each in merged.results if each.entries is not None]
-    with timer.timed(Phase.INDEX):
+    with timer.timed(MergePhase.INDEX):
         grown = work.growth.grown(
             base,
             files=(*deletes.files, *new),
@@ -190,15 +190,15 @@ def _next_state(
 
 def _write_deletes(work: MergeWork, index: KeyIndex, merged: Merged) -> WrittenDeletes:
     if merged.empties_mirror:
-        head = work.ground.head
+        head = work.target.head
         return WrittenDeletes((), (), (), (), head.count("total-data-files") if head else 0, 0)
-    ground = work.ground
+    target = work.target
     writer = DeleteWriter(
-        ground.state.format_version,
-        ground.inputs,
-        ground.outputs,
-        ground.name_delete_file,
-        hidden_folder=f"{ground.state.location}/_deletes",
+        target.state.format_version,
+        target.inputs,
+        target.outputs,
+        target.name_delete_file,
+        hidden_folder=f"{target.state.location}/_deletes",
     )
     return writer.write(index.manifest.files, union_of_deleted(merged.results))
 
@@ -235,16 +235,16 @@ def _refuse_disorder(work: MergeWork, merged: Merged) -> None:
 
 
 def _commit(work: MergeWork, outcome: _Outcome) -> Receipt:
-    ground, merged = work.ground, outcome.merged
-    location = ground.name_head()
+    target, merged = work.target, outcome.merged
+    location = target.name_head()
 
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
-        head = write_index_head(outcome.index, snapshot.id, location, ground.outputs)
+        head = write_index_head(outcome.index, snapshot.id, location, target.outputs)
         failpoint(Failpoint.INDEX_WRITTEN)
         return StatisticsFile(head.location, head.size, head.footer_size)
 
-    return ground.mirror.apply(
-        _file_changes(ground, outcome),
+    return target.mirror.apply(
+        _file_changes(target, outcome),
         start=None if work.before is None else work.before.position,
         goal=_goal(work, merged),
         replaces=work.replaces,
@@ -256,9 +256,9 @@ def _commit(work: MergeWork, outcome: _Outcome) -> Receipt:
     )
 
 
-def _file_changes(ground: MergeGround, outcome: _Outcome) -> FileChanges:
+def _file_changes(target: MergeTarget, outcome: _Outcome) -> FileChanges:
     added = tuple(file.descriptor for each in outcome.merged.results for file in each.files)
-    has_files = ground.head is not None and ground.head.count("total-data-files") > 0
+    has_files = target.head is not None and target.head.count("total-data-files") > 0
     if outcome.merged.empties_mirror and has_files:
         return FileChanges(added=added, replaces_everything=True)
     return FileChanges(

@@ -14,7 +14,7 @@ from frazil.merge.job import MergeRange
 from frazil.merge.planning.sequences import decode_sequence
 from frazil.merge.reading.changelog_reader import ReadLayout
 from frazil.merge.reading.merged_changes import merged_changes, remembered_deletes
-from frazil.merge.target import MergeGround, load_ground, task_index
+from frazil.merge.target import MergeTarget, load_target, task_index
 from frazil.merge.writing.admission import Admission
 from frazil.merge.writing.equal_sequences import ComparedContent
 from frazil.merge.writing.key_writer import KeyWriting
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from frazil.changelog.table import ChangelogTable
     from frazil.hooks import Clock, Randomness
-    from frazil.merge.planning.column_mapping import Feed
+    from frazil.merge.planning.column_mapping import ColumnMapping
     from frazil.merge.planning.plan import MergePlan
     from frazil.merge.planning.sequences import SequenceValue
     from frazil.merge.planning.settings import MergeSettings
@@ -57,7 +57,7 @@ def assemble_work(
 
     Raises CommitConflictError when the mirror was merged into since it was planned.
     """
-    ground = load_ground(
+    target = load_target(
         mirror,
         settings,
         schema=plan.schema.wanted,
@@ -78,7 +78,7 @@ def assemble_work(
         changelog=changelog,
         mirror=mirror,
         before=before,
-        ground=ground,
+        target=target,
         clock=clock,
         randomness=randomness,
     )
@@ -95,7 +95,7 @@ class _Assembly:
     changelog: ChangelogTable
     mirror: MirrorTable
     before: Marker | None
-    ground: MergeGround
+    target: MergeTarget
     clock: Clock
     randomness: Randomness
 
@@ -103,7 +103,7 @@ class _Assembly:
         """All of it."""
         plan, settings = self.plan, self.settings
         return MergeWork(
-            ground=self.ground,
+            target=self.target,
             range_=self._range(),
             keeper=self._keeper(),
             growth=self._growth(),
@@ -148,7 +148,7 @@ class _Assembly:
 
     def _content(self) -> ComparedContent:
         """What tells replays: what a change may have had no say in is left out."""
-        own = {each.id for each in self.ground.key} | {self.plan.sequence_id}
+        own = {each.id for each in self.target.key} | {self.plan.sequence_id}
         return ComparedContent(
             fields=tuple(
                 each.target
@@ -163,7 +163,7 @@ class _Assembly:
     def _layout(self) -> ReadLayout:
         plan = self.plan
         return ReadLayout(
-            key=tuple(zip(plan.key_names, self.ground.index_key.types, strict=True)),
+            key=tuple(zip(plan.key_names, self.target.index_key.types, strict=True)),
             sequence=plan.reads.sequence.name,
             operation=plan.reads.operation.name,
             unchanged=plan.unchanged,
@@ -173,7 +173,7 @@ class _Assembly:
             unchanged_ids=plan.schema.unchanged_ids,
         )
 
-    def _feeds(self) -> tuple[Feed, ...]:
+    def _feeds(self) -> tuple[ColumnMapping, ...]:
         """The mirror's columns that changes bring, less the one that marks soft deletes."""
         mark = self.plan.schema.deleted
         feeds = self.plan.schema.feeds
@@ -196,7 +196,7 @@ class _Assembly:
             mirror_rows=self._mirror_rows,
             mirror_key=tuple(
                 (field.name, type_)
-                for field, type_ in zip(self.ground.key, self.ground.index_key.types, strict=True)
+                for field, type_ in zip(self.target.key, self.target.index_key.types, strict=True)
             ),
             mirror_sequence=None if plan.schema.sequence is None else plan.schema.sequence.name,
             run=fresh_name(self.randomness.token),
@@ -205,13 +205,13 @@ class _Assembly:
 
     def _mirror_rows(self) -> DataFrame:
         """Key and sequence of the mirror's rows, under the names that this merge gives them."""
-        version, head = self.mirror.table.load_version(), self.ground.head
+        version, head = self.mirror.table.load_version(), self.target.head
         read_with = version.schema
         if head is not None and head.schema_id is not None:
             read_with = version.schema_of(head.schema_id)
         names = {each.id: each.name for each in read_with.fields}
-        kept = self.ground.sequence
-        wanted = self.ground.key if kept is None else (*self.ground.key, kept)
+        kept = self.target.sequence
+        wanted = self.target.key if kept is None else (*self.target.key, kept)
         rows = self.mirror.read(self.plan.head)
         if self.plan.replaces is not None:
             rows = rows.where(sf.lit(False))  # noqa: FBT003
@@ -228,7 +228,7 @@ class _Assembly:
         )
 
     def _keeper(self) -> IndexKeeper:
-        return self.ground.index_keeper(
+        return self.target.index_keeper(
             self.session, self.settings, clock=self.clock, remembered=self._remembered
         )
 
@@ -236,7 +236,7 @@ class _Assembly:
         if self.before is None or not self.settings.remembers_deletes:
             return None
         merged_through = int(str(self.before.position))
-        types = self.ground.index_key.types
+        types = self.target.index_key.types
         return remembered_deletes(self.changelog, merged_through, self.settings, types)
 
     def _growth(self) -> IndexGrowth:
@@ -245,7 +245,7 @@ class _Assembly:
         per_key = self.settings.order is Order.PER_KEY
         return IndexGrowth(
             session=self.session,
-            store=self.ground.store,
+            store=self.target.store,
             young_entries=index.young_entries,
             max_runs=index.max_runs,
             tombstones_before=int(oldest.timestamp()) if per_key else None,
@@ -253,9 +253,9 @@ class _Assembly:
         )
 
     def _job(self, index: KeyIndex) -> MergeJob:
-        ground, settings = self.ground, self.settings
+        target, settings = self.target, self.settings
         # A soft delete keeps the row, but becomes the change that a late one is compared with.
-        sent = {field.id for field in ground.key} | {self.plan.sequence_id}
+        sent = {field.id for field in target.key} | {self.plan.sequence_id}
         mark = self.plan.schema.deleted
         fields = tuple(each.target for each in self._feeds())
         columns = tuple(FoldColumn(field.name, field.id, field.id in sent) for field in fields)
@@ -270,20 +270,20 @@ class _Assembly:
                 merged=self._merged("sequence") if settings.order is Order.APPEND else None,
             ),
             writing=KeyWriting(
-                target=ground.target,
+                target=target.target,
                 fields=fields,
                 order=plan_row_order(
-                    ground.target.schema, self.plan.sort_order, tuple(f.id for f in ground.key)
+                    target.target.schema, self.plan.sort_order, tuple(f.id for f in target.key)
                 ),
-                index=task_index(index, ground, settings),
+                index=task_index(index, target, settings),
                 first_ordinal=index.manifest.next_ordinal,
                 deleted_column=None if mark is None else mark.name,
-                has_lower_half=ground.index_key.hash is not KeyHash.XXHASH64,
-                has_sequences=ground.sequence is not None,
+                has_lower_half=target.index_key.hash is not KeyHash.XXHASH64,
+                has_sequences=target.sequence is not None,
                 optional_ids=layout.optional_ids,
                 content=self._content(),
                 merged=self._merged("sequence"),
                 ignores_deletes=settings.deletes is Deletes.IGNORE,
             ),
-            store=ground.store,
+            store=target.store,
         )

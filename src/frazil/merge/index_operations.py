@@ -13,7 +13,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.planning.changelog_columns import find_column
 from frazil.merge.planning.column_map import decode_column_map
 from frazil.merge.reading.merged_changes import remembered_deletes
-from frazil.merge.target import load_ground, task_index
+from frazil.merge.target import load_target, task_index
 from frazil.mirror.index.checking import IndexVerdict, check_index
 from frazil.mirror.index.growth import write_index_head
 from frazil.mirror.index.key_reading import KeyReading, as_scalar
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.merge.planning.settings import MergeSettings
-    from frazil.merge.target import MergeGround
+    from frazil.merge.target import MergeTarget
     from frazil.model.marker import Marker, SnapshotRef
 
 __all__ = ["IndexFacts", "IndexVerdict", "load_index_facts", "rebuild_index", "verify_index"]
@@ -48,7 +48,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFacts:
-    """An index as its head tells it; ``state`` says whether a merge would use it as it is.
+    """An index as its head tells it; ``state`` says whether a merge would use it is.
 
     ``unnamed_files`` lie beside the runs and belong to none of them: older heads may name them,
     and maintenance removes those that nobody does.
@@ -72,23 +72,23 @@ class IndexFacts:
 def load_index_facts(session: SparkSession, lake: Lake, settings: MergeSettings) -> IndexFacts:
     """What the index of the mirror is made of; reads its head and nothing else."""
     del session
-    ground = _load_ground(lake, settings)
-    found = load_index(ground.mirror.table.walk_ancestry(), ground.inputs, ground.expected)
+    target = _load_ground(lake, settings)
+    found = load_index(target.mirror.table.walk_ancestry(), target.inputs, target.expected)
     index = found.base if isinstance(found, Unusable) else found
     state, detail = ("current", "") if isinstance(found, KeyIndex) else (found.reason, found.detail)
     runs = () if index is None else index.manifest.runs
     named = {part.location.rpartition("/")[2] for run in runs for part in run.parts}
-    beside = ground.inputs.sizes(ground.store.folder)
+    beside = target.inputs.sizes(target.store.folder)
     unnamed = {name: size for name, size in beside.items() if name not in named}
-    head = None if ground.head is None else ground.head.summary.get(HEAD_PROPERTY)
+    head = None if target.head is None else target.head.summary.get(HEAD_PROPERTY)
     young = None if index is None else index.young_blob
     return IndexFacts(
         state=state,
         detail=detail,
         head=head,
         snapshot=None if index is None else index.manifest.snapshot_id,
-        key=tuple(each.name for each in ground.key),
-        hash=ground.index_key.hash,
+        key=tuple(each.name for each in target.key),
+        hash=target.index_key.hash,
         data_files=0 if index is None else len(index.manifest.files),
         entries=0 if index is None else index.manifest.entries,
         young_entries=0 if index is None else index.manifest.young_entries,
@@ -113,25 +113,25 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
     Raises StaleIndexError when there is no index of the table's current state: nothing is wrong
     then, the next merge repairs it.
     """
-    ground = _load_ground(lake, settings)
-    if ground.head is None:
+    target = _load_ground(lake, settings)
+    if target.head is None:
         return IndexVerdict(0, 0, 0)
-    found = load_index(ground.mirror.table.walk_ancestry(), ground.inputs, ground.expected)
+    found = load_index(target.mirror.table.walk_ancestry(), target.inputs, target.expected)
     if isinstance(found, Unusable):
         message = f"there is no index of the current state: {found.detail}."
         step = command("index", "rebuild", settings.mirror)
         raise StaleIndexError(message, table=str(settings.mirror), next_step=step)
     reading = KeyReading(
-        ground.mirror.table.name,
+        target.mirror.table.name,
         found.manifest.files,
-        ground.key,
+        target.key,
         None,
-        ground.target.io_properties,
+        target.target.io_properties,
     )
     return check_index(
         pinned_session(session),
         reading,
-        task_index(found, ground, settings),
+        task_index(found, target, settings),
         found.manifest.key.hash,
     )
 
@@ -142,37 +142,37 @@ def rebuild_index(
     settings: MergeSettings,
 ) -> Repair:
     """Build the index from every data file and commit it; rows and position stay as they are."""
-    ground = _load_ground(lake, settings)
-    marker = ground.mirror.position()
-    if marker is None or ground.head is None:
+    target = _load_ground(lake, settings)
+    marker = target.mirror.position()
+    if marker is None or target.head is None:
         message = "nothing was merged into it yet, so there is nothing to index."
         raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
-    keeper = ground.index_keeper(
+    keeper = target.index_keeper(
         pinned_session(session),
         settings,
         clock=SystemClock(),
-        remembered=lambda: _remembered(lake, ground, marker, settings),
+        remembered=lambda: _remembered(lake, target, marker, settings),
     )
     why = Unusable(RepairReason.MISSING, "asked for by an operator")
-    index, repair = keeper.made(why, ground.head)
-    location = ground.name_head()
+    index, repair = keeper.made(why, target.head)
+    location = target.name_head()
 
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
-        head = write_index_head(index, snapshot.id, location, ground.outputs)
+        head = write_index_head(index, snapshot.id, location, target.outputs)
         return StatisticsFile(head.location, head.size, head.footer_size)
 
-    ground.mirror.apply(
+    target.mirror.apply(
         FileChanges(),
         start=marker.position,
-        goal=replace(marker, batch=fresh_name(ground.randomness.token), snapshot=None),
-        planned_on=ground.head.id,
+        goal=replace(marker, batch=fresh_name(target.randomness.token), snapshot=None),
+        planned_on=target.head.id,
         summary={HEAD_PROPERTY: location},
         statistics=write_head,
     )
     return repair
 
 
-def _load_ground(lake: Lake, settings: MergeSettings) -> MergeGround:
+def _load_ground(lake: Lake, settings: MergeSettings) -> MergeTarget:
     """The mirror as it is; its key is the one that merges wrote down."""
     mirror = MirrorTable.open(lake, settings.mirror)
     version = mirror.table.load_version()
@@ -182,7 +182,7 @@ def _load_ground(lake: Lake, settings: MergeSettings) -> MergeGround:
         raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
     key_ids = decode_column_map(text, table=str(settings.mirror)).key
     sequence = find_column(version.schema.fields, settings.sequence)
-    return load_ground(
+    return load_target(
         mirror,
         settings,
         schema=None,
@@ -194,11 +194,11 @@ def _load_ground(lake: Lake, settings: MergeSettings) -> MergeGround:
 
 
 def _remembered(
-    lake: Lake, ground: MergeGround, marker: Marker, settings: MergeSettings
+    lake: Lake, target: MergeTarget, marker: Marker, settings: MergeSettings
 ) -> DataFrame | None:
     if not settings.remembers_deletes:
         return None
     changelog = ChangelogTable.open(lake, settings.changelog)
     return remembered_deletes(
-        changelog, int(str(marker.position)), settings, ground.index_key.types
+        changelog, int(str(marker.position)), settings, target.index_key.types
     )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from frazil.merge.planning.sequences import SequenceValue
     from frazil.merge.reading.changelog_reader import ReadLayout
-    from frazil.merge.reading.range_preparation import Preparation, RangeFacts
+    from frazil.merge.reading.range_preparation import RangeFacts, RangePreparation
     from frazil.merge.writing.task import MergeJob
     from frazil.merge.writing.task_result import TaskResult
     from frazil.model.schema.types import Scalar
@@ -130,7 +130,7 @@ class MergeRange:
         return _prepared(results, preparation, facts)
 
     def _with_merged(
-        self, changes: DataFrame, preparation: Preparation, merged: SequenceValue
+        self, changes: DataFrame, preparation: RangePreparation, merged: SequenceValue
     ) -> DataFrame:
         """The changes with those that were merged before and have the highest sequence as well.
 
@@ -153,7 +153,7 @@ class MergeRange:
         names = [sf.col(quote(name)) for name in changes.columns]
         return changes.select(news, *names).unionByName(known.select(olds, *names))
 
-    def _preparation(self, facts: RangeFacts) -> Preparation:
+    def _preparation(self, facts: RangeFacts) -> RangePreparation:
         return plan_preparation(
             facts,
             bits=self.bits,
@@ -163,7 +163,7 @@ class MergeRange:
             truncated=self.truncated,
         )
 
-    def _rows(self, changes: DataFrame, preparation: Preparation) -> DataFrame:
+    def _rows(self, changes: DataFrame, preparation: RangePreparation) -> DataFrame:
         rows = without_truncated(
             changes, preparation, deletes=self.deletes, type_=self.sequence_type
         )
@@ -219,7 +219,7 @@ def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:
 
 
 def _prepared(
-    results: tuple[TaskResult, ...], preparation: Preparation, facts: RangeFacts
+    results: tuple[TaskResult, ...], preparation: RangePreparation, facts: RangeFacts
 ) -> Merged:
     return Merged(
         results=results,

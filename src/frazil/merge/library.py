@@ -40,7 +40,7 @@ from frazil.errors import (
 from frazil.merge.merger import Merger
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
 from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.table_name import TableName, parse_table_name
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.clients.iceberg.read.table_metadata import TableState
+    from frazil.clients.iceberg.read.table_metadata import TableMetadata
     from frazil.merge.report import MergeReport
 
 SEQUENCE = "cdc_sequence_number"
@@ -169,14 +169,14 @@ def library_step(told: str | None) -> str:
     return refused[0] if refused else _REBUILD
 
 
-def default_order(changelog: TableState, settings: MergeSettings) -> Order:
+def default_order(changelog: TableMetadata, settings: MergeSettings) -> Order:
     """``append`` for what frazil wrote from one stream into the usual columns, else ``per_key``.
 
     One position is one stream; a position for each partition is many, whose order nobody knows.
     """
     if settings.sequence != SEQUENCE:
         return Order.PER_KEY
-    marker = changelog.marker(Role.INGEST, table=str(settings.changelog))
+    marker = changelog.marker(MarkerRole.INGEST, table=str(settings.changelog))
     is_ours = marker is not None and isinstance(marker.position, str)
     return Order.APPEND if is_ours else Order.PER_KEY
 

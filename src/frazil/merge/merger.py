@@ -17,7 +17,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
 from frazil.merge.planning.plan import plan_merge
-from frazil.merge.report import MergeReport, Phase
+from frazil.merge.report import MergePhase, MergeReport
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -123,7 +123,7 @@ class Merger:
             )
             planning = self._clock.monotonic() - start
             done = apply_merge(work)
-        phases = {**done.phases, Phase.PLAN: planning}
+        phases = {**done.phases, MergePhase.PLAN: planning}
         return replace(done, phases=phases, seconds=done.seconds + planning)
 
     def merge(self, *, stop: Callable[[], bool] = _never, rebuild: bool = False) -> MergeReport:
@@ -158,7 +158,7 @@ class Merger:
             return None
         planning = self._clock.monotonic() - start
         done = self.apply(plan)
-        phases = {**done.phases, Phase.PLAN: done.phases[Phase.PLAN] + planning}
+        phases = {**done.phases, MergePhase.PLAN: done.phases[MergePhase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)
         return _Done(commit, plan.remaining_snapshots)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from frazil.model.table_name import TableName
 
 
-class Action(StrEnum):
+class MergeAction(StrEnum):
     """What became of a key that the changelog names."""
 
     INSERT = "insert"
@@ -26,7 +26,7 @@ class Action(StrEnum):
     NONE = "none"
 
 
-class Phase(StrEnum):
+class MergePhase(StrEnum):
     """A part of a merge that is timed; phases inside tasks are summed over the tasks."""
 
     PLAN = "plan"
@@ -52,8 +52,8 @@ class MergeCommit:
     snapshot_id: int
     rows_read: int
     seconds: float
-    counts: Mapping[Action, int] = field(default_factory=dict)
-    phases: Mapping[Phase, float] = field(default_factory=dict)
+    counts: Mapping[MergeAction, int] = field(default_factory=dict)
+    phases: Mapping[MergePhase, float] = field(default_factory=dict)
     repairs: tuple[Repair, ...] = ()
     truncated: bool = False
     unknown_updates: int = 0
@@ -78,17 +78,17 @@ class MergeReport:
     commits: tuple[MergeCommit, ...] = ()
 
     @property
-    def counts(self) -> Mapping[Action, int]:
+    def counts(self) -> Mapping[MergeAction, int]:
         """Keys by what became of them, over all commits."""
-        total: Counter[Action] = Counter(dict.fromkeys(Action, 0))
+        total: Counter[MergeAction] = Counter(dict.fromkeys(MergeAction, 0))
         for commit in self.commits:
             total.update(commit.counts)
         return dict(total)
 
     @property
-    def phases(self) -> Mapping[Phase, float]:
+    def phases(self) -> Mapping[MergePhase, float]:
         """Seconds by phase, over all commits."""
-        total: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
+        total: dict[MergePhase, float] = dict.fromkeys(MergePhase, 0.0)
         for commit in self.commits:
             for phase, seconds in commit.phases.items():
                 total[phase] += seconds

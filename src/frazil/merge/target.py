@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableState
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.hooks import Clock, Randomness
     from frazil.merge.planning.settings import MergeSettings
@@ -39,11 +39,11 @@ _PATHS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeGround:
+class MergeTarget:
     """One mirror at one moment, with everything that names a file of it; lives on the driver."""
 
     mirror: MirrorTable
-    state: TableState
+    state: TableMetadata
     target: WriteTarget
     key: tuple[Field, ...]
     sequence: Field | None
@@ -125,7 +125,7 @@ class MergeGround:
         return f"{self.target.data_location}/{fresh_name(self.randomness.token)}{ending}"
 
 
-def load_ground(
+def load_target(
     mirror: MirrorTable,
     settings: MergeSettings,
     *,
@@ -134,13 +134,13 @@ def load_ground(
     sequence_id: int | None,
     sequence_type: Scalar,
     randomness: Randomness,
-) -> MergeGround:
+) -> MergeTarget:
     """The mirror as it is now; ``schema`` is the one it gets with this merge, if another."""
     version = mirror.table.load_version()
     target = version.write_target(schema)
     by_id = {each.id: each for each in target.schema.fields}
     per_key = settings.order is Order.PER_KEY and sequence_id is not None
-    return MergeGround(
+    return MergeTarget(
         mirror=mirror,
         state=version.state,
         target=replace(target, row_group_rows=settings.write.row_group_rows),
@@ -151,13 +151,13 @@ def load_ground(
     )
 
 
-def task_index(index: KeyIndex, ground: MergeGround, settings: MergeSettings) -> TaskIndex:
+def task_index(index: KeyIndex, target: MergeTarget, settings: MergeSettings) -> TaskIndex:
     """The index as tasks look things up in it."""
     return TaskIndex(
         runs=index.manifest.runs,
         young=index.young_blob,
         files=index.manifest.files,
-        io_properties=ground.target.io_properties,
+        io_properties=target.target.io_properties,
         cache_dir=str(settings.index.cache_dir),
         cache_bytes=settings.index.cache_bytes,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import MarkerLostError, RolledBackError
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.table_facts import (
     COLUMNS_PROPERTY,
     ORDER_FLOOR_PROPERTY,
@@ -24,8 +24,8 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
     state = version.state
     problem: FrazilError | None = None
     try:
-        marker = state.marker(Role.MERGE, table=str(mirror.table.name))
-        version.marker(Role.MERGE)
+        marker = state.marker(MarkerRole.MERGE, table=str(mirror.table.name))
+        version.marker(MarkerRole.MERGE)
     except RolledBackError as error:
         problem = error
     except MarkerLostError as error:
@@ -46,6 +46,6 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
         # Empty where a restart took it away.
         order_floor=state.properties.get(ORDER_FLOOR_PROPERTY) or None,
         total_rows=0 if state.head is None else state.head.count("total-records"),
-        marker_text=state.properties.get(Role.MERGE.property_name),
+        marker_text=state.properties.get(MarkerRole.MERGE.property_name),
         problem=problem,
     )

@@ -8,7 +8,7 @@ from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.evolution import check_evolution
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
-from frazil.model.marker import Move, Override, Role, SnapshotRef
+from frazil.model.marker import MarkerMove, MarkerRole, Override, SnapshotRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,7 @@ class MirrorTable:
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
         was set back: ``recoverable_marker`` then says where to go on.
         """
-        return self.table.load_marker(Role.MERGE)
+        return self.table.load_marker(MarkerRole.MERGE)
 
     def recoverable_marker(self) -> Marker | None:
         """Where the state that is there was merged through, whatever the property says.
@@ -54,7 +54,7 @@ class MirrorTable:
         None when no snapshot of the history was written by a merge of ours. Not for changelogs:
         merging a change again is harmless, appending it again is not.
         """
-        return nearest_marker(self.table.walk_with_expired(), Role.MERGE)
+        return nearest_marker(self.table.walk_with_expired(), MarkerRole.MERGE)
 
     def apply(
         self,
@@ -78,9 +78,9 @@ class MirrorTable:
         """
         if schema is not None:
             check_evolution(self.table, schema)
-        move: Move | Override = Move(Role.MERGE, start, goal)
+        move: MarkerMove | Override = MarkerMove(MarkerRole.MERGE, start, goal)
         if replaces is not None:
-            move = Override(Role.MERGE, replaces.text, goal)
+            move = Override(MarkerRole.MERGE, replaces.text, goal)
         commit = StrictCommit(
             move=move,
             changes=changes,
@@ -98,7 +98,7 @@ class MirrorTable:
         return self.table.read(snapshot_id)
 
 
-def nearest_marker(ancestry: Iterable[SnapshotFacts], role: Role) -> Marker | None:
+def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marker | None:
     """The marker that the youngest commit of ours in this history wrote.
 
     ``ancestry`` is newest first. A position by partition is not taken from a summary, which names

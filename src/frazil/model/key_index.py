@@ -90,7 +90,7 @@ class RunPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class IndexRun:
     """Sorted entries that never change, split by the top ``bits`` of the hash.
 
     A bucket without entries has no blob. No two blobs of a run have the same bucket.
@@ -136,7 +136,7 @@ class IndexManifest:
     key: IndexKey
     next_ordinal: int
     files: tuple[IndexedFile, ...]
-    runs: tuple[Run, ...] = ()
+    runs: tuple[IndexRun, ...] = ()
     young_entries: int = 0
     idle_deletes: int = 0
     sequence_type: Scalar | None = None

@@ -16,7 +16,7 @@ Offsets = Mapping[str, int]
 Position = str | Offsets
 
 
-class Role(StrEnum):
+class MarkerRole(StrEnum):
     """Who moves the marker; each role has a table property of its own."""
 
     INGEST = "ingest"
@@ -74,14 +74,14 @@ def _rebuild(state: dict[str, object]) -> Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MarkerMove:
     """What a batch wants: from the state it was planned on to the state it leads to.
 
     Positions by partition name only the partitions that move; a partition that ``start`` does not
     name is expected to be new.
     """
 
-    role: Role
+    role: MarkerRole
     start: Position | None
     goal: Marker
 
@@ -93,7 +93,7 @@ class Override:
     ``seen`` is the property's text when this was decided; over any other text it does not go.
     """
 
-    role: Role
+    role: MarkerRole
     seen: str | None
     goal: Marker
 
@@ -141,14 +141,14 @@ class Lost:
 Verdict = Allowed | AlreadyDone | Overtaken | OtherSource | Lost
 
 
-def judge_move(found: Marker | None, move: Move) -> Verdict:
+def judge_move(found: Marker | None, move: MarkerMove) -> Verdict:
     """Whether the table's marker lets this move happen."""
     if found is None:
         return Allowed(move.goal) if move.start is None else Lost()
     return _judge_against(found, move)
 
 
-def _judge_against(found: Marker, move: Move) -> Verdict:
+def _judge_against(found: Marker, move: MarkerMove) -> Verdict:
     if found.batch == move.goal.batch and _covers(found.position, move.goal.position):
         return AlreadyDone(found)
     if found.source != move.goal.source:
@@ -167,7 +167,7 @@ def _covers(found: Position, goal: Position) -> bool:
     return found == goal
 
 
-def _judge_offsets(found: Marker, move: Move, goal: Offsets) -> Verdict:
+def _judge_offsets(found: Marker, move: MarkerMove, goal: Offsets) -> Verdict:
     """Two workers share a table: each checks and moves its own partitions only."""
     if not isinstance(found.position, Mapping):
         return OtherSource(found)

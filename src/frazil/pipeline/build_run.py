@@ -10,11 +10,11 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import is_alive
 from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.merge_loop import MergeLoop
-from frazil.pipeline.loops.periodic_thread import Pulse
-from frazil.pipeline.loops.run_loop import Doorbell, RunLoop
+from frazil.pipeline.loops.periodic_thread import PeriodicThread
+from frazil.pipeline.loops.run_loop import MergeSignal, RunLoop
 from frazil.pipeline.merge_requests import MirrorFeed
 from frazil.pipeline.mergers import Mergers
 from frazil.pipeline.recording.ingest_recorder import IngestRecorder
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.loops.ingest_loop import IngestLoop
     from frazil.pipeline.loops.run_loop import Ends
     from frazil.pipeline.status.board import StatusBoard
-    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.pipeline.telemetry import Observed
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 TICK_SECONDS = 1.0
 
-INGEST_ROLE, MERGE_ROLE = (Role.INGEST.value,), (Role.MERGE.value,)
+INGEST_ROLE, MERGE_ROLE = (MarkerRole.INGEST.value,), (MarkerRole.MERGE.value,)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunContext:
     """What every role is built on."""
 
     session: Session
@@ -59,24 +59,24 @@ class Place:
     stop: Ends
 
 
-class Run:
+class PipelineRun:
     """A role, ready to be run once; inside its block the status is kept up to date."""
 
     def __init__(
         self,
-        place: Place,
+        place: RunContext,
         loop: RunLoop | MergeLoop | IngestLoop,
         *,
         capture: Capture | None = None,
         feed: MirrorFeed | None = None,
-        pulses: Sequence[Pulse] = (),
+        pulses: Sequence[PeriodicThread] = (),
     ) -> None:
         self.loop = loop
         self.board = place.board
         self.capture = capture
         self._feed = feed
         self._pulses = (
-            Pulse("status", place.board.tick, seconds=TICK_SECONDS),
+            PeriodicThread("status", place.board.tick, seconds=TICK_SECONDS),
             _lake_pulse(place),
             *pulses,
         )
@@ -99,7 +99,7 @@ class Run:
             self.capture.claim.release()
 
     @property
-    def merge_statuses(self) -> tuple[TableStatus, ...]:
+    def merge_statuses(self) -> tuple[MergeStatus, ...]:
         """How every mirror stands; none when this process does not merge."""
         return () if self._feed is None else self._feed.statuses
 
@@ -119,7 +119,7 @@ class Run:
             self._feed.mended()
 
 
-def build_run(place: Place) -> Run:
+def build_run(place: RunContext) -> PipelineRun:
     """Ingest and merges in one process; without a source, the merges."""
     if place.config.source is None:
         return build_merge_run(place)
@@ -140,17 +140,21 @@ def build_run(place: Place) -> Run:
     session = place.session
     loop = RunLoop(new_ingest, merges.loop, stop=place.stop, is_alive=lambda: is_alive(session))
     pulses = [_source_pulse(place, capture)]
-    return Run(place, loop, capture=capture, feed=merges.feed, pulses=pulses)
+    return PipelineRun(place, loop, capture=capture, feed=merges.feed, pulses=pulses)
 
 
-def build_ingest_run(place: Place, *, also: Callable[[BatchReport], None] | None = None) -> Run:
+def build_ingest_run(
+    place: RunContext, *, also: Callable[[BatchReport], None] | None = None
+) -> PipelineRun:
     """Ingest alone; every batch is told to ``also``."""
     capture = _followed_capture(place)
     loop = _ingest_loop(place, capture, also=also)
-    return Run(place, loop, capture=capture, pulses=[_source_pulse(place, capture)])
+    return PipelineRun(place, loop, capture=capture, pulses=[_source_pulse(place, capture)])
 
 
-def build_merge_run(place: Place, chosen: Sequence[str] = (), *, waits: bool = False) -> Run:
+def build_merge_run(
+    place: RunContext, chosen: Sequence[str] = (), *, waits: bool = False
+) -> PipelineRun:
     """Merges alone, of the mirrors that are chosen or of all.
 
     Without a source nothing is asked of the catalog yet: one that is away when a process starts is
@@ -160,7 +164,7 @@ def build_merge_run(place: Place, chosen: Sequence[str] = (), *, waits: bool = F
     config = place.config
     if config.source is None:
         merges = _Merges(place, merge_tables(config, chosen), NOTHING_CAPTURED)
-        return Run(place, merges.loop, feed=merges.feed)
+        return PipelineRun(place, merges.loop, feed=merges.feed)
     lake = Lake(place.session, config.catalog.name)
     captured = load_captured_mirrors(lake, config)
     try:
@@ -173,8 +177,8 @@ def build_merge_run(place: Place, chosen: Sequence[str] = (), *, waits: bool = F
     pulses = []
     if not chosen:
         seconds = config.merge.interval.total_seconds()
-        pulses = [Pulse("new tables", merges.feed.looking(lake, config), seconds=seconds)]
-    return Run(place, merges.loop, feed=merges.feed, pulses=pulses)
+        pulses = [PeriodicThread("new tables", merges.feed.looking(lake, config), seconds=seconds)]
+    return PipelineRun(place, merges.loop, feed=merges.feed, pulses=pulses)
 
 
 class _Merges:
@@ -182,7 +186,7 @@ class _Merges:
 
     def __init__(
         self,
-        place: Place,
+        place: RunContext,
         mirrors: Sequence[str],
         captured: Mapping[str, CapturedMirror],
         *,
@@ -192,7 +196,7 @@ class _Merges:
         recorder = Recorder(observed.metrics, observed.reporting, board, names=observed.names)
         mergers = Mergers(place.session, config, observed.tracing)
         mergers.learn(captured)
-        bell = Doorbell(place.stop)
+        bell = MergeSignal(place.stop)
         self.loop = MergeLoop(
             {name: mergers.merge_of(name) for name in mirrors},
             interval=config.merge.interval,
@@ -211,7 +215,7 @@ class _Merges:
         self.feed = MirrorFeed(self.loop, mergers, board, bell, known=mirrors)
 
 
-def _followed_capture(place: Place) -> Capture:
+def _followed_capture(place: RunContext) -> Capture:
     capture = build_capture(place.session, place.config, claims=True)
     source = place.config.source
     place.board.follow_capture(
@@ -224,7 +228,7 @@ def _followed_capture(place: Place) -> Capture:
 
 
 def _ingest_loop(
-    place: Place,
+    place: RunContext,
     capture: Capture,
     *,
     also: Callable[[BatchReport], None] | None,
@@ -254,13 +258,13 @@ def _ingest_loop(
     )
 
 
-def _lake_pulse(place: Place) -> Pulse:
+def _lake_pulse(place: RunContext) -> PeriodicThread:
     """Totals and commits of before this process; asked of tables that are new or have changed."""
     watch = LakeWatch(place.session, place.config, place.board)
-    return Pulse("lake watch", watch.look, seconds=TICK_SECONDS)
+    return PeriodicThread("lake watch", watch.look, seconds=TICK_SECONDS)
 
 
-def _source_pulse(place: Place, capture: Capture) -> Pulse:
+def _source_pulse(place: RunContext, capture: Capture) -> PeriodicThread:
     watch, clock = SlotWatch(capture.settings), SystemClock()
 
     def look() -> None:
@@ -272,7 +276,7 @@ def _source_pulse(place: Place, capture: Capture) -> Pulse:
             # The loop meets the same, and tells; the lag grows meanwhile.
             place.board.record_no_answer()
 
-    return Pulse("source watch", look, seconds=LOOK_SECONDS, at_end=watch.close)
+    return PeriodicThread("source watch", look, seconds=LOOK_SECONDS, at_end=watch.close)
 
 
 def _named(capture: Capture) -> Callable[[str], CapturedNames | None]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.clients.catalog_settings import catalog_properties
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import is_alive
-from frazil.config import OnSlotLost, table_settings
-from frazil.config import PostgresSource as PostgresSection
+from frazil.config import OnSlotLost, PostgresSection, table_settings
 from frazil.errors import ConfigError
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
@@ -25,7 +24,7 @@ from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.slot.claim import SlotClaim
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.tables.description import TableWishes
+from frazil.sources.postgres.tables.description import TableOptions
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.loops.merge_loop import Stop
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.telemetry.tracing import Tracing
 
@@ -89,7 +88,7 @@ def build_capture(
         claim=claim if claims else None,
         clock=clock,
     )
-    names.follow(lambda: ingester.standings)
+    names.follow(lambda: ingester.table_states)
     return Capture(source, ingester, settings, names, lake, limit, claim)
 
 
@@ -100,7 +99,7 @@ def build_ingest_loop(
     *,
     stop: Stop,
     on_report: Callable[[BatchReport], None],
-    on_error: Callable[[Exception, Step], None],
+    on_error: Callable[[Exception, NextStep], None],
     on_step: Callable[[float], None] | None = None,
     tracing: Tracing | None = None,
 ) -> IngestLoop:
@@ -145,7 +144,7 @@ def postgres_settings(config: Config, names: LakeNames | None = None) -> Postgre
         spool_bytes=given.spool.max_bytes,
         heartbeat_seconds=given.heartbeat.total_seconds(),
         copy_connections=given.initial_copy.connections,
-        wishes=lambda table: table_wishes(config, known.of(table)),
+        options=lambda table: table_options(config, known.of(table)),
     )
 
 
@@ -164,11 +163,11 @@ def capture_settings(config: Config, names: CapturedNames) -> CaptureSettings:
     )
 
 
-def table_wishes(config: Config, names: CapturedNames) -> TableWishes:
+def table_options(config: Config, names: CapturedNames) -> TableOptions:
     """What the document says about the columns of a source table."""
     settings = _settings_of(config, names)
     columns = settings.columns
-    return TableWishes(
+    return TableOptions(
         key=settings.key,
         declared={
             name: parse_scalar(each.type) for name, each in columns.items() if each.type is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.spark.session import attach_session, open_session
 from frazil.config import Config, load_config
-from frazil.pipeline.build_run import INGEST_ROLE, MERGE_ROLE, Place, build_run
+from frazil.pipeline.build_run import INGEST_ROLE, MERGE_ROLE, RunContext, build_run
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.telemetry import Observed
 from frazil.telemetry.metrics import ForeignNames, Metrics
@@ -52,7 +52,7 @@ def run(
         else:
             attach_session(session, document)
         ends = stop or threading.Event()
-        place = Place(session, document, unobserved(document), board, ends)
+        place = RunContext(session, document, unobserved(document), board, ends)
         with build_run(place) as built:
             built.loop.run(once=once)
     return board.now()

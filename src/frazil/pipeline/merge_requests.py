@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.loops.merge_loop import MergeLoop
-    from frazil.pipeline.loops.run_loop import Doorbell
+    from frazil.pipeline.loops.run_loop import MergeSignal
     from frazil.pipeline.mergers import Mergers
     from frazil.pipeline.status.board import StatusBoard
-    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
     from frazil.pipeline.tables.captured_names import CapturedNames
 
@@ -34,7 +34,7 @@ class MirrorFeed:
         loop: MergeLoop,
         mergers: Mergers,
         board: StatusBoard,
-        bell: Doorbell,
+        bell: MergeSignal,
         *,
         known: Iterable[str],
     ) -> None:
@@ -49,7 +49,7 @@ class MirrorFeed:
         self._turn = 0
 
     @property
-    def statuses(self) -> tuple[TableStatus, ...]:
+    def statuses(self) -> tuple[MergeStatus, ...]:
         """How every mirror of the loop stands."""
         return self._loop.statuses
 

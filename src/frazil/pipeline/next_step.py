@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.clients.defects import as_ours
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.retrying import RetryPolicy
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryAfter:
     """Merge the table again after so many seconds; planning anew asks the table what happened."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Pause:
     """Leave the table alone until a person has acted, and says so or starts the process again."""
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class RetriesExhausted:
     """The attempts are used up, and this process was not asked to wait any longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class GiveWay:
+class Fenced:
     """End the process: another one does the work, or somebody asked for it."""
 
 
-Step = Again | Hold | GiveUp | GiveWay
+NextStep = RetryAfter | Pause | RetriesExhausted | Fenced
 
 
 def plan_step(
@@ -45,7 +45,7 @@ def plan_step(
     retry: RetryPolicy,
     randomness: Randomness,
     once: bool = False,
-) -> Step:
+) -> NextStep:
     """The next step after this many failures in a row, this one included.
 
     What is not of our family is a defect, wherever it was raised.
@@ -53,14 +53,18 @@ def plan_step(
     recovery = recovery_for(as_ours(error))
     is_used_up = failures >= retry.attempts
     match recovery.after_attempts if is_used_up else recovery.action:
-        case Action.STOP:
-            return GiveWay()
-        case Action.NEVER:
-            return Hold()
-        case Action.LATER:
-            return GiveUp() if once and is_used_up else Again(back_off(failures, retry, randomness))
-        case Action.NOW | Action.LOOK:
-            return Again(0.0)
+        case RecoveryAction.STOP:
+            return Fenced()
+        case RecoveryAction.NEVER:
+            return Pause()
+        case RecoveryAction.LATER:
+            return (
+                RetriesExhausted()
+                if once and is_used_up
+                else RetryAfter(back_off(failures, retry, randomness))
+            )
+        case RecoveryAction.NOW | RecoveryAction.LOOK:
+            return RetryAfter(0.0)
 
 
 def back_off(failures: int, retry: RetryPolicy, randomness: Randomness) -> float:

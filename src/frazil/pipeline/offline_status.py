@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.config import OnSlotLost, PostgresSource
+from frazil.config import OnSlotLost, PostgresSection
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.status.lake_facts import load_lake_facts
 from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
 from frazil.pipeline.status.source_answers import slot_status
-from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableState
+from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
 from frazil.pipeline.tables.captured_names import captured_names
 from frazil.sources.postgres.slot.continuity import check_slot
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.config import Config
     from frazil.hooks import Clock
-    from frazil.ledger.table import DatedStanding
+    from frazil.ledger.table import DatedState
     from frazil.pipeline.status.lake_facts import LakeFacts
-    from frazil.pipeline.status.values import CommitStatus, Trouble
+    from frazil.pipeline.status.values import CommitStatus, ProblemStatus
     from frazil.pipeline.tables.captured_names import Named
 
 
@@ -64,7 +64,7 @@ def load_offline_status(
     )
 
 
-def _source(config: Config, tables: Sequence[TableState], now: datetime) -> SourceStatus:
+def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> SourceStatus:
     """The slot, and whether it still has what the tables need."""
     settings = postgres_settings(config)
     status = SourceStatus(kind="" if config.source is None else config.source.kind)
@@ -89,33 +89,33 @@ def _source(config: Config, tables: Sequence[TableState], now: datetime) -> Sour
 def _stops(config: Config) -> bool:
     """Whether a slot that is lost needs a person."""
     source = config.source
-    return isinstance(source, PostgresSource) and source.on_slot_lost is OnSlotLost.STOP
+    return isinstance(source, PostgresSection) and source.on_slot_lost is OnSlotLost.STOP
 
 
-def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableState, ...]:
+def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStatus, ...]:
     try:
         ledger = Ledger.open(lake, ledger_name(config))
     except TableNotFoundError:
         return ()
-    standings = ledger.dated_standings()
-    known = {each.standing.table: each.standing for each in standings}
+    table_states = ledger.dated_standings()
+    known = {each.standing.table: each.standing for each in table_states}
     names = captured_names(config, known, known)
-    return tuple(_captured(lake, each, names[each.standing.table], now) for each in standings)
+    return tuple(_captured(lake, each, names[each.standing.table], now) for each in table_states)
 
 
-def _captured(lake: Lake, dated: DatedStanding, names: Named, now: datetime) -> TableState:
+def _captured(lake: Lake, dated: DatedState, names: Named, now: datetime) -> TableStatus:
     table, state = dated.standing.table, dated.standing.state
     if isinstance(names, FrazilError):
         unnamed = trouble_of_error(names, since=now)
-        return TableState(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
-    changelog = load_lake_facts(lake, names.changelog, Role.INGEST, table)
-    mirror = load_lake_facts(lake, names.mirror, Role.MERGE, table)
+        return TableStatus(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
+    changelog = load_lake_facts(lake, names.changelog, MarkerRole.INGEST, table)
+    mirror = load_lake_facts(lake, names.mirror, MarkerRole.MERGE, table)
     trouble = trouble_of_state(table, state, since=dated.since) or _trouble(
         # While a table is copied, whatever its tables are does not matter.
         () if isinstance(state, Copying) else (changelog, mirror),
         now,
     )
-    return TableState(
+    return TableStatus(
         table=table,
         phase=_phase(trouble, is_copied=isinstance(state, Copying)),
         since=dated.since,
@@ -130,13 +130,13 @@ def _captured(lake: Lake, dated: DatedStanding, names: Named, now: datetime) -> 
     )
 
 
-def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableState, ...]:
+def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStatus, ...]:
     catalog = config.catalog.name
     tables = []
     for each in config.tables:
         looks = [
             load_lake_facts(
-                lake, parse_table_name(each.mirror, catalog=catalog), Role.MERGE, each.mirror
+                lake, parse_table_name(each.mirror, catalog=catalog), MarkerRole.MERGE, each.mirror
             )
         ]
         if each.changelog is not None:
@@ -146,7 +146,7 @@ def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStat
         trouble = _trouble(looks, now)
         commits = _newest_first(*looks)
         tables.append(
-            TableState(
+            TableStatus(
                 table=each.mirror,
                 phase=_phase(trouble),
                 since=commits[0].at if commits else now,
@@ -166,12 +166,12 @@ def _is_empty(facts: LakeFacts) -> bool:
     return not facts.commits and facts.error is None
 
 
-def _trouble(looks: Sequence[LakeFacts], now: datetime) -> Trouble | None:
+def _trouble(looks: Sequence[LakeFacts], now: datetime) -> ProblemStatus | None:
     errors = [each.error for each in looks if each.error is not None]
     return trouble_of_error(errors[0], since=now) if errors else None
 
 
-def _phase(trouble: Trouble | None, *, is_copied: bool = False) -> Phase:
+def _phase(trouble: ProblemStatus | None, *, is_copied: bool = False) -> Phase:
     if trouble is not None:
         return Phase.STOPPED
     # Nobody streams while no process runs.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Action(StrEnum):
+class RecoveryAction(StrEnum):
     """What comes next for the table that met the error; the other tables go on."""
 
     NOW = "now"
@@ -36,21 +36,21 @@ class Action(StrEnum):
 class Recovery:
     """The next action, and the one that follows when the attempts are used up."""
 
-    action: Action
-    after_attempts: Action
+    action: RecoveryAction
+    after_attempts: RecoveryAction
 
 
-def _always(action: Action) -> Recovery:
+def _always(action: RecoveryAction) -> Recovery:
     return Recovery(action, after_attempts=action)
 
 
 # Retrying costs nothing but time, and the cause may pass by itself.
-_PATIENTLY = _always(Action.LATER)
+_PATIENTLY = _always(RecoveryAction.LATER)
 # A conflict or an unknown outcome that repeats is a rival or an outage: slow down.
-_AT_ONCE = Recovery(Action.NOW, after_attempts=Action.LATER)
-_ASK_FIRST = Recovery(Action.LOOK, after_attempts=Action.LATER)
-_BY_A_PERSON = _always(Action.NEVER)
-_GIVE_WAY = _always(Action.STOP)
+_AT_ONCE = Recovery(RecoveryAction.NOW, after_attempts=RecoveryAction.LATER)
+_ASK_FIRST = Recovery(RecoveryAction.LOOK, after_attempts=RecoveryAction.LATER)
+_BY_A_PERSON = _always(RecoveryAction.NEVER)
+_GIVE_WAY = _always(RecoveryAction.STOP)
 
 RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
     {
@@ -61,7 +61,9 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.SlotBusyError: _PATIENTLY,
         errors.SourceReplacedError: _BY_A_PERSON,
         # The segment may still be on its way; one that never comes needs a person.
-        errors.MissingSegmentError: Recovery(Action.LATER, after_attempts=Action.NEVER),
+        errors.MissingSegmentError: Recovery(
+            RecoveryAction.LATER, after_attempts=RecoveryAction.NEVER
+        ),
         errors.MalformedChangeError: _BY_A_PERSON,
         errors.UnsupportedSchemaChangeError: _BY_A_PERSON,
         errors.UnrepresentableValueError: _BY_A_PERSON,
@@ -88,7 +90,7 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.RuntimeMissingError: _BY_A_PERSON,
         errors.ServiceError: _BY_A_PERSON,
         # Chance may have had a part in it; one that repeats is not retried for ever.
-        errors.DefectError: Recovery(Action.LATER, after_attempts=Action.NEVER),
+        errors.DefectError: Recovery(RecoveryAction.LATER, after_attempts=RecoveryAction.NEVER),
     }
 )
 

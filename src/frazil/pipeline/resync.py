@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from frazil.errors import ConfigError, TableNotFoundError
 from frazil.hooks import SystemRandomness
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Copying, TableStanding
+from frazil.ledger.table_state import Copying, TableState
 from frazil.merge.merger import Merger
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
@@ -35,16 +35,16 @@ class Resync:
 
     ledger: Ledger
     pipeline: str
-    tables: tuple[TableStanding, ...]
+    tables: tuple[TableState, ...]
 
     def apply(self) -> None:
         """Say so in the ledger; a running ingest takes it up before its next batch."""
         again = [
-            TableStanding(table=each.table, identity=each.identity, state=Copying())
+            TableState(table=each.table, identity=each.identity, state=Copying())
             for each in self.tables
         ]
         batch = f"resync-{SystemRandomness().token(_BATCH_BYTES).hex()}"
-        self.ledger.note([], pipeline=self.pipeline, batch=batch, standings=again)
+        self.ledger.note([], pipeline=self.pipeline, batch=batch, table_states=again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +72,19 @@ def load_resync(lake: Lake, config: Config, chosen: Sequence[str], *, everything
         raise ConfigError(
             "nothing was captured yet.", next_step="frazil ingest reads every table whole first"
         ) from None
-    standings = {each.table: each for each in ledger.standings()}
-    names = list(standings) if everything else _meant(config, chosen, standings)
-    return Resync(ledger, config.pipeline, tuple(standings[name] for name in names))
+    table_states = {each.table: each for each in ledger.table_states()}
+    names = list(table_states) if everything else _meant(config, chosen, table_states)
+    return Resync(ledger, config.pipeline, tuple(table_states[name] for name in names))
 
 
 def _meant(
-    config: Config, chosen: Sequence[str], standings: Mapping[str, TableStanding]
+    config: Config, chosen: Sequence[str], table_states: Mapping[str, TableState]
 ) -> list[str]:
     by_any_name: dict[str, str] = {}
-    for source, names in captured_names(config, standings, standings).items():
+    for source, names in captured_names(config, table_states, table_states).items():
         if isinstance(names, CapturedNames):
             by_any_name |= {str(names.changelog): source, str(names.mirror): source}
-    by_any_name |= {source: source for source in standings}
+    by_any_name |= {source: source for source in table_states}
     for name in chosen:
         if name not in by_any_name:
             near = get_close_matches(name, by_any_name, n=1)

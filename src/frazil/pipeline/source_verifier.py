@@ -13,14 +13,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from frazil.clients.spark.task_errors import running_tasks
-from frazil.config import PostgresSource
+from frazil.config import PostgresSection
 from frazil.errors import ForeignChangeError, SourceReplacedError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ingest.planning.column_numbers import decode_column_numbers
 from frazil.ingest.source_rows import source_rows
 from frazil.ledger.table import Ledger
 from frazil.model.command import command
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes
 from frazil.model.postgres.lsn import format_lsn
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.protocol import Batch
     from frazil.verify.row_comparison import RangeTotals
-    from frazil.verify.source_comparison import Moving, Seen
+    from frazil.verify.source_comparison import MovingKeys, SourceSnapshot
 
 # A key that is changed again in every one of them is changed all the time.
 MOST_ROUNDS = 5
@@ -84,7 +84,7 @@ class SourceVerifier:
         self._lake = lake
         self._settings = postgres_settings(config)
         self._ledger = Ledger.open(lake, ledger_name(config))
-        self._identities = {each.table: each.identity for each in self._ledger.standings()}
+        self._identities = {each.table: each.identity for each in self._ledger.table_states()}
         self._wait = longest_wait(config) if wait is None else wait
         self._merge_limit = config.merge.interval + _WORK
         # Who gives a wait knows of somebody who merges.
@@ -144,7 +144,7 @@ def longest_wait(config: Config) -> timedelta:
     """What a pipeline that is well may need to pass a position, also one of a quiet source."""
     waits = config.ingest.interval + config.merge.interval + _WORK
     source = config.source
-    return waits + source.heartbeat if isinstance(source, PostgresSource) else waits
+    return waits + source.heartbeat if isinstance(source, PostgresSection) else waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class _Proof:
 
     def run(self) -> Verification:
         """The verdict."""
-        if self.progress.mirror.load_marker(Role.MERGE) is None:
+        if self.progress.mirror.load_marker(MarkerRole.MERGE) is None:
             return replace(self._blank(), note=NOTHING_MERGED, next_step=MERGE)
         seen, table_oid = self._read()
         totals = self.comparing.load_totals(seen)
@@ -179,9 +179,9 @@ class _Proof:
             return self._judge_as_merged(seen, totals)
         return self._judge_as_captured(seen, totals, passage)
 
-    def _judge_as_merged(self, seen: Seen, totals: RangeTotals) -> Verification:
+    def _judge_as_merged(self, seen: SourceSnapshot, totals: RangeTotals) -> Verification:
         """The changelog has everything: what it has beyond the mirror may still come, no more."""
-        marker = self.progress.mirror.load_marker(Role.MERGE)
+        marker = self.progress.mirror.load_marker(MarkerRole.MERGE)
         merged = None if marker is None else int(str(marker.position))
         lasting, moving = self.comparing.judge(seen, totals, merged=merged)
         count = len(self.progress.unmerged())
@@ -192,7 +192,9 @@ class _Proof:
         verdict = self._verdict(seen, totals, found, note)
         return replace(verdict, is_behind=True, next_step=MERGE)
 
-    def _judge_as_captured(self, seen: Seen, totals: RangeTotals, passage: Passage) -> Verification:
+    def _judge_as_captured(
+        self, seen: SourceSnapshot, totals: RangeTotals, passage: Passage
+    ) -> Verification:
         """What the source has since is nowhere else: the mirror is judged by its changelog."""
         reason, step = self._reason(seen, passage)
         try:
@@ -209,7 +211,7 @@ class _Proof:
         verdict = self._verdict(seen, totals, found, reason)
         return replace(verdict, is_behind=True, next_step=step)
 
-    def _read(self, only: Moving | None = None) -> tuple[Seen, int]:
+    def _read(self, only: MovingKeys | None = None) -> tuple[SourceSnapshot, int]:
         """The source now, or only its rows with these keys; and the table's number there."""
         # Before the snapshot: an epoch that begins later counts as a change of everything.
         marker = self.progress.position()
@@ -249,7 +251,7 @@ class _Proof:
             step = f"{command('resync', name)}, or point source.dsn at the right server"
             raise SourceReplacedError(message, table=name, next_step=step)
 
-    def _settle(self, first: Seen, totals: RangeTotals) -> Verification:
+    def _settle(self, first: SourceSnapshot, totals: RangeTotals) -> Verification:
         """Judge what differs, and look at what moves again until nothing does."""
         lasting, moving = self.comparing.judge(first, totals)
         rounds = 1
@@ -275,10 +277,10 @@ class _Proof:
         )
 
     def _verdict(
-        self, seen: Seen, totals: RangeTotals, found: Differences, note: str = ""
+        self, seen: SourceSnapshot, totals: RangeTotals, found: Differences, note: str = ""
     ) -> Verification:
         head = self.progress.mirror.load_state().head
-        marker = self.progress.mirror.load_marker(Role.MERGE)
+        marker = self.progress.mirror.load_marker(MarkerRole.MERGE)
         return replace(
             self._blank(),
             position=format_lsn(seen.position),
@@ -297,7 +299,7 @@ class _Proof:
             next_step=command("resync", self.progress.source) if found.ranges else "",
         )
 
-    def _reason(self, seen: Seen, passage: Passage) -> tuple[str, str]:
+    def _reason(self, seen: SourceSnapshot, passage: Passage) -> tuple[str, str]:
         """Why the mirror is behind, and the command that helps."""
         state = self.progress.state
         if passage is Passage.STOPPED:
@@ -311,7 +313,7 @@ class _Proof:
         nobody = "" if self.progress.is_read else ", and nobody reads the slot"
         return f"the source is at {at}, the changelog at {stands}{nobody}", RUN
 
-    def _notes(self, seen: Seen) -> list[str]:
+    def _notes(self, seen: SourceSnapshot) -> list[str]:
         notes = []
         if seen.plan.ahead:
             notes.append(f"not in the mirror yet: {', '.join(seen.plan.ahead)}")
@@ -320,7 +322,7 @@ class _Proof:
         return notes
 
 
-def _asked(only: Moving) -> Sequence[Sequence[str]]:
+def _asked(only: MovingKeys) -> Sequence[Sequence[str]]:
     """The keys to ask the source for; none at all means every row."""
     return only.texts if only.texts is not None and only.count <= MOST_ASKED else ()
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.dsn import Access
-from frazil.config import PostgresSource
+from frazil.clients.postgres.dsn import SessionAccess
+from frazil.config import PostgresSection
 from frazil.errors import ConfigError
 from frazil.sources.postgres.artifacts import (
-    load_trace_facts,
+    load_artifact_facts,
     plan_removal,
     remove,
     require_idle,
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from frazil.clients.postgres.session import Session
     from frazil.config import Config
-    from frazil.sources.postgres.artifacts import Trace
+    from frazil.sources.postgres.artifacts import Artifact
 
 
 class Teardown:
     """What is at the source, and the means to take it away."""
 
-    def __init__(self, session: Session, traces: tuple[Trace, ...]) -> None:
+    def __init__(self, session: Session, traces: tuple[Artifact, ...]) -> None:
         self._session = session
         self.traces = traces
 
     @property
-    def removable(self) -> tuple[Trace, ...]:
+    def removable(self) -> tuple[Artifact, ...]:
         """Those that are ours, in the order in which they go."""
         return tuple(trace for trace in self.traces if trace.stays is None)
 
@@ -41,7 +41,7 @@ class Teardown:
         for trace in self.removable:
             require_idle(trace)
 
-    def remove(self, trace: Trace) -> bool:
+    def remove(self, trace: Artifact) -> bool:
         """Remove one of them; False when it was gone already."""
         return remove(self._session, trace)
 
@@ -53,12 +53,12 @@ def open_teardown(config: Config) -> Iterator[Teardown]:
     Raises ConfigError unless the source is Postgres: no other keeps anything of ours by a name.
     """
     source = config.source
-    if not isinstance(source, PostgresSource):
+    if not isinstance(source, PostgresSection):
         raise ConfigError(
             "only a Postgres source keeps something of frazil's, and this document has none.",
             next_step="name the document of the pipeline that is to end with -c",
         )
-    with connect(source.dsn, purpose="teardown", access=Access.READ_WRITE) as session:
-        facts = load_trace_facts(session, slot=source.slot, publication=source.publication.name)
+    with connect(source.dsn, purpose="teardown", access=SessionAccess.READ_WRITE) as session:
+        facts = load_artifact_facts(session, slot=source.slot, publication=source.publication.name)
         traces = plan_removal(facts, creates_publication=source.publication.create)
         yield Teardown(session, traces)

@@ -58,14 +58,14 @@ class TableRows:
 
 
 @dataclass(frozen=True, slots=True)
-class TableTrouble:
+class TableFailure:
     """Why rows of one table cannot be read; the other tables of the split go on."""
 
     table: str
     error: FrazilError
 
 
-Reading: TypeAlias = TableRows | TableTrouble
+Reading: TypeAlias = TableRows | TableFailure
 
 
 class SplitReader(Protocol):
@@ -76,7 +76,7 @@ class SplitReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Anew:
+class Restart:
     """The rows are the whole table and take the place of all that was captured before.
 
     A TRUNCATE at this position, with ordinal 0, goes before them.
@@ -97,7 +97,7 @@ class TablePart:
     table: SourceTable
     start: Position | None
     goal: Position
-    anew: Anew | None = None
+    restart: Restart | None = None
 
 
 def _all_is_well() -> None:
@@ -119,7 +119,7 @@ class Batch:
     splits: tuple[Split, ...]
     parts: tuple[TablePart, ...]
     end: Position | None
-    troubles: tuple[TableTrouble, ...] = ()
+    troubles: tuple[TableFailure, ...] = ()
     most_tasks: int | None = None
     check: Callable[[], None] = _all_is_well
     witness: str | None = None
@@ -175,14 +175,16 @@ class Source(Protocol):
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that are to be captured, as they are now."""
 
-    def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
+    def explain_identity_change(
+        self, before: str, now: str, *, was_gone: bool = False
+    ) -> tuple[str, ...]:
         """What happened to a table between two of its identities, in words; none: it is the same.
 
         Each completes "the table has to be read again: …". ``was_gone`` says that the table was
         not there at a look in between.
         """
 
-    def wants(self, table: str) -> bool:
+    def selects(self, table: str) -> bool:
         """Whether the configuration names this table, be it there or not."""
 
     def prepare(
@@ -204,7 +206,7 @@ class Source(Protocol):
         before is done with: one that failed is asked for anew after ``close``.
         """
 
-    def plan_whole(self, tables: Collection[str]) -> Batch | None:
+    def plan_copy(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables from their first row to their last, as of one moment.
 
         May be read while changes are; asked for no tables, it lets go of that moment.

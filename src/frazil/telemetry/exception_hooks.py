@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from frazil.telemetry.logs import Log
+    from frazil.telemetry.logs import EventLog
 
 
 def install_hooks(
-    log: Log, report: Callable[[BaseException], None] | None = None
+    log: EventLog, report: Callable[[BaseException], None] | None = None
 ) -> Callable[[], None]:
     """Log uncaught exceptions of every thread instead of letting Python print them.
 
@@ -35,7 +35,7 @@ def install_hooks(
 
 
 class _LastWords:
-    def __init__(self, log: Log, report: Callable[[BaseException], None] | None) -> None:
+    def __init__(self, log: EventLog, report: Callable[[BaseException], None] | None) -> None:
         self._log = log
         self._report = report
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from frazil.telemetry.logs import LogLevel, get_logger
 
 if TYPE_CHECKING:
-    from frazil.telemetry.logs import Log
+    from frazil.telemetry.logs import EventLog
 
 # The names of log4j; an unknown one (it allows custom levels) is shown rather than hidden.
 _LEVELS: Final = {
@@ -28,7 +28,7 @@ class JvmLog:
     "spark message"; any other line, for instance a Python worker's, becomes "spark output".
     """
 
-    def __init__(self, log: Log | None = None) -> None:
+    def __init__(self, log: EventLog | None = None) -> None:
         self._log = log if log is not None else get_logger("frazil.spark")
 
     def feed(self, line: str) -> None:

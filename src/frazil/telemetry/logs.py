@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from frazil.telemetry.redaction import Redactor
 
-__all__ = ["Log", "LogFormat", "LogLevel", "LogSettings", "bound", "configure_logs", "get_logger"]
+__all__ = [
+    "EventLog",
+    "LogFormat",
+    "LogLevel",
+    "LogSettings",
+    "bound",
+    "configure_logs",
+    "get_logger",
+]
 
 # These talk at length about what they do, one of them (py4j) with every argument of every call.
 QUIET_LOGGERS: Final = (
@@ -77,7 +85,7 @@ class LogSettings:
     values: bool = False
 
 
-class Log:
+class EventLog:
     """Writes events under one name; fields bound to it come with every event."""
 
     __slots__ = ("_fields", "_logger")
@@ -86,9 +94,9 @@ class Log:
         self._logger = logging.getLogger(name)
         self._fields = dict(fields or {})
 
-    def bind(self, **fields: object) -> Log:
+    def bind(self, **fields: object) -> EventLog:
         """The same log with more fields."""
-        return Log(self._logger.name, {**self._fields, **fields})
+        return EventLog(self._logger.name, {**self._fields, **fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
         """Something for those who look into the machine."""
@@ -123,9 +131,9 @@ class Log:
         self._logger.log(level.number, event, extra=extra, exc_info=trace)
 
 
-def get_logger(name: str) -> Log:
+def get_logger(name: str) -> EventLog:
     """The log of a module; free, also at import time."""
-    return Log(name)
+    return EventLog(name)
 
 
 def configure_logs(

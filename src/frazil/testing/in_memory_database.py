@@ -40,7 +40,7 @@ Row: TypeAlias = "Mapping[int, object]"
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertRow:
     """A new row; columns that are not named are null."""
 
     table: str
@@ -48,7 +48,7 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateRow:
     """Other values for the row with this key; ``unsent`` columns stay, and are not told again."""
 
     table: str
@@ -58,7 +58,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteRow:
     """The row with this key goes."""
 
     table: str
@@ -66,7 +66,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateTable:
     """All rows of these tables go."""
 
     tables: tuple[str, ...]
@@ -80,7 +80,7 @@ class Spoil:
     error: FrazilError
 
 
-Change: TypeAlias = Insert | Update | Delete | Truncate | Spoil
+Change: TypeAlias = InsertRow | UpdateRow | DeleteRow | TruncateTable | Spoil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class InMemoryTable:
     """A table and its rows by key, or by their place where there is no key."""
 
     table: SourceTable
@@ -120,7 +120,7 @@ class DatabaseState:
 
     identity: str
     generation: int
-    tables: Mapping[str, TableState]
+    tables: Mapping[str, InMemoryTable]
     log: tuple[Transaction, ...]
     begins: int
     ends: int
@@ -195,7 +195,7 @@ class InMemoryDatabase:
             if name in state.tables:
                 message = f"there is a table {name} already"
                 raise ValueError(message)
-            return _with_table(state, TableState(table, {}))
+            return _with_table(state, InMemoryTable(table, {}))
 
         self._become(add)
 
@@ -221,7 +221,7 @@ class InMemoryDatabase:
     ) -> None:
         """Add a column; rows that are there show the default, and nothing is told about them."""
 
-        def add(found: TableState) -> TableState:
+        def add(found: InMemoryTable) -> InMemoryTable:
             number = found.table.highest_number + 1
             new = SourceColumn(
                 number=number, name=name, type=type_, default=default, rewrote=rewrote
@@ -229,14 +229,14 @@ class InMemoryDatabase:
             shown = default_value(new)
             rows = {key: {**row, number: shown} for key, row in found.rows.items()}
             wider = replace(found.table, highest_number=number)
-            return TableState(_with_columns(wider, (*wider.columns, new)), rows)
+            return InMemoryTable(_with_columns(wider, (*wider.columns, new)), rows)
 
         self._alter(table, add)
 
     def drop_column(self, table: str, name: str) -> None:
         """Remove a column that is not in the key; its number is not given again."""
 
-        def drop(found: TableState) -> TableState:
+        def drop(found: InMemoryTable) -> InMemoryTable:
             gone = numbered(found.table, name).number
             if gone in found.table.key:
                 message = f"{name} is in the key of {table}"
@@ -246,7 +246,7 @@ class InMemoryDatabase:
                 key: {number: value for number, value in row.items() if number != gone}
                 for key, row in found.rows.items()
             }
-            return TableState(_with_columns(found.table, columns), rows)
+            return InMemoryTable(_with_columns(found.table, columns), rows)
 
         self._alter(table, drop)
 
@@ -279,17 +279,17 @@ class InMemoryDatabase:
         """Become another database with the same tables and rows, whose log begins anew."""
         identity = self._new_identity("database")
 
-        def begin_anew(state: DatabaseState) -> DatabaseState:
+        def restart_at(state: DatabaseState) -> DatabaseState:
             begins = _FIRST_POSITION
             return replace(state, identity=identity, log=(), begins=begins, ends=begins)
 
-        self._become(begin_anew)
+        self._become(restart_at)
 
     def _new_identity(self, what: str) -> str:
         self._made += 1
         return f"{what} {self._made}"
 
-    def _alter(self, table: str, change: Callable[[TableState], TableState]) -> None:
+    def _alter(self, table: str, change: Callable[[InMemoryTable], InMemoryTable]) -> None:
         self._become(lambda state: _with_table(state, change(state.tables[table])))
 
     def _become(self, change: Callable[[DatabaseState], DatabaseState]) -> DatabaseState:
@@ -317,13 +317,13 @@ def default_value(column: SourceColumn) -> object:
 class _Draft:
     """A transaction that is being made: the rows as it leaves them, and what it tells of them."""
 
-    def __init__(self, tables: Mapping[str, TableState]) -> None:
+    def __init__(self, tables: Mapping[str, InMemoryTable]) -> None:
         self.told: list[LoggedRow] = []
         self._before = tables
         self._rows: dict[str, dict[Key, Row]] = {}
         self._ordinals: Counter[str] = Counter()
 
-    def tables(self) -> Mapping[str, TableState]:
+    def tables(self) -> Mapping[str, InMemoryTable]:
         """All tables as the transaction leaves them."""
         changed = {
             name: replace(self._before[name], rows=rows) for name, rows in self._rows.items()
@@ -332,24 +332,24 @@ class _Draft:
 
     def apply(self, change: Change) -> None:
         match change:
-            case Insert(table, values):
+            case InsertRow(table, values):
                 empty = {each.number: None for each in self._table(table).columns}
                 row = {**empty, **self._stored(table, values)}
                 self._put(table, row)
                 self._tell(table, Operation.INSERT, row)
-            case Update():
+            case UpdateRow():
                 self._update(change)
-            case Delete(table, key):
+            case DeleteRow(table, key):
                 del self._open(table)[key]
                 self._tell(table, Operation.DELETE, self._key_alone(table, key))
-            case Truncate(tables):
+            case TruncateTable(tables):
                 for each in tables:
                     self._open(each).clear()
                     self._tell(each, Operation.TRUNCATE, {})
             case Spoil(table, error):
                 self._tell(table, Operation.INSERT, {}, error=error)
 
-    def _update(self, change: Update) -> None:
+    def _update(self, change: UpdateRow) -> None:
         name, table = change.table, self._table(change.table)
         unsent = tuple(numbered(table, each).number for each in change.unsent)
         stored = self._stored(name, change.values)
@@ -424,7 +424,7 @@ def _shape(columns: tuple[SourceColumn, ...]) -> str:
     return ", ".join(f"{each.number} {each.name} {each.type}" for each in columns)
 
 
-def _with_table(state: DatabaseState, table: TableState) -> DatabaseState:
+def _with_table(state: DatabaseState, table: InMemoryTable) -> DatabaseState:
     tables = {**state.tables, table.table.name: table}
     return replace(state, tables=tables)
 
@@ -437,8 +437,8 @@ def _with_columns(table: SourceTable, columns: tuple[SourceColumn, ...]) -> Sour
 
 
 def _with_column(
-    found: TableState, name: str, *, new_name: str | None = None, type_: Type | None = None
-) -> TableState:
+    found: InMemoryTable, name: str, *, new_name: str | None = None, type_: Type | None = None
+) -> InMemoryTable:
     old = numbered(found.table, name)
     new = replace(old, name=new_name or old.name, type=type_ or old.type)
     columns = tuple(new if each is old else each for each in found.table.columns)

@@ -19,12 +19,12 @@ from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (
-    Anew,
     Batch,
+    Restart,
     Split,
+    TableFailure,
     TablePart,
     TableRows,
-    TableTrouble,
 )
 from frazil.testing.in_memory_database import ROW_BYTES, LoggedRow, default_value
 
@@ -103,9 +103,9 @@ class InMemorySource:
     def discover(self) -> tuple[SourceTable, ...]:
         """The wanted tables that are there."""
         tables = self._ask().tables
-        return tuple(tables[name].table for name in sorted(tables) if self.wants(name))
+        return tuple(tables[name].table for name in sorted(tables) if self.selects(name))
 
-    def tell_apart(
+    def explain_identity_change(
         self,
         before: str,
         now: str,
@@ -115,7 +115,7 @@ class InMemorySource:
         """Nothing but whether it is another one: an identity here is a mere name."""
         return () if before == now else ("another table took its name",)
 
-    def wants(self, table: str) -> bool:
+    def selects(self, table: str) -> bool:
         """Whether a pattern means this table."""
         return any(fnmatchcase(table, pattern) for pattern in self._wanted)
 
@@ -163,7 +163,7 @@ class InMemorySource:
             troubles=tuple(_gone(name) for name in sorted(gone)),
         )
 
-    def plan_whole(self, tables: Collection[str]) -> Batch | None:
+    def plan_copy(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables as they were when the first of them was asked for."""
         state = self._ask()
         if not tables:
@@ -175,15 +175,15 @@ class InMemorySource:
         chosen = [there[name] for name in sorted(tables) if name in there][: self._tables_at_once]
         if not chosen:
             return None
-        anew = Anew(position=self._moment.ends - 1, origin=format_lsn(self._moment.ends))
+        restart = Restart(position=self._moment.ends - 1, origin=format_lsn(self._moment.ends))
         rows = [
-            _copied(each.table, values, anew) for each in chosen for values in each.rows.values()
+            _copied(each.table, values, restart) for each in chosen for values in each.rows.values()
         ]
         return Batch(
             reader=InMemoryReader({each.table.name: each.table for each in chosen}),
             splits=self._split(rows),
             parts=tuple(
-                TablePart(table=each.table, start=None, goal=anew.origin, anew=anew)
+                TablePart(table=each.table, start=None, goal=restart.origin, restart=restart)
                 for each in chosen
             ),
             end=None,
@@ -274,7 +274,7 @@ class InMemoryReader:
         for name, rows in by_table.items():
             errors = [each.row.error for each in rows if each.row.error is not None]
             if errors:
-                yield TableTrouble(name, errors[0])
+                yield TableFailure(name, errors[0])
             else:
                 yield TableRows(name, _record_batch(self.tables[name], rows))
 
@@ -290,13 +290,13 @@ def _refuse_what_is_not_kept(state: DatabaseState, position: int) -> None:
         )
 
 
-def _gone(table: str) -> TableTrouble:
+def _gone(table: str) -> TableFailure:
     error = UnsupportedSchemaChangeError(
         "the table is not at the source any more.",
         table=table,
         next_step=command("resync", table),
     )
-    return TableTrouble(table, error)
+    return TableFailure(table, error)
 
 
 def _gather(
@@ -344,9 +344,9 @@ def _takes(table: TableProgress | None, row: LoggedRow, position: int) -> bool:
     )
 
 
-def _copied(table: SourceTable, values: Row, anew: Anew) -> _PlacedRow:
+def _copied(table: SourceTable, values: Row, restart: Restart) -> _PlacedRow:
     row = LoggedRow(table=table, ordinal=_ORDINAL_OF_READS, operation=Operation.READ, values=values)
-    return _PlacedRow(position=anew.position, origin=anew.origin, committed_at=None, row=row)
+    return _PlacedRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
 
 
 def _newest_tables(rows: Iterable[_PlacedRow]) -> dict[str, SourceTable]:

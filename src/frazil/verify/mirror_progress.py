@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from frazil.clients.postgres.catalog_facts import load_slot
 from frazil.clients.postgres.connecting import connect
 from frazil.errors import SlotBusyError
-from frazil.ledger.table_state import Live
-from frazil.model.marker import Role
+from frazil.ledger.table_state import Streaming
+from frazil.model.marker import MarkerRole
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.sources.postgres.stream.pending_changes import load_pending
 
@@ -83,7 +83,7 @@ class MirrorProgress:
 
     def position(self) -> Marker | None:
         """Where the changelog stands."""
-        return self.changelog.load_marker(Role.INGEST)
+        return self.changelog.load_marker(MarkerRole.INGEST)
 
     def wait(self, position: int, table_oid: int, patience: Patience) -> Passage:
         """Until the mirror has passed, or it seems that it never will."""
@@ -91,7 +91,7 @@ class MirrorProgress:
         deadline = clock.monotonic() + patience.limit.total_seconds()
         self._needed, absences = None, 0
         self.state = self._load_state()
-        if not isinstance(self.state, Live):
+        if not isinstance(self.state, Streaming):
             return Passage.STOPPED
         while True:
             passage = self._look(position, table_oid)
@@ -128,13 +128,13 @@ class MirrorProgress:
 
     def unmerged(self) -> tuple[SnapshotFacts, ...]:
         """The changelog's snapshots that the mirror does not have, oldest first."""
-        marker = self.mirror.load_marker(Role.MERGE)
+        marker = self.mirror.load_marker(MarkerRole.MERGE)
         merged = None if marker is None else int(str(marker.position))
         newest = takewhile(lambda each: each.id != merged, self.changelog.walk_ancestry())
         return tuple(reversed(tuple(newest)))
 
     def _load_state(self) -> State | None:
-        found = (each.state for each in self.ledger.standings() if each.table == self.source)
+        found = (each.state for each in self.ledger.table_states() if each.table == self.source)
         return next(found, None)
 
     def _look(self, position: int, table_oid: int) -> Passage:
@@ -180,7 +180,7 @@ class MirrorProgress:
     def _is_merged(self) -> bool:
         if self._needed is None:
             return True
-        marker = self.mirror.load_marker(Role.MERGE)
+        marker = self.mirror.load_marker(MarkerRole.MERGE)
         if marker is None:
             return False
         merged = int(str(marker.position))

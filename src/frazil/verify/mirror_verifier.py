@@ -21,7 +21,7 @@ from frazil.merge.planning.column_map import decode_column_map
 from frazil.merge.reading.expected_rows import DELETED, HI, LO, expected_rows, read_history
 from frazil.merge.reading.moved_rows import load_moved_rows
 from frazil.model.command import command
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation
 from frazil.verify.compared_columns import plan_comparison
@@ -109,7 +109,7 @@ def verify_mirror(
     pinned = pinned_session(session)
     mirror, changelog = lake.open(settings.mirror), lake.open(settings.changelog)
     now, source = mirror.load_version(), changelog.load_version()
-    marker, head = now.marker(Role.MERGE), now.state.head
+    marker, head = now.marker(MarkerRole.MERGE), now.state.head
     if marker is None or head is None:
         return Verification(
             changelog=settings.changelog, mirror=settings.mirror, note=NOTHING_MERGED

@@ -50,7 +50,7 @@ _CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class MovingKeys:
     """Keys that are on their way: their hashes, and themselves as texts.
 
     There are no texts where the source would not understand them as Spark spells them. More keys
@@ -67,7 +67,7 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SourceSnapshot:
     """A source table as it was at one position: hash, checksum and key of rows, kept by Spark.
 
     ``epoch`` is the changelog's. ``keys`` are the only ones looked at; None stands for all.
@@ -109,8 +109,8 @@ class SourceComparing:
         fields: Mapping[int, int],
         position: int,
         epoch: int,
-        only: Moving | None = None,
-    ) -> Seen:
+        only: MovingKeys | None = None,
+    ) -> SourceSnapshot:
         """Read these rows to the last one, and remember what they are compared by.
 
         Columns are named by number; ``fields`` is as ``plan_source_comparison`` has it.
@@ -130,7 +130,7 @@ class SourceComparing:
         names = tuple(plan.names.values())
         expected = with_checksums(plan.expected(rows), names, key_names=plan.key_names)
         kept = self._keep(_only(expected, keys))
-        return Seen(
+        return SourceSnapshot(
             position=position,
             epoch=epoch,
             plan=plan,
@@ -140,18 +140,18 @@ class SourceComparing:
             keys=keys,
         )
 
-    def load_totals(self, seen: Seen) -> RangeTotals:
+    def load_totals(self, seen: SourceSnapshot) -> RangeTotals:
         """In which ranges the mirror is not what the source was."""
         return compare_totals(seen.totals, load_totals(self._found(seen)))
 
-    def load_differences(self, seen: Seen, totals: RangeTotals) -> Differences:
+    def load_differences(self, seen: SourceSnapshot, totals: RangeTotals) -> Differences:
         """The keys of those ranges that differ, for whatever reason."""
         differing = differing_keys(*self._sides(seen, totals))
         return summarize(differing, show_keys=self._show_keys)
 
     def judge(
-        self, seen: Seen, totals: RangeTotals | None, *, merged: int | None = None
-    ) -> tuple[Differences, Moving]:
+        self, seen: SourceSnapshot, totals: RangeTotals | None, *, merged: int | None = None
+    ) -> tuple[Differences, MovingKeys]:
         """What differs for good if the changelog has passed the position, and what is on its way.
 
         ``merged`` is the changelog's snapshot that a mirror which lags behind it has.
@@ -168,21 +168,23 @@ class SourceComparing:
         lasting = summarize(differing.where(~is_changed), show_keys=self._show_keys)
         moving = differing.where(is_changed).select(HI, LO, KEY).limit(MOST_MOVING + 1).toArrow()
         texts = moving[KEY].to_pylist() if seen.plan.can_ask_by_key else None
-        return lasting, Moving(moving.select([HI, LO]), texts)
+        return lasting, MovingKeys(moving.select([HI, LO]), texts)
 
     def release(self) -> None:
         """Have Spark forget what it kept."""
         while self._kept:
             self._kept.pop().unpersist()
 
-    def _sides(self, seen: Seen, totals: RangeTotals | None) -> tuple[DataFrame, DataFrame]:
+    def _sides(
+        self, seen: SourceSnapshot, totals: RangeTotals | None
+    ) -> tuple[DataFrame, DataFrame]:
         found = self._found(seen)
         if totals is None:
             return seen.rows, found
         in_ranges = key_range().isin(*totals.differing)
         return seen.rows.where(in_ranges), found.where(in_ranges)
 
-    def _found(self, seen: Seen) -> DataFrame:
+    def _found(self, seen: SourceSnapshot) -> DataFrame:
         """The mirror now; rows that are marked as deleted are not at the source either."""
         plan = seen.plan
         rows = mirror_rows(self._mirror.read(self._head(seen)), plan.sides, plan.names)
@@ -193,7 +195,7 @@ class SourceComparing:
             found = found.join(seen.rows.select(HI, LO), [HI, LO], "left_semi")
         return found
 
-    def _head(self, seen: Seen) -> int | None:
+    def _head(self, seen: SourceSnapshot) -> int | None:
         """The mirror's newest snapshot, if both tables are what the source was read for."""
         changelog, mirror = self._changelog.load_version(), self._mirror.load_version()
         if (changelog.schema, mirror.schema) != seen.schemas:
@@ -204,7 +206,7 @@ class SourceComparing:
         head = mirror.state.head
         return None if head is None else head.id
 
-    def _changed_since(self, seen: Seen, merged: int | None) -> DataFrame | None:
+    def _changed_since(self, seen: SourceSnapshot, merged: int | None) -> DataFrame | None:
         """The keys that have changes which the rows of the source, or of the mirror, do not show.
 
         None stands for all keys: the table was emptied meanwhile.

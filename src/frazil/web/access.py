@@ -54,7 +54,7 @@ class HostRule:
         return not self._names or name in self._names or _is_address(name)
 
 
-class Access:
+class PageAccess:
     """Judges requests; without a token everybody who can reach the server may look."""
 
     def __init__(self, *, token: str | None, hosts: HostRule) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from frazil.pipeline.status.values import PipelineStatus, SlotStatus, TableState, Trouble
+    from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, SlotStatus, TableStatus
     from frazil.web.plots import Plot
 
     _Value = tuple[datetime, float | None]
@@ -53,7 +53,7 @@ class Difficulty:
 
     about: str
     tone: Tone
-    trouble: Trouble
+    trouble: ProblemStatus
     advice: Advice
 
 
@@ -123,7 +123,7 @@ def view_of(status: PipelineStatus) -> PageView:
     )
 
 
-def table_tone(table: TableState) -> Tone:
+def table_tone(table: TableStatus) -> Tone:
     """How urgent a table is."""
     if table.phase is Phase.STOPPED:
         return Tone.STOPPED
@@ -192,7 +192,7 @@ def _difficulties(status: PipelineStatus) -> Sequence[Difficulty]:
     return [*found, *troubled]
 
 
-def _difficulty(about: str, tone: Tone, trouble: Trouble) -> Difficulty:
+def _difficulty(about: str, tone: Tone, trouble: ProblemStatus) -> Difficulty:
     return Difficulty(about, tone, trouble, advice_of(trouble.remedy))
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from frazil.hooks import SystemClock
 from frazil.pipeline.status.json_form import redact_status, status_to_json
-from frazil.web.access import Access, HostRule, Verdict, is_over_tls
+from frazil.web.access import HostRule, PageAccess, Verdict, is_over_tls
 from frazil.web.json_answer import JsonAnswer
 from frazil.web.keeping import Kept
 from frazil.web.page_rendering import render_refusal, render_status
@@ -92,7 +92,7 @@ def build_pages(
 
     ``now`` is asked in any thread. With a token both ask for it.
     """
-    access = Access(token=token, hosts=hosts)
+    access = PageAccess(token=token, hosts=hosts)
     pages = _Pages(now, redactor, access, clock or SystemClock())
     return (
         Route("/", pages.page, methods=["GET"]),
@@ -108,7 +108,11 @@ class _Pages:
     """
 
     def __init__(
-        self, now: Callable[[], PipelineStatus], redactor: Redactor, access: Access, clock: Clock
+        self,
+        now: Callable[[], PipelineStatus],
+        redactor: Redactor,
+        access: PageAccess,
+        clock: Clock,
     ) -> None:
         self._now = now
         self._redactor = redactor
@@ -151,7 +155,7 @@ class _Pages:
         return render_status(shown, assets=self._addresses)
 
 
-def _logged_in(request: Request, access: Access) -> Response:
+def _logged_in(request: Request, access: PageAccess) -> Response:
     """A cookie takes the token's place, and the token leaves the address."""
     answer = RedirectResponse(request.url.path, status_code=SEE_OTHER, headers=PAGE_HEADERS)
     answer.set_cookie(

@@ -16,8 +16,8 @@ from frazil.errors import (
     CatalogError,
     PermissionError,  # noqa: A004 - the published name of this error
 )
-from frazil.pipeline.checks.findings import Findings, LookedAt, Outcome
-from frazil.sources.postgres.artifacts import Trace, TraceKind
+from frazil.pipeline.checks.findings import CheckOutcome, Findings, LookedAt
+from frazil.sources.postgres.artifacts import Artifact, ArtifactKind
 from frazil.sources.postgres.problem import stops, warns
 from frazil.telemetry.redaction import Redactor
 
@@ -88,7 +88,7 @@ def test_warnings_do_not_fail_and_a_closed_door_has_its_own_status(
 
 def test_every_line_of_a_fix_stands_below_its_problem() -> None:
     found = Findings(
-        looked_at=(LookedAt("server", "fine"), LookedAt("disk", "not seen", Outcome.SKIPPED)),
+        looked_at=(LookedAt("server", "fine"), LookedAt("disk", "not seen", CheckOutcome.SKIPPED)),
         problems=(*WARNED.problems, *STOPPED.problems),
     )
     assert list(table_rows(found)) == [
@@ -183,8 +183,8 @@ def test_a_document_without_postgres_has_nothing_to_tear_down(
 
 
 def test_the_last_line_says_what_became_of_it() -> None:
-    slot = Trace(kind=TraceKind.SLOT, name="s", statement="drop it;")
-    foreign = Trace(kind=TraceKind.PUBLICATION, name="p", stays="not ours")
+    slot = Artifact(kind=ArtifactKind.SLOT, name="s", statement="drop it;")
+    foreign = Artifact(kind=ArtifactKind.PUBLICATION, name="p", stays="not ours")
     assert conclusion([], {}) == f"nothing is there to remove; {LAKE_STAYS}"
     assert conclusion([foreign], {}).startswith("nothing of this pipeline's")
     assert conclusion([slot], {slot: FOUND}) == "nothing was changed: --dry-run"

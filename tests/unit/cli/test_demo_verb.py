@@ -16,7 +16,7 @@ from rich.console import Console
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
-from frazil.cli.verbs.demo import DemoWish, show_tour
+from frazil.cli.verbs.demo import DemoOptions, show_tour
 from frazil.cli.verbs.demo_screen import DemoScreen
 from frazil.demo.tour.merge_contest import MergeContest
 from frazil.demo.tour.pasted_queries import PastedQuery
@@ -61,7 +61,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def run(*, keep: bool) -> tuple[int, str]:
     out = StringIO()
-    wish = DemoWish(folder=RESULT.folder, seconds=1.0, keep=keep)
+    wish = DemoOptions(folder=RESULT.folder, seconds=1.0, keep=keep)
 
     def tour(interrupts: Interrupts) -> int:
         show_tour(wish, DemoScreen(Console(file=out, width=80)), Redactor(), interrupts)

@@ -14,8 +14,8 @@ from frazil.config import (
     DEFAULT_PATH,
     CatalogKind,
     FirstSource,
-    KafscaleSource,
-    PostgresSource,
+    KafscaleSection,
+    PostgresSection,
     load_config,
 )
 
@@ -55,7 +55,7 @@ def test_off_a_terminal_it_asks_nothing_and_takes_what_is_usual(
     environ = {"DATABASE_URL": "postgresql://h/d"}
     config = load_config(folder / DEFAULT_PATH, environ=environ).config
     assert config.pipeline == "my_shop"
-    assert isinstance(config.source, PostgresSource)
+    assert isinstance(config.source, PostgresSection)
     assert config.catalog.warehouse == f"file://{folder}/lake".replace(" ", "%20")
 
 
@@ -65,7 +65,7 @@ def test_options_answer_everything(folder: Path) -> None:
     assert main(["init", *words]) == ExitCode.DONE
     environ = {"SALES": "postgresql://h/d", "CATALOG_URI": "http://c"}
     config = load_config(folder / "sales.yaml", environ=environ).config
-    assert isinstance(config.source, PostgresSource)
+    assert isinstance(config.source, PostgresSection)
     assert (config.pipeline, config.source.tables) == ("sales", ("a.*", "b.c"))
     assert config.catalog.token is None
 
@@ -81,7 +81,7 @@ def test_a_terminal_is_asked_for_what_no_option_says(
     environ = {"KAFSCALE_BUCKET": "b", "ETCD_URL": "http://e", "CATALOG_URI": "http://c"}
     config = load_config(folder / DEFAULT_PATH, environ=environ).config
     assert config.pipeline == "sales"
-    assert isinstance(config.source, KafscaleSource)
+    assert isinstance(config.source, KafscaleSection)
 
 
 def test_a_file_that_is_there_stays_as_it_is_unless_forced(folder: Path, capsys: Capture) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from frazil.cli.results.facts import to_json
 from frazil.cli.results.merge_results import report_json
-from frazil.cli.verbs.position.markers import Kind, Place
+from frazil.cli.verbs.position.markers import MarkerTable, TableRole
 from frazil.cli.verbs.position.reports import MarkerReport
 from frazil.cli.verbs.position.reports import report_json as position_json
 from frazil.merge.index_operations import IndexFacts
 from frazil.merge.report import MergeCommit, MergeReport
-from frazil.model.marker import Marker, Role, SnapshotRef
+from frazil.model.marker import Marker, MarkerRole, SnapshotRef
 from frazil.model.table_name import TableName
 from frazil.pipeline.status.json_form import status_from_json, status_to_json
 from frazil.telemetry.redaction import Redactor
@@ -34,7 +34,9 @@ COMMIT = MergeCommit(after=LARGE, through=LARGE, snapshot_id=LARGE, rows_read=1,
 STATUS = replace(
     running(), commits=tuple(replace(each, snapshot_id=LARGE) for each in running().commits)
 )
-REPORT = MarkerReport(Place(Kind.MIRROR, TABLE, Role.MERGE), Role.MERGE, MARKER)
+REPORT = MarkerReport(
+    MarkerTable(TableRole.MIRROR, TABLE, MarkerRole.MERGE), MarkerRole.MERGE, MARKER
+)
 
 DOCUMENTS = {
     "status": status_to_json(STATUS),

@@ -14,7 +14,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
 from frazil.cli.process.role import catalog_state
 from frazil.cli.results.merge_results import HEADER, result_json, result_row
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.telemetry.redaction import Redactor
 from frazil.web.readiness import NotReady, Ready
 from tests.support.merge_twins import report_of
@@ -37,8 +37,8 @@ VERBS = [
     ["index", "verify"],
     ["index", "rebuild"],
 ]
-STATUS = TableStatus(
-    table="public.users", phase=TablePhase.WAITING, since=datetime(2026, 1, 1, tzinfo=UTC)
+STATUS = MergeStatus(
+    table="public.users", phase=MergeStep.WAITING, since=datetime(2026, 1, 1, tzinfo=UTC)
 )
 
 
@@ -123,7 +123,7 @@ def test_the_document_may_be_the_mergers_and_named_by_its_variable(
 
 
 def test_a_table_that_was_merged_is_a_line_of_numbers() -> None:
-    status = replace(STATUS, phase=TablePhase.DONE, report=report_of("users", 2))
+    status = replace(STATUS, phase=MergeStep.DONE, report=report_of("users", 2))
     row = dict(zip(HEADER, result_row(status, Redactor()), strict=True))
     assert row == {
         "TABLE": "public.users",
@@ -145,7 +145,7 @@ def test_a_table_that_was_merged_is_a_line_of_numbers() -> None:
 
 def test_a_table_that_stopped_tells_why_and_what_to_do_without_a_secret() -> None:
     error = errors.StorageError("at s3://sesame-4711", table="public.users", next_step="look")
-    status = replace(STATUS, phase=TablePhase.STOPPED, error=error, failures=5)
+    status = replace(STATUS, phase=MergeStep.STOPPED, error=error, failures=5)
     redactor = Redactor(["sesame-4711"])
     row = dict(zip(HEADER, result_row(status, redactor), strict=True))
     assert row["PROBLEM"] == "FRZ-LAK-02: public.users: at s3://*** Next: look"
@@ -159,7 +159,7 @@ def test_a_table_that_stopped_tells_why_and_what_to_do_without_a_secret() -> Non
 
 
 def test_a_defect_is_a_problem_without_a_code_and_without_its_text() -> None:
-    status = replace(STATUS, phase=TablePhase.STOPPED, error=RuntimeError("of a row"))
+    status = replace(STATUS, phase=MergeStep.STOPPED, error=RuntimeError("of a row"))
     assert result_row(status, Redactor())[-1] == "unexpected RuntimeError"
     assert "of a row" not in json.dumps(result_json(status, Redactor()))
 
@@ -167,7 +167,7 @@ def test_a_defect_is_a_problem_without_a_code_and_without_its_text() -> None:
 def test_the_process_is_ready_when_the_catalog_answered_somebody() -> None:
     away = replace(STATUS, error=errors.CatalogError("no answer"), failures=1)
     merged = replace(STATUS, report=report_of("users"))
-    held = replace(STATUS, error=errors.NullKeyError("x"), phase=TablePhase.STOPPED)
+    held = replace(STATUS, error=errors.NullKeyError("x"), phase=MergeStep.STOPPED)
     assert catalog_state([STATUS]) == NotReady("no merge has ended yet")
     assert catalog_state([STATUS, merged]) == Ready()
     assert catalog_state([away, merged]) == Ready()

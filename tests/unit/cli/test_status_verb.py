@@ -114,7 +114,7 @@ def test_a_table_tells_how_every_table_stands(
 ) -> None:
     with served(stopped) as address:
         code = main(["status", "-c", str(document(address))])
-    assert code == ExitCode.NEEDS_A_PERSON
+    assert code == ExitCode.ACTION_REQUIRED
     shown = capsys.readouterr()
     assert shown.err == ""
     lines = shown.out.splitlines()
@@ -152,8 +152,8 @@ def test_json_is_the_status_itself(document: Callable[..., Path], capsys: Captur
         ("running", ExitCode.DONE),
         ("copying", ExitCode.DONE),
         ("unreachable", ExitCode.DONE),
-        ("stopped", ExitCode.NEEDS_A_PERSON),
-        ("source stopped", ExitCode.NEEDS_A_PERSON),
+        ("stopped", ExitCode.ACTION_REQUIRED),
+        ("source stopped", ExitCode.ACTION_REQUIRED),
     ],
 )
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
-    Placement,
+    FilePartition,
     decode_deletion_vector,
     delete_file_descriptors,
     deletion_vector_puffin,
@@ -26,7 +26,7 @@ from frazil.codec.deletes.deletion_vector import (
     has_valid_checksum,
 )
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Compression, read_footer
+from frazil.codec.puffin.file import BlobCompression, read_footer
 from tests.support.codec_fuzz import sealed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -326,7 +326,7 @@ def test_many_vectors_share_a_file_and_are_told_apart() -> None:
     for blob, (path, vector) in zip(footer.blobs, vectors.items(), strict=True):
         assert (blob.type, blob.fields) == ("deletion-vector-v1", (2147483645,))
         assert (blob.snapshot_id, blob.sequence_number) == (-1, -1)
-        assert blob.codec is Compression.NONE
+        assert blob.codec is BlobCompression.NONE
         assert blob.properties == {
             "referenced-data-file": path,
             "cardinality": str(vector.cardinality),
@@ -346,8 +346,8 @@ def test_each_vector_is_described_with_the_placement_of_its_data_file() -> None:
     }
     file = deletion_vector_puffin(vectors)
     placements = {
-        "s3://b/two.parquet": Placement(3, {1000: "2026-01-01", 1001: 7}),
-        "s3://b/one.parquet": Placement(),
+        "s3://b/two.parquet": FilePartition(3, {1000: "2026-01-01", 1001: 7}),
+        "s3://b/one.parquet": FilePartition(),
     }
     one, two = map(json.loads, delete_file_descriptors("s3://b/d.puffin", file, placements))
     assert one == {

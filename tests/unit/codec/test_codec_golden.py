@@ -13,7 +13,7 @@ from frazil.codec.deletes.deletion_vector import (
     encode_deletion_vector,
 )
 from frazil.codec.deletes.position_deletes import decode_position_deletes
-from frazil.codec.puffin.file import Compression, read_blob, read_footer
+from frazil.codec.puffin.file import BlobCompression, read_blob, read_footer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
@@ -46,7 +46,7 @@ def test_a_puffin_file_is_opened() -> None:
     data = (GOLDEN / "blobs.puffin").read_bytes()
     footer = read_footer(data, file_size=len(data))
     assert footer.properties == {"created-by": "them"}
-    assert [blob.codec for blob in footer.blobs] == [Compression.NONE, Compression.ZSTD]
+    assert [blob.codec for blob in footer.blobs] == [BlobCompression.NONE, BlobCompression.ZSTD]
     for blob in footer.blobs:
         assert (blob.type, blob.fields) == ("some", (1, 2))
         assert (blob.snapshot_id, blob.sequence_number) == (7, 8)

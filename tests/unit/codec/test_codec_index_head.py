@@ -13,7 +13,7 @@ from frazil.codec.key_index.head import MANIFEST_BLOB_TYPE, read_head, write_hea
 from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, Compression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
 from tests.support.codec_fuzz import bent
 from tests.support.manifests import SAMPLE, manifests
 
@@ -68,8 +68,8 @@ def test_a_head_is_a_puffin_file_that_tells_what_it_is_about() -> None:
     manifest, young = footer.blobs
     assert FACTS.items() <= footer.properties.items()
     assert footer.properties["created-by"].startswith("frazil ")
-    assert (manifest.type, manifest.codec) == ("frazil-key-index-v1", Compression.ZSTD)
-    assert (young.type, young.codec) == ("frazil-key-index-run-v1", Compression.NONE)
+    assert (manifest.type, manifest.codec) == ("frazil-key-index-v1", BlobCompression.ZSTD)
+    assert (young.type, young.codec) == ("frazil-key-index-run-v1", BlobCompression.NONE)
     assert HEAD[young.offset : young.end] == YOUNG
     for each in footer.blobs:
         assert (each.fields, each.snapshot_id) == ((1, 4), SAMPLE.snapshot_id)

@@ -14,7 +14,7 @@ import pytest
 from frazil.codec.pgtext.convert import convert
 from frazil.errors import FrazilError, MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
-from frazil.model.postgres.types import ColumnPlan, Form, Kind, PostgresType
+from frazil.model.postgres.types import ColumnPlan, Form, PostgresType, TypeKind
 from frazil.model.schema.types import Decimal, Primitive, list_of
 from tests.support.postgres_columns import column, converted, numeric
 
@@ -273,7 +273,7 @@ def test_the_error_of_a_column_names_its_type_and_what_to_do() -> None:
 
 
 def test_a_label_that_an_enum_got_later_needs_no_new_plan() -> None:
-    mood = PostgresType(99_999, "mood", Kind.ENUM)
+    mood = PostgresType(99_999, "mood", TypeKind.ENUM)
     assert converted(["sad", "a label added later"], mood).values.to_pylist() == [
         "sad",
         "a label added later",

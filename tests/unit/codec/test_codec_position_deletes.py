@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frazil.codec.deletes.deletion_vector import DeletionVector
 from frazil.codec.deletes.position_deletes import (
-    Placement,
+    FilePartition,
     decode_position_deletes,
     encode_position_deletes,
     position_delete_descriptor,
@@ -63,7 +63,11 @@ def test_a_million_positions_in_several_row_groups_are_read_back() -> None:
 
 def describe(data: bytes, vector: DeletionVector) -> str:
     return position_delete_descriptor(
-        "s3://b/d.parquet", data, data_file=PATH, vector=vector, placement=Placement(2, {1000: 9})
+        "s3://b/d.parquet",
+        data,
+        data_file=PATH,
+        vector=vector,
+        placement=FilePartition(2, {1000: 9}),
     )
 
 

@@ -14,7 +14,7 @@ from frazil.codec.malformed import MalformedFileError, quoted
 from frazil.codec.puffin.compression import compress, decompress
 from frazil.codec.puffin.file import (
     Blob,
-    Compression,
+    BlobCompression,
     Footer,
     PuffinAssembly,
     TailTooShortError,
@@ -33,14 +33,14 @@ BLOBS = st.builds(
     fields=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4).map(tuple),
     snapshot_id=LONG,
     sequence_number=LONG,
-    codec=st.sampled_from(Compression),
+    codec=st.sampled_from(BlobCompression),
     properties=st.dictionaries(TEXT, TEXT, max_size=3),
 )
 SAMPLE = write_puffin(
     [
         Blob("frazil-a", b"a plain one", (1, 2), 7, 8, properties={"key": "value"}),
-        Blob("frazil-b", b"zst" * 99, codec=Compression.ZSTD),
-        Blob("frazil-c", b"lz4" * 99, codec=Compression.LZ4),
+        Blob("frazil-b", b"zst" * 99, codec=BlobCompression.ZSTD),
+        Blob("frazil-c", b"lz4" * 99, codec=BlobCompression.LZ4),
     ],
     {"created-by": "frazil"},
 )
@@ -286,8 +286,8 @@ def test_a_footer_that_opens_to_too_much_is_refused() -> None:
 
 
 @pytest.mark.fault("P5")
-@pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
-def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: Compression) -> None:
+@pytest.mark.parametrize("codec", [BlobCompression.LZ4, BlobCompression.ZSTD])
+def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: BlobCompression) -> None:
     bomb = bytes(compress(bytes(64 << 20), codec))
     assert len(bomb) < 300_000
     before = pa.total_allocated_bytes()
@@ -296,8 +296,8 @@ def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: Compr
     assert pa.total_allocated_bytes() - before < 8 << 20
 
 
-@pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
-def test_compressed_bytes_are_opened_whole_or_refused(codec: Compression) -> None:
+@pytest.mark.parametrize("codec", [BlobCompression.LZ4, BlobCompression.ZSTD])
+def test_compressed_bytes_are_opened_whole_or_refused(codec: BlobCompression) -> None:
     content = b"what a blob holds " * 20
     frame = bytes(compress(content, codec))
     assert decompress(frame, codec, at_most=len(content), offset=0) == content

@@ -13,14 +13,14 @@ from ruamel.yaml import YAML
 
 import frazil.config
 from frazil.config import (
-    BufferSource,
+    BufferSection,
     Config,
     Dialect,
-    KafscaleSource,
+    KafscaleSection,
     LoadedConfig,
     OnUnrepresentable,
     Order,
-    PostgresSource,
+    PostgresSection,
     config_schema,
     load_config,
     native_document,
@@ -144,13 +144,13 @@ def test_the_defaults_are_the_documented_ones(tmp_path: Path) -> None:
 def test_the_defaults_of_the_other_sources_are_the_documented_ones(tmp_path: Path) -> None:
     head = MINIMAL[: MINIMAL.index("source")]
     buffer = load(tmp_path, head + 'source: {kind: buffer, dsn: "postgresql://h/d"}\n').config
-    assert isinstance(buffer.source, BufferSource)
+    assert isinstance(buffer.source, BufferSection)
     assert (buffer.source.schema_name, buffer.source.claim_rows) == ("philotes", 10_000)
     assert buffer.source.retention == timedelta(hours=168)
     assert (buffer.source.backpressure.high, buffer.source.backpressure.low) == (8_000, 5_000)
     document = head + "source: {kind: kafscale, bucket: b, etcd: {endpoints: ['http://e']}}\n"
     kafscale = load(tmp_path, document).config.source
-    assert isinstance(kafscale, KafscaleSource)
+    assert isinstance(kafscale, KafscaleSection)
     assert (kafscale.namespace, kafscale.offsets.key_prefix) == ("default", "processors")
     assert kafscale.registry.cache == timedelta(minutes=5)
 
@@ -202,7 +202,7 @@ def test_other_paths_stand_beside_the_document_too(tmp_path: Path) -> None:
         "mirror: {index: {cache_dir: /var/cache}}\ntables: [{mirror: a.b, index: {cache_dir: c}}]\n"
     )
     config = load(tmp_path / "etc", document).config
-    assert isinstance(config.source, PostgresSource)
+    assert isinstance(config.source, PostgresSection)
     assert config.source.spool.dir == f"{tmp_path}/etc/../s"
     assert config.mirror.index.cache_dir == Path("/var/cache")
     assert config.tables[0].index.cache_dir == tmp_path / "etc" / "c"
@@ -211,7 +211,7 @@ def test_other_paths_stand_beside_the_document_too(tmp_path: Path) -> None:
 def test_a_spool_may_be_in_an_object_store(tmp_path: Path) -> None:
     document = MINIMAL.replace("kind: postgres,", "kind: postgres, spool: {dir: 's3://b/s'},")
     source = load(tmp_path, document).config.source
-    assert isinstance(source, PostgresSource)
+    assert isinstance(source, PostgresSection)
     assert source.spool.dir == "s3://b/s"
 
 
@@ -275,7 +275,7 @@ def test_models_can_be_built_without_a_document() -> None:
             "merge": {"interval": timedelta(seconds=3)},
         }
     )
-    assert isinstance(config.source, PostgresSource)
+    assert isinstance(config.source, PostgresSection)
     assert config.source.slot == "shop_frazil"
     assert config.merge.interval == timedelta(seconds=3)
 
@@ -347,15 +347,15 @@ def test_the_schema_describes_every_key_and_refuses_others() -> None:
 
 def test_the_schema_has_strings_for_secrets_durations_and_sizes() -> None:
     keys = settings_in(config_schema())
-    assert keys["PostgresSource.dsn"]["type"] == "string"
-    assert keys["PostgresSource.heartbeat"]["pattern"] == "^[0-9]+(ms|s|m|h|d)$"
-    assert keys["PostgresSource.heartbeat"]["default"] == "1m"
+    assert keys["PostgresSection.dsn"]["type"] == "string"
+    assert keys["PostgresSection.heartbeat"]["pattern"] == "^[0-9]+(ms|s|m|h|d)$"
+    assert keys["PostgresSection.heartbeat"]["default"] == "1m"
     size = keys["Spool.max_bytes"]["anyOf"]
     assert isinstance(size, list)
     assert [part["type"] for part in size] == ["string", "integer"]
     assert keys["Spool.max_bytes"]["default"] == "10GiB"
     assert "writeOnly" not in json.dumps(config_schema())
-    assert {"PostgresSource.copy", "BufferSource.schema"} <= keys.keys()
+    assert {"PostgresSection.copy", "BufferSection.schema"} <= keys.keys()
 
 
 def answer_of(code: str) -> str:

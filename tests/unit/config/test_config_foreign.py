@@ -10,7 +10,7 @@ import pytest
 from frazil.config import (
     ColumnsFrom,
     Dialect,
-    KafscaleSource,
+    KafscaleSection,
     LfsMode,
     LoadedConfig,
     OffsetsBackend,
@@ -71,8 +71,8 @@ def warnings(folder: Path, document: str, **environ: str) -> tuple[str, ...]:
     )
 
 
-def kafscale(loaded: LoadedConfig) -> KafscaleSource:
-    assert isinstance(loaded.config.source, KafscaleSource)
+def kafscale(loaded: LoadedConfig) -> KafscaleSection:
+    assert isinstance(loaded.config.source, KafscaleSection)
     return loaded.config.source
 
 

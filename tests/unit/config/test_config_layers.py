@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config import LoadedConfig, PostgresSource, load_config, show_document
+from frazil.config import LoadedConfig, PostgresSection, load_config, show_document
 from frazil.errors import ConfigError
 
 DOCUMENT = """\
@@ -172,7 +172,7 @@ def test_an_override_in_a_free_mapping_keeps_its_name(tmp_path: Path) -> None:
 
 def test_an_override_of_a_source_key_works_for_its_kind_only(tmp_path: Path) -> None:
     config = load(tmp_path, FRAZIL__SOURCE__COPY__CONNECTIONS="9").config
-    assert isinstance(config.source, PostgresSource)
+    assert isinstance(config.source, PostgresSection)
     assert config.source.initial_copy.connections == 9
     assert mistakes(tmp_path, FRAZIL__SOURCE__BUCKET="b")[0].startswith(
         "environment FRAZIL__SOURCE__BUCKET: source.bucket: is not a known key"

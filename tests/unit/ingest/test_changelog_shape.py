@@ -214,7 +214,7 @@ def test_values_that_were_never_sent_mean_a_resync() -> None:
     text = refusal(*USERS.columns, rolled)
     assert "rolled is new, and older rows may have values in it" in text
     assert text.endswith("Next: frazil resync shop.orders")
-    assert names(then(*USERS.columns, rolled, anew=True))[-1] == "rolled"
+    assert names(then(*USERS.columns, rolled, restart=True))[-1] == "rolled"
 
 
 def test_a_column_that_is_known_may_be_marked_without_harm() -> None:
@@ -280,7 +280,7 @@ def test_another_type_is_refused_and_taken_in_a_copy_that_begins_anew(
 ) -> None:
     changed = [new if each.number == new.number else each for each in USERS.columns]
     assert words in refusal(*changed)
-    made = then(*changed, anew=True)
+    made = then(*changed, restart=True)
     assert field_of(made, new.number).id > after(FIRST).last_column_id
     assert str(field_of(made, new.number).type) == str(new.type)
     assert sorted(names(made)) == ["id", "name", "price", "tags"]
@@ -333,14 +333,14 @@ def test_a_dropped_column_that_comes_back_means_a_resync() -> None:
     gone = then(ID, PRICE, TAGS)
     with pytest.raises(UnsupportedSchemaChangeError, match="name was not sent until now"):
         plan(USERS, after(gone))
-    revived = plan(USERS, after(gone), anew=True)
+    revived = plan(USERS, after(gone), restart=True)
     assert field_of(revived, 2).id == 2
 
 
 @pytest.mark.parametrize("key", [(2,), (1, 2), ()], ids=["another", "more", "none"])
 def test_another_key_is_refused_and_taken_in_a_copy_that_begins_anew(key: tuple[int, ...]) -> None:
     assert "the key changes from (id) to (" in refusal(*USERS.columns, key=key)
-    made = then(*USERS.columns, key=key, anew=True)
+    made = then(*USERS.columns, key=key, restart=True)
     assert set(made.key_ids) == set(key)
     found = [each for each in made.schema.fields if each.name == "cdc_previous_key"]
     assert len(found) == bool(key)
@@ -359,7 +359,7 @@ def test_a_first_key_is_a_change_of_key() -> None:
     keyless = plan(table(*USERS.columns, key=()))
     with pytest.raises(UnsupportedSchemaChangeError, match=r"from \(\) to \(id\)"):
         plan(USERS, after(keyless))
-    assert plan(USERS, after(keyless), anew=True).key_ids
+    assert plan(USERS, after(keyless), restart=True).key_ids
 
 
 def test_strict_evolution_refuses_every_change_and_no_standstill() -> None:
@@ -368,7 +368,7 @@ def test_strict_evolution_refuses_every_change_and_no_standstill() -> None:
     assert "evolution is strict: name is gone" in refusal(ID, PRICE, TAGS, **strict)
     text = refusal(*USERS.columns, column(6, "late"), **strict)
     assert "evolution is strict: late is added as int" in text
-    assert "evolution is strict" in refusal(*USERS.columns, column(6, "x"), anew=True, **strict)
+    assert "evolution is strict" in refusal(*USERS.columns, column(6, "x"), restart=True, **strict)
 
 
 # What others did to the changelog.
@@ -394,7 +394,7 @@ def test_a_field_that_somebody_dropped_means_a_resync() -> None:
     torn = replace(now, schema=replace(now.schema, fields=fields))
     with pytest.raises(UnsupportedSchemaChangeError, match="somebody dropped name"):
         plan(USERS, torn)
-    assert field_of(plan(USERS, torn, anew=True), 2).id > now.last_column_id
+    assert field_of(plan(USERS, torn, restart=True), 2).id > now.last_column_id
 
 
 @pytest.mark.parametrize("gone", ["cdc_operation", "cdc_previous_key"])
@@ -421,7 +421,7 @@ def test_without_the_property_only_a_copy_that_begins_anew_goes_on() -> None:
     bare = after(FIRST, columns=None)
     with pytest.raises(UnsupportedSchemaChangeError, match="lost its property"):
         plan(USERS, bare)
-    made = plan(USERS, bare, anew=True)
+    made = plan(USERS, bare, restart=True)
     assert not made.evolves
     assert made.columns == FIRST.columns
     assert made.key_ids == FIRST.key_ids
@@ -432,7 +432,7 @@ def test_a_table_that_was_made_again_is_matched_by_name_in_a_copy_that_begins_an
     again = table(
         column(1, "email", P.STRING), column(2, "id"), column(3, "name", P.STRING), key=(2,)
     )
-    made = plan(again, after(FIRST), anew=True)
+    made = plan(again, after(FIRST), restart=True)
     assert (made.field_ids[2], made.field_ids[3]) == (1, 2)
     assert made.field_ids[1] > 4
     assert made.key_ids[2] == FIRST.key_ids[1]
@@ -486,4 +486,4 @@ def test_a_schema_without_any_field_of_ours_is_no_changelog() -> None:
         schema=Schema(3, (Field(1, "id", P.INT),)), last_column_id=1, columns=None, format_version=3
     )
     with pytest.raises(UnsupportedSchemaChangeError, match="lacks the column cdc_operation"):
-        plan(table(ID), now, anew=True)
+        plan(table(ID), now, restart=True)

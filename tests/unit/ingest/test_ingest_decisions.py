@@ -8,7 +8,14 @@ import pytest
 
 from frazil.errors import PermissionError  # noqa: A004
 from frazil.ingest.planning.table_decisions import GONE, judge_tables
-from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import (
+    Copying,
+    Paused,
+    Removed,
+    ResyncRequired,
+    Streaming,
+    TableState,
+)
 from frazil.model.source_table import SourceTable
 
 NAME = "public.users"
@@ -19,11 +26,11 @@ def table(identity: str = "same") -> SourceTable:
     return SourceTable(name=NAME, identity=identity, shape="", columns=())
 
 
-def stands(state: object, identity: str = "same") -> TableStanding:
-    return TableStanding(table=NAME, identity=identity, state=state)  # type: ignore[arg-type]
+def stands(state: object, identity: str = "same") -> TableState:
+    return TableState(table=NAME, identity=identity, state=state)  # type: ignore[arg-type]
 
 
-def tell_apart(before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
+def explain_identity_change(before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
     if was_gone and now.startswith("implicit"):
         return ("it was gone",)
     if now.startswith("more"):
@@ -36,24 +43,24 @@ OTHER = "it is another, and it was same"
 
 
 def judged(
-    before: TableStanding | None,
+    before: TableState | None,
     found: SourceTable | None,
     *,
     is_wanted: bool = True,
     retries_held: bool = False,
-) -> tuple[TableStanding, ...]:
+) -> tuple[TableState, ...]:
     return judge_tables(
         {} if before is None else {NAME: before},
         {} if found is None else {NAME: found},
-        wants=lambda _name: is_wanted,
-        tell_apart=tell_apart,
+        selects=lambda _name: is_wanted,
+        explain_identity_change=explain_identity_change,
         position=POSITION,
         retries_held=retries_held,
     )
 
 
-@pytest.mark.parametrize("before", [None, stands(Left("0/10"), "other")])
-def test_a_table_that_is_new_or_comes_back_is_copied(before: TableStanding | None) -> None:
+@pytest.mark.parametrize("before", [None, stands(Removed("0/10"), "other")])
+def test_a_table_that_is_new_or_comes_back_is_copied(before: TableState | None) -> None:
     assert judged(before, table()) == (stands(Copying()),)
 
 
@@ -62,27 +69,27 @@ def test_a_table_nobody_wants_is_not_taken_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [Copying(), Live(), Held("0/10", "why"), ResyncNeeded("0/10", "why")], ids=str
+    "state", [Copying(), Streaming(), Paused("0/10", "why"), ResyncRequired("0/10", "why")], ids=str
 )
 def test_a_table_removed_from_the_configuration_leaves(state: object) -> None:
-    assert judged(stands(state), table(), is_wanted=False) == (stands(Left(POSITION)),)
+    assert judged(stands(state), table(), is_wanted=False) == (stands(Removed(POSITION)),)
 
 
-@pytest.mark.parametrize("state", [Live(), Copying(), Held("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Copying(), Paused("0/10", "why")], ids=str)
 def test_what_did_not_change_is_not_told(state: object) -> None:
     assert judged(stands(state), table()) == ()
 
 
-@pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", "why")], ids=str)
 def test_another_table_under_the_same_name_needs_a_resync_and_says_why(state: object) -> None:
-    assert judged(stands(state), table("another")) == (stands(ResyncNeeded(POSITION, OTHER)),)
+    assert judged(stands(state), table("another")) == (stands(ResyncRequired(POSITION, OTHER)),)
 
 
 def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
     assert judged(stands(Copying()), table("another")) == ()
 
 
-@pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", "why")], ids=str)
 def test_what_more_is_known_of_the_same_table_is_recorded(state: object) -> None:
     assert judged(stands(state), table("more")) == (stands(state, "more"),)
     assert judged(stands(Copying()), table("more")) == ()
@@ -90,43 +97,43 @@ def test_what_more_is_known_of_the_same_table_is_recorded(state: object) -> None
 
 @pytest.mark.fault("N35")
 def test_a_table_that_comes_back_may_have_missed_something() -> None:
-    gone = stands(Held("0/10", GONE), "implicit")
-    expected = stands(ResyncNeeded(POSITION, "it was gone"), "implicit")
+    gone = stands(Paused("0/10", GONE), "implicit")
+    expected = stands(ResyncRequired(POSITION, "it was gone"), "implicit")
     assert judged(gone, table("implicit")) == (expected,)
-    assert judged(stands(Held("0/10", "why"), "implicit"), table("implicit")) == ()
+    assert judged(stands(Paused("0/10", "why"), "implicit"), table("implicit")) == ()
 
 
 def test_only_a_resync_ends_the_need_for_one() -> None:
     for found in (table(), table("another"), None):
-        assert judged(stands(ResyncNeeded("0/10", "why")), found, retries_held=True) == ()
+        assert judged(stands(ResyncRequired("0/10", "why")), found, retries_held=True) == ()
 
 
-@pytest.mark.parametrize("state", [Live(), Held("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", "why")], ids=str)
 def test_a_table_that_is_gone_stops_by_name(state: object) -> None:
-    assert judged(stands(state), None) == (stands(Held(POSITION, GONE)),)
+    assert judged(stands(state), None) == (stands(Paused(POSITION, GONE)),)
 
 
 def test_a_table_that_stays_away_is_told_once() -> None:
-    assert judged(stands(Held("0/10", GONE)), None) == ()
+    assert judged(stands(Paused("0/10", GONE)), None) == ()
 
 
 def test_a_table_that_went_before_it_was_copied_is_new_when_it_comes() -> None:
-    assert judged(stands(Copying()), None) == (stands(Left(POSITION)),)
+    assert judged(stands(Copying()), None) == (stands(Removed(POSITION)),)
 
 
 def test_the_same_table_that_comes_back_lost_nothing() -> None:
-    assert judged(stands(Held("0/10", GONE)), table()) == (stands(Live()),)
+    assert judged(stands(Paused("0/10", GONE)), table()) == (stands(Streaming()),)
 
 
 def test_another_table_in_place_of_one_that_went_lost_something() -> None:
-    found = judged(stands(Held("0/10", GONE)), table("another"))
-    assert found == (stands(ResyncNeeded(POSITION, OTHER)),)
+    found = judged(stands(Paused("0/10", GONE)), table("another"))
+    assert found == (stands(ResyncRequired(POSITION, OTHER)),)
 
 
 def test_only_a_new_process_tries_a_held_table_again() -> None:
-    held = stands(Held("0/10", "a value does not fit"))
+    held = stands(Paused("0/10", "a value does not fit"))
     assert judged(held, table()) == ()
-    assert judged(held, table(), retries_held=True) == (stands(Live()),)
+    assert judged(held, table(), retries_held=True) == (stands(Streaming()),)
 
 
 def test_only_a_new_process_tries_a_failed_copy_again() -> None:
@@ -142,9 +149,9 @@ WAITS = stands(Copying(OBSTACLE.told), "")
 
 @pytest.mark.fault("N40")
 @pytest.mark.parametrize(
-    "before", [None, stands(Left("0/10")), stands(Copying()), stands(Copying("failed"))], ids=str
+    "before", [None, stands(Removed("0/10")), stands(Copying()), stands(Copying("failed"))], ids=str
 )
-def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableStanding | None) -> None:
+def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableState | None) -> None:
     assert judged(before, BLOCKED) == (WAITS,)
     assert judged(WAITS, BLOCKED) == ()
     assert judged(WAITS, BLOCKED, retries_held=True) == ()
@@ -163,19 +170,23 @@ def test_what_went_wrong_in_a_copy_waits_until_somebody_acts() -> None:
 
 @pytest.mark.fault("N40")
 def test_a_table_that_is_captured_goes_on_without_the_right_to_copy_it() -> None:
-    assert judged(stands(Live()), BLOCKED) == ()
+    assert judged(stands(Streaming()), BLOCKED) == ()
 
 
 def test_what_sends_no_changes_is_not_the_table_that_had_its_name() -> None:
     silent = replace(BLOCKED, identity="")
-    assert judged(stands(Live()), silent) == (stands(Held(POSITION, GONE)),)
+    assert judged(stands(Streaming()), silent) == (stands(Paused(POSITION, GONE)),)
     assert judged(None, silent) == (WAITS,)
 
 
 def test_a_held_table_is_left_alone_unless_somebody_may_have_acted() -> None:
-    held = stands(Held(POSITION, "FRZ-SCH-01 it cannot be followed."))
+    held = stands(Paused(POSITION, "FRZ-SCH-01 it cannot be followed."))
     found = {NAME: table()}
     changed = judge_tables(
-        {NAME: held}, found, wants=lambda _: True, tell_apart=tell_apart, position=POSITION
+        {NAME: held},
+        found,
+        selects=lambda _: True,
+        explain_identity_change=explain_identity_change,
+        position=POSITION,
     )
     assert changed == ()

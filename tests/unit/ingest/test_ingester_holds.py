@@ -10,9 +10,9 @@ import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
 from frazil.ingest.ingester import Ingester
-from frazil.ingest.ledger_cache import Book
+from frazil.ingest.ledger_cache import LedgerCache
 from frazil.ingest.settings import IngestSettings
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
 from frazil.sources.protocol import Batch, Limit
@@ -29,9 +29,9 @@ BEGAN, LATER = "0/10", "0/20"
 class Ledger:
     """What the ledger's table would say."""
 
-    def __init__(self, *standings: TableStanding) -> None:
+    def __init__(self, *table_states: TableState) -> None:
         self.marker = Marker(pipeline="p", source="s", position=BEGAN, batch="b", epoch=1)
-        self.known = {each.table: each for each in standings}
+        self.known = {each.table: each for each in table_states}
         self.commits = 1
 
     @property
@@ -42,7 +42,7 @@ class Ledger:
     def acknowledged(self) -> Marker:
         return self.marker
 
-    def standings(self) -> list[TableStanding]:
+    def table_states(self) -> list[TableState]:
         return list(self.known.values())
 
     def record(
@@ -51,21 +51,21 @@ class Ledger:
         *,
         start: object,
         goal: Marker,
-        standings: Sequence[TableStanding],
+        table_states: Sequence[TableState],
     ) -> Any:
         assert start == self.marker.position
         self.marker = goal
-        return self._committed(standings)
+        return self._committed(table_states)
 
     def note(
-        self, _entries: object, *, pipeline: str, batch: str, standings: Sequence[TableStanding]
+        self, _entries: object, *, pipeline: str, batch: str, table_states: Sequence[TableState]
     ) -> Any:
         del pipeline, batch
-        return self._committed(standings)
+        return self._committed(table_states)
 
-    def _committed(self, standings: Sequence[TableStanding]) -> Any:
+    def _committed(self, table_states: Sequence[TableState]) -> Any:
         self.commits += 1
-        self.known |= {each.table: each for each in standings}
+        self.known |= {each.table: each for each in table_states}
         written = SnapshotRef(id=self.commits, sequence=self.commits)
         return SimpleNamespace(marker=replace(self.marker, snapshot=written))
 
@@ -89,11 +89,13 @@ class Source:
             SourceTable(name=each, identity="i", shape="", columns=()) for each in self.tables
         )
 
-    def tell_apart(self, _before: str, _now: str, *, was_gone: bool) -> tuple[str, ...]:
+    def explain_identity_change(
+        self, _before: str, _now: str, *, was_gone: bool
+    ) -> tuple[str, ...]:
         assert not was_gone
         return ()
 
-    def wants(self, _table: str) -> bool:
+    def selects(self, _table: str) -> bool:
         return True
 
     def prepare(
@@ -107,7 +109,7 @@ class Source:
         none: Any = None
         return Batch(reader=none, splits=(), parts=(), end=LATER)
 
-    def plan_whole(self, tables: Collection[str]) -> None:
+    def plan_copy(self, tables: Collection[str]) -> None:
         if tables:
             self.while_reading()
 
@@ -129,12 +131,12 @@ def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) ->
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
     ingester._progress = lambda: SimpleNamespace(tables={})  # type: ignore[method-assign,assignment,return-value]
-    ingester._reached = lambda standings: []  # type: ignore[method-assign] # noqa: ARG005
+    ingester._reached = lambda table_states: []  # type: ignore[method-assign] # noqa: ARG005
     return ingester
 
 
-def standing(table: str, state: Any) -> TableStanding:
-    return TableStanding(table=table, identity="i", state=state)
+def standing(table: str, state: Any) -> TableState:
+    return TableState(table=table, identity="i", state=state)
 
 
 def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
@@ -147,7 +149,7 @@ def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
 def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
     # A table that is not copied keeps the source from beginning anew.
-    ledger.known[OTHER] = standing(OTHER, Held("0/1", "FRZ-SCH-01 it cannot be followed."))
+    ledger.known[OTHER] = standing(OTHER, Paused("0/1", "FRZ-SCH-01 it cannot be followed."))
     ingester = ingester_of(source, ledger)
     ingester.start()
     # Paused tables hold the source too: here only the one that is read does.
@@ -155,19 +157,19 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source.tables = (NAME,)
 
     def meanwhile() -> None:
-        ingester._book._standings.pop(OTHER, None)
+        ingester._ledger_cache._table_states.pop(OTHER, None)
         ingester.step()
         assert source.acknowledged == [BEGAN], "what the copy needs was given up"
 
     source.while_reading = meanwhile
-    ingester.read_whole()
+    ingester.copy_tables()
     assert source.acknowledged == [BEGAN]
     # Nobody reads it any more: what is read later is read as of later.
     ingester.step()
     assert source.acknowledged == [BEGAN, LATER]
 
 
-@pytest.mark.parametrize("state", [Held("0/1", "FRZ-SCH-01 it cannot be followed."), Live()])
+@pytest.mark.parametrize("state", [Paused("0/1", "FRZ-SCH-01 it cannot be followed."), Streaming()])
 def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None:
     source, ledger = Source(NAME), Ledger(standing(NAME, state))
     ingester = ingester_of(source, ledger)
@@ -180,7 +182,7 @@ def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None
 @pytest.mark.fault("N56")
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved: bool) -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
     def prepare() -> None:
@@ -196,7 +198,7 @@ def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved:
 
 @pytest.mark.fault("N3")
 def test_a_resync_that_somebody_asks_for_while_a_batch_is_written_is_taken_up() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
+    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
     def ask() -> None:
@@ -211,16 +213,16 @@ def test_a_resync_that_somebody_asks_for_while_a_batch_is_written_is_taken_up() 
 
 
 def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Live()))
-    book = Book(ledger, "p")  # type: ignore[arg-type]
+    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+    book = LedgerCache(ledger, "p")  # type: ignore[arg-type]
     book.refresh()
     ledger.known[NAME] = standing(NAME, Copying())
     ledger.commits += 1
-    book.note([standing(OTHER, Live())], batch="b")
+    book.note([standing(OTHER, Streaming())], batch="b")
 
     assert source.tables == (NAME,)
     assert book.refresh()
-    assert book.standings[NAME].state == Copying()
+    assert book.table_states[NAME].state == Copying()
     assert not book.refresh()
 
 
@@ -229,8 +231,11 @@ def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
 def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
     unread: int, *, is_forgotten: bool
 ) -> None:
-    paused = Held("0/1", "FRZ-SCH-01 it cannot be followed.")
-    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Live()), standing(OTHER, Live()))
+    paused = Paused("0/1", "FRZ-SCH-01 it cannot be followed.")
+    source, ledger = (
+        Source(NAME, OTHER),
+        Ledger(standing(NAME, Streaming()), standing(OTHER, Streaming())),
+    )
     source.log = {BEGAN: 1000, LATER: unread}
     ingester = ingester_of(source, ledger, held_bytes=500)
     # A new process would try it again.
@@ -239,4 +244,4 @@ def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
     ledger.commits += 1
     ingester.step()
 
-    assert isinstance(ledger.known[NAME].state, ResyncNeeded if is_forgotten else Held)
+    assert isinstance(ledger.known[NAME].state, ResyncRequired if is_forgotten else Paused)

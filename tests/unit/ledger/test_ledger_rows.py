@@ -15,19 +15,19 @@ from frazil.ledger.rows import (
     LedgerEntry,
     plan_rows,
     position_text,
-    standing_from,
+    state_from,
 )
 from frazil.ledger.table_state import (
     Copying,
-    Held,
-    Left,
-    Live,
-    ResyncNeeded,
+    Paused,
+    Removed,
+    ResyncRequired,
     State,
-    TableStanding,
+    Streaming,
+    TableState,
     parse_state,
 )
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 
 if TYPE_CHECKING:
     from frazil.ledger.rows import Row
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STATES = [
     Copying(),
-    Live(),
-    Held("0/A", "type changed"),
-    ResyncNeeded("0/B", "its row filter changed"),
-    Left("0/C"),
+    Streaming(),
+    Paused("0/A", "type changed"),
+    ResyncRequired("0/B", "its row filter changed"),
+    Removed("0/C"),
 ]
 
 
-def rows_of(*standings: TableStanding, entries: tuple[LedgerEntry, ...] = ()) -> list[Row]:
-    return plan_rows(entries, standings, commit_number=7, batch="b9", now=NOW)
+def rows_of(*table_states: TableState, entries: tuple[LedgerEntry, ...] = ()) -> list[Row]:
+    return plan_rows(entries, table_states, commit_number=7, batch="b9", now=NOW)
 
 
 def test_every_state_is_tried_here() -> None:
@@ -52,10 +52,10 @@ def test_every_state_is_tried_here() -> None:
 
 @pytest.mark.parametrize("state", STATES, ids=str)
 def test_a_standing_survives_its_row(state: State) -> None:
-    standing = TableStanding(table="public.users_changelog", identity="16384", state=state)
+    standing = TableState(table="public.users_changelog", identity="16384", state=state)
     (row,) = rows_of(standing)
     assert (row["kind"], row["commit_number"], row["batch"]) == ("standing", 7, "b9")
-    assert standing_from(*(row[name] for name in STANDING_COLUMNS)) == standing  # type: ignore[arg-type]
+    assert state_from(*(row[name] for name in STANDING_COLUMNS)) == standing  # type: ignore[arg-type]
 
 
 def test_states_read_as_people_say_them() -> None:
@@ -82,7 +82,7 @@ def test_a_state_that_is_not_ours_is_not_guessed(
 def test_an_entry_says_what_a_batch_did() -> None:
     entry = LedgerEntry(
         batch="b9",
-        role=Role.INGEST,
+        role=MarkerRole.INGEST,
         table="public.users_changelog",
         start=None,
         goal={"default/orders/x/1": 9, "default/orders/x/0": 4},
@@ -99,7 +99,7 @@ def test_an_entry_says_what_a_batch_did() -> None:
 
 
 def test_one_commit_says_one_thing_about_a_table() -> None:
-    standing = TableStanding(table="a.b", identity="1", state=Live())
+    standing = TableState(table="a.b", identity="1", state=Streaming())
     with pytest.raises(ValueError, match="two standings"):
         rows_of(standing, standing)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
-from frazil.merge.folding.fold import Action, Change, Kind, Outcome
+from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome
 from frazil.merge.folding.folded_keys import DELETE, SOFT_DELETE, UPSERT
 from frazil.merge.folding.sorted_folder import SortedFolder
 from frazil.merge.planning.change_columns import (
@@ -29,11 +29,11 @@ from tests.unit.merge.histories import KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from frazil.merge.folding.folded_keys import Folded
+    from frazil.merge.folding.folded_keys import FoldedKeys
 
 # By the number of the key: signed comparison would sort them otherwise, and two share a half.
 HASHES = [(0, 5), (1, 0), (2**63 - 1, 0), (2**63, 1), (2**63, 2**63 + 1), (2**64 - 1, 2**64 - 1)]
-KINDS = {UPSERT: Kind.UPSERT, DELETE: Kind.DELETE, SOFT_DELETE: Kind.SOFT_DELETE}
+KINDS = {UPSERT: KeyAction.UPSERT, DELETE: KeyAction.DELETE, SOFT_DELETE: KeyAction.SOFT_DELETE}
 ENTRIES = pa.list_(pa.struct([("text", pa.string())]))
 COLUMNS = (
     FoldColumn("id", KEY, always_sent=True),
@@ -91,7 +91,7 @@ def batch_of(
     columns: dict[str, pa.Array] = {
         HI: pa.array([signed(hi) for hi, _ in hashes], pa.int64()),
         LO: pa.array([signed(lo) for _, lo in hashes], pa.int64()),
-        ACTION: pa.array([int(each.action is Action.DELETE) for each in told], pa.int8()),
+        ACTION: pa.array([int(each.action is ChangeAction.DELETE) for each in told], pa.int8()),
         SEQUENCE: pa.array([sequence.value(number) for number in numbers], sequence.type),
         UNCHANGED: pa.array([_unchanged(each) for each in told], pa.list_(pa.int32())),
         PREVIOUS_HI: pa.array(
@@ -113,14 +113,14 @@ def in_order(changes: Iterable[Change[int, object]]) -> list[Change[int, object]
     return sorted(changes, key=lambda change: (HASHES[change.key], change.sequence))
 
 
-def folded(batches: Iterable[pa.RecordBatch], layout: FoldLayout) -> list[Folded]:
+def folded(batches: Iterable[pa.RecordBatch], layout: FoldLayout) -> list[FoldedKeys]:
     """Everything that a folder hands out."""
     folder = SortedFolder(layout)
     handed_out = [*map(folder.push, batches), folder.finish()]
     return [each for each in handed_out if each is not None]
 
 
-def outcomes_in(results: Sequence[Folded]) -> dict[int, Outcome[int, object]]:
+def outcomes_in(results: Sequence[FoldedKeys]) -> dict[int, KeyOutcome[int, object]]:
     """What the results say of each key, which must come in order and once."""
     keys = [key for each in results for key in zip(each.hi.tolist(), each.lo.tolist(), strict=True)]
     assert keys == sorted(set(keys))
@@ -128,20 +128,20 @@ def outcomes_in(results: Sequence[Folded]) -> dict[int, Outcome[int, object]]:
     return {HASHES.index(key): outcome for key, outcome in zip(keys, outcomes, strict=True)}
 
 
-def _outcomes(result: Folded) -> list[Outcome[int, object]]:
-    found: list[Outcome[int, object]] = []
+def _outcomes(result: FoldedKeys) -> list[KeyOutcome[int, object]]:
+    found: list[KeyOutcome[int, object]] = []
     for place, row in enumerate(result.rows.to_pylist()):
         kind = KINDS[int(result.action[place])]
         missing = frozenset(id_ for id_, mask in result.missing.items() if mask[place])
-        if kind is Kind.DELETE:
+        if kind is KeyAction.DELETE:
             assert not missing
             assert not result.needs_mirror[place]
-            found.append(Outcome(kind))
+            found.append(KeyOutcome(kind))
             continue
         assert all(row[column.name] is None for column in COLUMNS if column.id in missing)
         source = (int(result.source_hi[place]), int(result.source_lo[place]))
         found.append(
-            Outcome(
+            KeyOutcome(
                 kind,
                 {column.id: _value(row, column) for column in COLUMNS if column.id not in missing},
                 missing,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hypothesis import strategies as st
 
-from frazil.merge.folding.fold import Action, Change, Truncate
+from frazil.merge.folding.fold import Change, ChangeAction, TruncateChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Told = Change[int, object] | Truncate
+    Told = Change[int, object] | TruncateChange
 
 T = TypeVar("T")
 KEY = 1
@@ -36,7 +36,7 @@ def upsert(
     return Change(
         key=key,
         sequence=sequence,
-        action=Action.UPSERT,
+        action=ChangeAction.UPSERT,
         values={KEY: key, **told},
         unchanged=frozenset(unchanged),
         previous_key=previous,
@@ -45,7 +45,7 @@ def upsert(
 
 def delete(key: int, sequence: int) -> Change[int, object]:
     return Change(
-        key=key, sequence=sequence, action=Action.DELETE, values={KEY: key}, unchanged=OTHERS
+        key=key, sequence=sequence, action=ChangeAction.DELETE, values={KEY: key}, unchanged=OTHERS
     )
 
 
@@ -87,7 +87,7 @@ def _told(
     sequence = next(numbers)
     if verb == "truncate":
         live.clear()
-        yield Truncate(sequence)
+        yield TruncateChange(sequence)
     elif verb == "delete":
         live.discard(key)
         yield delete(key, sequence)

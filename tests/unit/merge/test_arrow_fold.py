@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
-from frazil.merge.folding.fold import Action, Change, Kind, Outcome, fold
+from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome, fold
 from frazil.merge.folding.folded_keys import SOFT_DELETE
 from frazil.merge.folding.sorted_folder import LinkedRowsError, SortedFolder
 from frazil.merge.planning.change_columns import (
@@ -46,12 +46,12 @@ from tests.unit.merge.histories import (
 
 CANARY = "c0ffee-canary"
 POLICIES = st.sampled_from(Deletes)
-GONE: Outcome[int, object] = Outcome(Kind.DELETE)
+GONE: KeyOutcome[int, object] = KeyOutcome(KeyAction.DELETE)
 
 
 def outcomes(
     *changes: Change[int, object], deletes: Deletes = Deletes.APPLY
-) -> dict[int, Outcome[int, object]]:
+) -> dict[int, KeyOutcome[int, object]]:
     """The outcomes, the same wherever the batches are cut."""
     batch = batch_of(in_order(changes))
     whole = outcomes_in(folded([batch], layout(deletes)))
@@ -69,7 +69,7 @@ def test_nothing_comes_of_nothing() -> None:
 def test_the_last_change_wins() -> None:
     last = upsert(1, 3)
     found = outcomes(upsert(1, 1), upsert(1, 2), last)
-    assert found == {1: Outcome(Kind.UPSERT, last.values)}
+    assert found == {1: KeyOutcome(KeyAction.UPSERT, last.values)}
 
 
 def test_a_key_is_handed_out_when_the_next_one_begins() -> None:
@@ -126,7 +126,7 @@ def one_key(sequences: range, text: pa.Array) -> pa.RecordBatch:
 def test_insert_delete_insert_of_one_key_leaves_the_last_row() -> None:
     last = upsert(1, 3)
     found = outcomes(upsert(1, 1), delete(1, 2), last)
-    assert found == {1: Outcome(Kind.UPSERT, last.values)}
+    assert found == {1: KeyOutcome(KeyAction.UPSERT, last.values)}
 
 
 def test_insert_and_delete_of_one_key_is_a_delete() -> None:
@@ -135,13 +135,13 @@ def test_insert_and_delete_of_one_key_is_a_delete() -> None:
 
 def test_columns_come_from_the_last_change_that_sent_them_or_else_from_the_mirror() -> None:
     one, other = upsert(1, 1, unchanged={2, 3}), upsert(1, 2, unchanged={3, 4})
-    row = Outcome(Kind.UPSERT, {**other.values, 4: one.values[4]}, frozenset({3}), source=1)
+    row = KeyOutcome(KeyAction.UPSERT, {**other.values, 4: one.values[4]}, frozenset({3}), source=1)
     assert outcomes(one, other) == {1: row}
 
 
 def test_a_null_was_sent_and_is_not_missing() -> None:
     null = upsert(1, 2, values=dict.fromkeys(OTHERS))
-    assert outcomes(upsert(1, 1), null) == {1: Outcome(Kind.UPSERT, null.values)}
+    assert outcomes(upsert(1, 1), null) == {1: KeyOutcome(KeyAction.UPSERT, null.values)}
 
 
 def test_ids_of_the_key_and_of_columns_that_the_mirror_has_not_are_no_unchanged_columns() -> None:
@@ -202,7 +202,7 @@ def test_a_key_change_that_left_columns_out_is_for_the_other_form() -> None:
 
 def test_a_key_change_that_sent_every_column_is_an_ordinary_row() -> None:
     drop, insert = moved(1, 2, 1)
-    assert outcomes(drop, insert) == {1: GONE, 2: Outcome(Kind.UPSERT, insert.values)}
+    assert outcomes(drop, insert) == {1: GONE, 2: KeyOutcome(KeyAction.UPSERT, insert.values)}
 
 
 @pytest.mark.parametrize("size", [1, 9])
@@ -215,7 +215,7 @@ def test_columns_of_a_row_that_was_deleted_stop_the_fold(size: int) -> None:
 
 def test_columns_left_out_by_the_first_change_after_another_keys_delete_are_in_the_mirror() -> None:
     partial = upsert(1, 2, unchanged={2})
-    row = Outcome(Kind.UPSERT, partial.values, frozenset({2}), source=1)
+    row = KeyOutcome(KeyAction.UPSERT, partial.values, frozenset({2}), source=1)
     assert outcomes(delete(0, 1), partial) == {0: GONE, 1: row}
 
 
@@ -333,7 +333,7 @@ def test_keys_of_which_only_ignored_deletes_are_told_have_no_outcome() -> None:
     whole = upsert(1, 2)
     changes = [delete(0, 1), whole, delete(1, 3), delete(3, 4)]
     results = folded([batch_of(changes)], layout(Deletes.IGNORE))
-    assert outcomes_in(results) == {1: Outcome(Kind.UPSERT, whole.values)}
+    assert outcomes_in(results) == {1: KeyOutcome(KeyAction.UPSERT, whole.values)}
     sequences = [text for result in results for text in result.sequence.to_pylist()]
     assert sequences == [SEQUENCES["text"].value(2)]
 
@@ -346,7 +346,7 @@ def test_an_ignored_delete_is_nothing_also_at_the_sequence_of_an_upsert() -> Non
         batch = batch_of(told)
         for batches in ([batch], [batch.slice(0, 2), batch.slice(2)]):
             found = outcomes_in(folded(batches, layout(Deletes.IGNORE)))
-            assert found == {1: Outcome(Kind.UPSERT, last.values)}
+            assert found == {1: KeyOutcome(KeyAction.UPSERT, last.values)}
         assert fold(told, deletes=Deletes.IGNORE).by_key == found
 
 
@@ -356,7 +356,7 @@ def test_what_was_merged_before_is_compared_with_and_has_no_outcome(size: int) -
     before, again, other = upsert(1, 5), upsert(1, 5), upsert(2, 5)
     batch = with_merged([before, again, other], [True, False, False])
     batches = [batch.slice(at, size) for at in range(0, 3, size)]
-    assert outcomes_in(folded(batches, layout())) == {2: Outcome(Kind.UPSERT, other.values)}
+    assert outcomes_in(folded(batches, layout())) == {2: KeyOutcome(KeyAction.UPSERT, other.values)}
     for contradiction in (upsert(1, 5, values={2: "other"}), delete(1, 5)):
         batch = with_merged([before, contradiction], [True, False])
         with pytest.raises(DuplicateKeyError, match=r"^1 keys"):
@@ -368,7 +368,7 @@ def test_a_newer_change_takes_what_it_left_out_from_the_one_that_was_merged_befo
     before, newer = upsert(1, 5), upsert(1, 6, unchanged={2})
     batch = with_merged([before, upsert(1, 5), newer], [True, False, False])
     expected = {**newer.values, 2: before.values[2]}
-    assert outcomes_in(folded([batch], layout())) == {1: Outcome(Kind.UPSERT, expected)}
+    assert outcomes_in(folded([batch], layout())) == {1: KeyOutcome(KeyAction.UPSERT, expected)}
 
 
 def with_merged(changes: list[Change[int, object]], merged: list[bool]) -> pa.RecordBatch:
@@ -381,8 +381,8 @@ def test_a_soft_delete_keeps_the_row_of_the_batch_or_else_of_the_mirror() -> Non
     whole = upsert(1, 1)
     found = outcomes(whole, delete(1, 2), delete(2, 3), deletes=Deletes.SOFT)
     assert found == {
-        1: Outcome(Kind.SOFT_DELETE, whole.values),
-        2: Outcome(Kind.SOFT_DELETE, {KEY: 2}, OTHERS, source=2),
+        1: KeyOutcome(KeyAction.SOFT_DELETE, whole.values),
+        2: KeyOutcome(KeyAction.SOFT_DELETE, {KEY: 2}, OTHERS, source=2),
     }
 
 
@@ -428,7 +428,9 @@ def test_every_history_cut_anywhere_folds_as_specified(
     if deletes is not Deletes.IGNORE:
         assert sum(result.rows_read for result in results) == len(told)
         assert sum(result.repeats for result in results) == len(told) - len(changes)
-    effective = [c for c in changes if deletes is not Deletes.IGNORE or c.action is Action.UPSERT]
+    effective = [
+        c for c in changes if deletes is not Deletes.IGNORE or c.action is ChangeAction.UPSERT
+    ]
     latest = {change.key: number_of(change) for change in effective}
     expected = [SEQUENCES[sequence].value(latest[key]) for key in sorted(latest)]
     assert [each for result in results for each in result.sequence.to_pylist()] == expected

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.folding.fold import Change, Kind, Outcome, Row, Truncate, fold, mirror_after
+from frazil.merge.folding.fold import (
+    Change,
+    KeyAction,
+    KeyOutcome,
+    Row,
+    TruncateChange,
+    fold,
+    mirror_after,
+)
 from frazil.model.policy import Deletes
 from tests.unit.merge.histories import (
     KEY,
@@ -30,18 +38,20 @@ if TYPE_CHECKING:
     Mirror = dict[int, Row[object]]
 
 CANARY = "c0ffee-canary"
-GONE: Outcome[int, object] = Outcome(Kind.DELETE)
+GONE: KeyOutcome[int, object] = KeyOutcome(KeyAction.DELETE)
 
 
-def outcomes(*changes: Told, deletes: Deletes = Deletes.APPLY) -> dict[int, Outcome[int, object]]:
+def outcomes(
+    *changes: Told, deletes: Deletes = Deletes.APPLY
+) -> dict[int, KeyOutcome[int, object]]:
     return dict(fold(changes, deletes=deletes).by_key)
 
 
-def written(change: Change[int, object], **others: object) -> Outcome[int, object]:
+def written(change: Change[int, object], **others: object) -> KeyOutcome[int, object]:
     """The outcome that is a change's own row, with other values for some columns."""
     ids = {f"c{id_}": id_ for id_ in OTHERS}
     values = {**change.values, **{ids[name]: value for name, value in others.items()}}
-    return Outcome(Kind.UPSERT, values)
+    return KeyOutcome(KeyAction.UPSERT, values)
 
 
 def test_the_last_change_wins_whatever_the_order_they_are_given_in() -> None:
@@ -58,7 +68,7 @@ def test_an_insert_of_a_key_that_is_there_replaces_its_row() -> None:
 
 def test_one_key_ten_thousand_times_is_one_row() -> None:
     changes = [upsert(1, number, unchanged={2, 3}, values={4: number}) for number in range(10_000)]
-    row = Outcome(Kind.UPSERT, {KEY: 1, 4: 9_999}, frozenset({2, 3}), source=1)
+    row = KeyOutcome(KeyAction.UPSERT, {KEY: 1, 4: 9_999}, frozenset({2, 3}), source=1)
     assert outcomes(*changes) == {1: row}
 
 
@@ -88,7 +98,9 @@ def test_columns_that_were_not_sent_come_from_the_image_before() -> None:
 
 def test_columns_that_no_change_has_sent_come_from_the_mirror() -> None:
     one, other = upsert(1, 1, unchanged={2, 3}), upsert(1, 2, unchanged={3, 4})
-    expected = Outcome(Kind.UPSERT, {**other.values, 4: one.values[4]}, frozenset({3}), source=1)
+    expected = KeyOutcome(
+        KeyAction.UPSERT, {**other.values, 4: one.values[4]}, frozenset({3}), source=1
+    )
     assert outcomes(one, other) == {1: expected}
 
 
@@ -120,20 +132,20 @@ def test_a_key_change_takes_what_was_not_sent_from_the_row_under_its_old_key() -
 
 def test_a_key_change_of_a_row_in_the_mirror_names_the_old_key() -> None:
     drop, insert = moved(2, 3, 1, unchanged={4})
-    moved_row = Outcome(Kind.UPSERT, insert.values, frozenset({4}), source=2)
+    moved_row = KeyOutcome(KeyAction.UPSERT, insert.values, frozenset({4}), source=2)
     assert outcomes(drop, insert) == {2: GONE, 3: moved_row}
 
 
 def test_a_row_that_goes_from_two_to_three_and_back_is_still_the_mirrors_row() -> None:
     there, back = moved(2, 3, 1, unchanged={4}), moved(3, 2, 3, unchanged={4})
-    row = Outcome(Kind.UPSERT, back[1].values, frozenset({4}), source=2)
+    row = KeyOutcome(KeyAction.UPSERT, back[1].values, frozenset({4}), source=2)
     assert outcomes(*there, *back) == {2: row, 3: GONE}
 
 
 def test_a_key_changed_twice_follows_the_row_to_its_first_key() -> None:
     first, second = moved(1, 2, 1, unchanged={2, 4}), moved(2, 3, 3, unchanged={3, 4})
-    row = Outcome(
-        Kind.UPSERT, {**second[1].values, 3: first[1].values[3]}, frozenset({4}), source=1
+    row = KeyOutcome(
+        KeyAction.UPSERT, {**second[1].values, 3: first[1].values[3]}, frozenset({4}), source=1
     )
     assert outcomes(*first, *second) == {1: GONE, 2: GONE, 3: row}
 
@@ -159,13 +171,15 @@ def test_a_key_change_then_a_partial_update_then_a_delete_removes_both_keys() ->
 def test_a_key_change_then_a_partial_update_keeps_the_row_of_the_old_key() -> None:
     drop, insert = moved(1, 2, 1, unchanged={4})
     update = upsert(2, 3, unchanged={3, 4})
-    row = Outcome(Kind.UPSERT, {**update.values, 3: insert.values[3]}, frozenset({4}), source=1)
+    row = KeyOutcome(
+        KeyAction.UPSERT, {**update.values, 3: insert.values[3]}, frozenset({4}), source=1
+    )
     assert outcomes(drop, insert, update) == {1: GONE, 2: row}
 
 
 def test_a_key_that_is_only_spelled_anew_keeps_its_row() -> None:
     drop, insert = moved(1, 1, 1, unchanged={4})
-    row = Outcome(Kind.UPSERT, insert.values, frozenset({4}), source=1)
+    row = KeyOutcome(KeyAction.UPSERT, insert.values, frozenset({4}), source=1)
     assert outcomes(drop, insert) == {1: row}
 
 
@@ -199,10 +213,10 @@ def test_all_changes_of_one_sequence_see_the_state_below_it() -> None:
         [delete(1, 1), upsert(1, 2, unchanged={2})],
         [upsert(1, 1), delete(1, 2), upsert(1, 3, unchanged={2})],
         [delete(1, 1), delete(1, 2), upsert(2, 3, unchanged={2}, previous=1)],
-        [Truncate(1), upsert(1, 2, unchanged={2})],
-        [upsert(1, 1), Truncate(2), upsert(1, 3, unchanged={2})],
-        [Truncate(1), *moved(1, 2, 2, unchanged={2})],
-        [delete(1, 1), Truncate(2), upsert(2, 3, unchanged={2}, previous=1)],
+        [TruncateChange(1), upsert(1, 2, unchanged={2})],
+        [upsert(1, 1), TruncateChange(2), upsert(1, 3, unchanged={2})],
+        [TruncateChange(1), *moved(1, 2, 2, unchanged={2})],
+        [delete(1, 1), TruncateChange(2), upsert(2, 3, unchanged={2}, previous=1)],
     ],
     ids=[
         "after a delete", "after insert and delete", "moved after two deletes", "after a truncate",
@@ -231,27 +245,27 @@ def test_columns_of_a_row_that_the_mirror_has_not_stop_the_merge() -> None:
 
 def test_a_truncate_drops_what_came_before_it_and_the_mirror() -> None:
     kept = upsert(1, 4)
-    changes: list[Told] = [upsert(1, 1), upsert(2, 2), Truncate(3), kept]
+    changes: list[Told] = [upsert(1, 1), upsert(2, 2), TruncateChange(3), kept]
     found = fold(changes)
     assert (found.by_key, found.truncated) == ({1: written(kept)}, 3)
     assert after({5: Row({KEY: 5})}, changes) == {1: Row(kept.values)}
 
 
 def test_the_last_of_two_truncates_counts() -> None:
-    changes: list[Told] = [Truncate(4), upsert(1, 3), Truncate(2), upsert(2, 1)]
+    changes: list[Told] = [TruncateChange(4), upsert(1, 3), TruncateChange(2), upsert(2, 1)]
     found = fold(changes)
     assert (found.by_key, found.truncated) == ({}, 4)
 
 
 def test_a_truncate_drops_only_what_is_older() -> None:
     older, equal = upsert(1, 1), upsert(2, 2)
-    assert outcomes(older, equal, Truncate(2)) == {2: written(equal)}
-    assert outcomes(Truncate(2), equal, older) == {2: written(equal)}
+    assert outcomes(older, equal, TruncateChange(2)) == {2: written(equal)}
+    assert outcomes(TruncateChange(2), equal, older) == {2: written(equal)}
 
 
 def test_changes_before_a_truncate_may_contradict_each_other() -> None:
     clash = [upsert(1, 1), upsert(1, 1, values={})]
-    assert outcomes(*clash, delete(1, 2), upsert(1, 3, unchanged={2}), Truncate(4)) == {}
+    assert outcomes(*clash, delete(1, 2), upsert(1, 3, unchanged={2}), TruncateChange(4)) == {}
 
 
 # Repetitions.
@@ -287,7 +301,7 @@ def test_different_changes_at_one_sequence_are_an_error_and_not_a_coin_toss(
 
 def test_ignored_deletes_and_truncates_leave_every_row_visible() -> None:
     whole, partial = upsert(1, 1), upsert(1, 4, unchanged={2})
-    changes: list[Told] = [whole, delete(1, 2), Truncate(3), partial, delete(2, 5)]
+    changes: list[Told] = [whole, delete(1, 2), TruncateChange(3), partial, delete(2, 5)]
     found = fold(changes, deletes=Deletes.IGNORE)
     assert found.by_key == {1: written(partial, c2=whole.values[2])}
     assert found.truncated is None
@@ -303,7 +317,7 @@ def test_an_ignored_delete_of_a_key_change_leaves_the_row_under_both_keys() -> N
 def test_a_soft_delete_keeps_the_row_of_the_batch() -> None:
     whole = upsert(1, 1)
     found = outcomes(whole, delete(1, 2), deletes=Deletes.SOFT)
-    assert found == {1: Outcome(Kind.SOFT_DELETE, whole.values)}
+    assert found == {1: KeyOutcome(KeyAction.SOFT_DELETE, whole.values)}
     assert after({}, [whole, delete(1, 2)], deletes=Deletes.SOFT) == {
         1: Row(whole.values, deleted=True)
     }
@@ -311,7 +325,7 @@ def test_a_soft_delete_keeps_the_row_of_the_batch() -> None:
 
 def test_a_soft_delete_keeps_the_row_of_the_mirror() -> None:
     found = outcomes(delete(1, 1), deletes=Deletes.SOFT)
-    assert found == {1: Outcome(Kind.SOFT_DELETE, {KEY: 1}, OTHERS, source=1)}
+    assert found == {1: KeyOutcome(KeyAction.SOFT_DELETE, {KEY: 1}, OTHERS, source=1)}
     old = {KEY: 1, 2: "a", 3: "b", 4: None}
     assert after({1: Row(old)}, [delete(1, 1)], deletes=Deletes.SOFT) == {1: Row(old, deleted=True)}
 
@@ -319,7 +333,7 @@ def test_a_soft_delete_keeps_the_row_of_the_mirror() -> None:
 def test_a_soft_delete_of_a_partial_image_takes_the_rest_from_the_mirror() -> None:
     partial = upsert(1, 1, unchanged={2})
     found = outcomes(partial, delete(1, 2), deletes=Deletes.SOFT)
-    assert found == {1: Outcome(Kind.SOFT_DELETE, partial.values, frozenset({2}), source=1)}
+    assert found == {1: KeyOutcome(KeyAction.SOFT_DELETE, partial.values, frozenset({2}), source=1)}
 
 
 def test_a_soft_delete_of_an_unknown_key_is_nothing() -> None:
@@ -341,7 +355,7 @@ def test_a_key_change_with_soft_deletes_keeps_the_old_row_and_moves_its_columns(
 
 def test_with_soft_deletes_a_truncate_is_the_callers_to_spell_out() -> None:
     with pytest.raises(ValueError, match="DELETEs"):
-        fold([Truncate(1)], deletes=Deletes.SOFT)
+        fold([TruncateChange(1)], deletes=Deletes.SOFT)
 
 
 # All histories.
@@ -361,7 +375,7 @@ def replayed(mirror: Mirror, changes: Iterable[Told], deletes: Deletes) -> Mirro
     for change in changes:
         if deletes is Deletes.IGNORE and not is_upsert(change):
             continue
-        if isinstance(change, Truncate):
+        if isinstance(change, TruncateChange):
             table.clear()
             removed.clear()
         elif is_upsert(change):

@@ -7,7 +7,7 @@ import pytest
 
 from frazil.errors import MalformedChangeError, NullKeyError
 from frazil.merge.planning.change_columns import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
-from frazil.merge.writing.admission import Admission, ChangeGate
+from frazil.merge.writing.admission import Admission, ChangeAdmission
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order
 
@@ -34,11 +34,11 @@ def gate(
     truncated: int | None = None,
     is_whole: bool = True,
     merged: int | None = None,
-) -> ChangeGate:
+) -> ChangeAdmission:
     rules = Admission(
         order=order, deletes=deletes, truncated=truncated, is_whole=is_whole, merged=merged
     )
-    return ChangeGate(rules)
+    return ChangeAdmission(rules)
 
 
 def admitted(found: pa.RecordBatch | None) -> list[tuple[int, int]]:
@@ -91,7 +91,7 @@ def test_what_is_older_than_a_truncate_merged_before_is_late_with_order_per_key(
     ],
 )
 def test_a_truncate_that_one_task_cannot_act_on_is_an_obstacle(
-    rules: ChangeGate, obstacle: Obstacle | None
+    rules: ChangeAdmission, obstacle: Obstacle | None
 ) -> None:
     found = rules.admit(batch((None, TRUNCATE, 5), (1, UPSERT, 6)))
     assert admitted(found) == ([(1, 6)] if obstacle is None else [])

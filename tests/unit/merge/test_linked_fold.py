@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.folding.fold import Change, Kind, Outcome, fold
+from frazil.merge.folding.fold import Change, KeyAction, KeyOutcome, fold
 from frazil.merge.folding.linked_fold import fold_linked
 from frazil.model.policy import Deletes
 from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes_in
 from tests.unit.merge.histories import delete, moved, shuffled, transactions, upsert, wild_changes
 
 POLICIES = st.sampled_from(Deletes)
-GONE: Outcome[int, object] = Outcome(Kind.DELETE)
+GONE: KeyOutcome[int, object] = KeyOutcome(KeyAction.DELETE)
 
 
 def outcomes(
     *changes: Change[int, object], deletes: Deletes = Deletes.APPLY
-) -> dict[int, Outcome[int, object]]:
+) -> dict[int, KeyOutcome[int, object]]:
     table = pa.Table.from_batches([batch_of(changes)])
     return outcomes_in([fold_linked(table, layout(deletes))])
 
@@ -34,12 +34,12 @@ def test_a_key_change_takes_what_was_not_sent_from_the_row_under_its_old_key() -
     whole = upsert(2, 1)
     drop, insert = moved(2, 3, 2, unchanged={4})
     values = {**insert.values, 4: whole.values[4]}
-    assert outcomes(insert, drop, whole) == {2: GONE, 3: Outcome(Kind.UPSERT, values)}
+    assert outcomes(insert, drop, whole) == {2: GONE, 3: KeyOutcome(KeyAction.UPSERT, values)}
 
 
 def test_a_row_that_goes_from_two_to_three_and_back_is_still_the_mirrors_row() -> None:
     there, back = moved(2, 3, 1, unchanged={4}), moved(3, 2, 3, unchanged={4})
-    row = Outcome(Kind.UPSERT, back[1].values, frozenset({4}), source=2)
+    row = KeyOutcome(KeyAction.UPSERT, back[1].values, frozenset({4}), source=2)
     assert outcomes(*there, *back) == {2: row, 3: GONE}
 
 

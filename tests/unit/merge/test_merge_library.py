@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import frazil
-from frazil.clients.iceberg.read.table_metadata import TableState
+from frazil.clients.iceberg.read.table_metadata import TableMetadata
 from frazil.codec.marker_json import encode_marker
 from frazil.errors import ConfigError, RuntimeMissingError
 from frazil.merge.library import default_order
@@ -80,8 +80,8 @@ def test_a_catalog_that_is_not_icebergs_is_refused() -> None:
         frazil.merge_table(other, **TABLES, keys="id")
 
 
-def changelog(properties: Mapping[str, str]) -> TableState:
-    return TableState(
+def changelog(properties: Mapping[str, str]) -> TableMetadata:
+    return TableMetadata(
         uuid="u", format_version=2, location="l", last_column_id=1, properties=properties, head=None
     )
 

@@ -11,7 +11,7 @@ from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.merge.planning.column_map import (
     decode_column_map,
 )
-from frazil.merge.planning.column_mapping import Origin
+from frazil.merge.planning.column_mapping import ColumnOrigin
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, plan_schema
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.merge.schema_facts import (
@@ -272,7 +272,7 @@ def test_a_dropped_column_stays_and_is_null_from_then_on() -> None:
     assert plan.wanted is None
     assert names(plan) == [each.name for each in SOURCE]
     assert plan.projection[1] == (Field(2, "name", P.STRING), None)
-    assert plan.feeds[1].origin is Origin.NOTHING
+    assert plan.feeds[1].origin is ColumnOrigin.NOTHING
     assert not plan.feeds[1].fits
     assert plan.changes == ("name is gone at the source and is kept",)
     assert 12 not in plan.unchanged_ids

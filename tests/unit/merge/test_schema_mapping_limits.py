@@ -13,7 +13,7 @@ from frazil.errors import UnsupportedSchemaChangeError
 from frazil.merge.planning.column_map import (
     decode_column_map,
 )
-from frazil.merge.planning.column_mapping import Origin
+from frazil.merge.planning.column_mapping import ColumnOrigin
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, SchemaPlan, plan_schema
 from frazil.model.policy import Evolution, OnDrop
 from frazil.model.schema.evolution import plan_evolution
@@ -230,7 +230,7 @@ def test_the_flag_is_added_when_deletes_become_soft_and_stays_afterwards() -> No
     assert (same.deleted, same.columns) == (plan.deleted, plan.columns)
     hard = then(plan, ID, NAME)
     assert (hard.deleted, hard.changes, hard.columns) == (None, (), plan.columns)
-    assert hard.feeds[-1].origin is Origin.NOTHING
+    assert hard.feeds[-1].origin is ColumnOrigin.NOTHING
     # Rows that were marked before stay so: a delete that comes again is compared with it.
     assert hard.flag == plan.flag == plan.deleted
     assert first(ID, NAME).flag is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.codec.deletes.deletion_vector import DeletionVector, deletion_vector_puffin
 from frazil.codec.deletes.position_deletes import encode_position_deletes
 from frazil.codec.key_index.run import run_part, write_run_part
-from frazil.model.key_index import DeleteKind, DeletePointer, IndexedFile, Run
+from frazil.model.key_index import DeleteKind, DeletePointer, IndexedFile, IndexRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,14 +73,14 @@ def data_file(ordinal: int, *deletes: DeletePointer, rows: int = 1000) -> Indexe
     )
 
 
-def write_run(folder: Path, entries: Entries, *, bits: int = 0) -> Run:
+def write_run(folder: Path, entries: Entries, *, bits: int = 0) -> IndexRun:
     """A run whose every bucket is a file of its own, or all in one file without bits."""
     sorted_ = entries.sorted()
     parts = []
     for bucket, at in sorted_.bucket_slices(bits):
         file = write_run_part({bucket: sorted_.take(at)}, bits=bits)
         parts.append(run_part(put(folder, file.data), file))
-    return Run(str(uuid.uuid4()), bits, tuple(parts))
+    return IndexRun(str(uuid.uuid4()), bits, tuple(parts))
 
 
 def run_locations(index: TaskIndex) -> list[str]:

@@ -28,7 +28,7 @@ from tests.unit.mirror.index_files import (
 )
 
 if TYPE_CHECKING:
-    from frazil.model.key_index import IndexedFile, Run
+    from frazil.model.key_index import IndexedFile, IndexRun
 
 HALVES = st.sampled_from([0, 1, 2**62 + 5, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1])
 KEY = st.tuples(HALVES, st.sampled_from([0, 1, 2**63, 2**64 - 1]))
@@ -39,7 +39,7 @@ ROOM = 1 << 30
 def task_index(
     folder: Path,
     *,
-    runs: tuple[Run, ...] = (),
+    runs: tuple[IndexRun, ...] = (),
     young: Entries | None = None,
     files: tuple[IndexedFile, ...] = (),
     cache: str = "cache",
@@ -249,7 +249,7 @@ LARGE = 20 * 16_384
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Entries, Run]:
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Entries, IndexRun]:
     """A run of twenty row groups in one blob."""
     folder = tmp_path_factory.mktemp("large")
     numbers = np.random.default_rng(5)
@@ -271,7 +271,7 @@ FEW, MANY = [70_000], list(range(0, LARGE, 1000))
 
 @pytest.mark.parametrize(("wanted", "cached"), [(FEW, 0), (MANY, 1)], ids=["few", "many"])
 def test_a_cold_blob_is_cached_only_when_many_keys_are_asked_for(
-    large: tuple[Path, Entries, Run], tmp_path: Path, wanted: list[int], cached: int
+    large: tuple[Path, Entries, IndexRun], tmp_path: Path, wanted: list[int], cached: int
 ) -> None:
     _, entries, run = large
     index = task_index(tmp_path, runs=(run,), files=(data_file(0, rows=LARGE),))
@@ -281,7 +281,9 @@ def test_a_cold_blob_is_cached_only_when_many_keys_are_asked_for(
     assert (len(list(folder.iterdir())) if folder.exists() else 0) == cached
 
 
-def test_a_warm_blob_is_not_fetched_again(large: tuple[Path, Entries, Run], tmp_path: Path) -> None:
+def test_a_warm_blob_is_not_fetched_again(
+    large: tuple[Path, Entries, IndexRun], tmp_path: Path
+) -> None:
     _, entries, run = large
     ours = replace(run.parts[0], location=put(tmp_path, Path(run.parts[0].location).read_bytes()))
     index = task_index(
@@ -294,7 +296,7 @@ def test_a_warm_blob_is_not_fetched_again(large: tuple[Path, Entries, Run], tmp_
         assert found.position.tolist() == entries.position[wanted].tolist()
 
 
-def test_without_a_cache_the_answer_is_the_same(large: tuple[Path, Entries, Run]) -> None:
+def test_without_a_cache_the_answer_is_the_same(large: tuple[Path, Entries, IndexRun]) -> None:
     folder, entries, run = large
     index = replace(
         task_index(folder, runs=(run,), files=(data_file(0, rows=LARGE),)), cache_dir="/dev/null/x"
@@ -312,7 +314,7 @@ def test_without_a_cache_the_answer_is_the_same(large: tuple[Path, Entries, Run]
     "damage", ["gone", "cut", "empty", "checksum", "entries", "bucket", "offset", "length"]
 )
 def test_a_damaged_part_is_named_and_answers_nothing(
-    large: tuple[Path, Entries, Run], tmp_path: Path, damage: str, wanted: list[int]
+    large: tuple[Path, Entries, IndexRun], tmp_path: Path, damage: str, wanted: list[int]
 ) -> None:
     _, entries, run = large
     data = Path(run.parts[0].location).read_bytes()
@@ -361,7 +363,7 @@ def test_a_bucket_that_the_run_cannot_have_is_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [FEW, MANY], ids=["few", "many"])
 def test_flipped_bits_give_the_right_answer_or_none(
-    large: tuple[Path, Entries, Run], tmp_path: Path, wanted: list[int]
+    large: tuple[Path, Entries, IndexRun], tmp_path: Path, wanted: list[int]
 ) -> None:
     _, entries, run = large
     data = Path(run.parts[0].location).read_bytes()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
 from frazil.codec.marker_json import encode_marker
 from frazil.mirror.table import nearest_marker
-from frazil.model.marker import Marker, Role, SnapshotRef
+from frazil.model.marker import Marker, MarkerRole, SnapshotRef
 from frazil.model.table_facts import SnapshotOperation
 
 
 def merged(position: object) -> dict[str, str]:
     marker = Marker(pipeline="p", source="s", position=position, batch="b", epoch=2, sequence="q")  # type: ignore[arg-type]
-    return {Role.MERGE.property_name: encode_marker(marker)}
+    return {MarkerRole.MERGE.property_name: encode_marker(marker)}
 
 
 def history(*summaries: dict[str, str]) -> list[SnapshotFacts]:
@@ -23,18 +23,18 @@ def history(*summaries: dict[str, str]) -> list[SnapshotFacts]:
 
 
 def test_the_youngest_commit_of_ours_tells() -> None:
-    found = nearest_marker(history({}, merged("12"), merged("11")), Role.MERGE)
+    found = nearest_marker(history({}, merged("12"), merged("11")), MarkerRole.MERGE)
     assert found is not None
     assert (found.position, found.epoch, found.sequence) == ("12", 2, "q")
     assert found.snapshot == SnapshotRef(99, 9)
 
 
 def test_a_history_without_us_tells_nothing() -> None:
-    assert nearest_marker(history({}, {"frazil.ingest": "{}"}), Role.MERGE) is None
-    assert nearest_marker([], Role.MERGE) is None
+    assert nearest_marker(history({}, {"frazil.ingest": "{}"}), MarkerRole.MERGE) is None
+    assert nearest_marker([], MarkerRole.MERGE) is None
 
 
 def test_what_cannot_be_read_or_is_not_whole_is_not_gone_around() -> None:
-    unreadable = {Role.MERGE.property_name: '{"version":2}'}
-    assert nearest_marker(history(unreadable, merged("11")), Role.MERGE) is None
-    assert nearest_marker(history(merged({"a/0": 4}), merged("11")), Role.MERGE) is None
+    unreadable = {MarkerRole.MERGE.property_name: '{"version":2}'}
+    assert nearest_marker(history(unreadable, merged("11")), MarkerRole.MERGE) is None
+    assert nearest_marker(history(merged({"a/0": 4}), merged("11")), MarkerRole.MERGE) is None

@@ -13,10 +13,10 @@ from frazil.model.marker import (
     AlreadyDone,
     Lost,
     Marker,
-    Move,
+    MarkerMove,
+    MarkerRole,
     OtherSource,
     Overtaken,
-    Role,
     SnapshotRef,
     judge_move,
 )
@@ -46,8 +46,8 @@ def move(
     goal: str | dict[str, int],
     batch: str = "new",
     **more: object,
-) -> Move:
-    return Move(Role.INGEST, start, at(goal, batch, **more))
+) -> MarkerMove:
+    return MarkerMove(MarkerRole.INGEST, start, at(goal, batch, **more))
 
 
 @given(MARKERS)

@@ -13,8 +13,8 @@ from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.types import (
     ArrayForm,
     Form,
-    Kind,
     PostgresType,
+    TypeKind,
     TypeRow,
     numeric_decimal,
     plan_column,
@@ -28,19 +28,19 @@ STRING = OnUnrepresentable.STRING
 ROWS = {
     row.oid: row
     for row in (
-        TypeRow(23, "int4", Kind.BASE),
-        TypeRow(603, "box", Kind.BASE, delimiter=";"),
-        TypeRow(1700, "numeric", Kind.BASE),
-        TypeRow(1231, "numeric[]", Kind.ARRAY, inner=1700),
-        TypeRow(1007, "int4[]", Kind.ARRAY, inner=23),
-        TypeRow(1020, "box[]", Kind.ARRAY, inner=603),
-        TypeRow(50, "price", Kind.DOMAIN, inner=1700, modifier=numeric_modifier(12, 2)),
-        TypeRow(51, "dear", Kind.DOMAIN, inner=50),
-        TypeRow(52, "dear[]", Kind.ARRAY, inner=51),
-        TypeRow(53, "row_of_ints", Kind.DOMAIN, inner=1007),
-        TypeRow(54, "row_of_ints[]", Kind.ARRAY, inner=53),
-        TypeRow(55, "mood", Kind.ENUM),
-        TypeRow(56, "mood[]", Kind.ARRAY, inner=55),
+        TypeRow(23, "int4", TypeKind.BASE),
+        TypeRow(603, "box", TypeKind.BASE, delimiter=";"),
+        TypeRow(1700, "numeric", TypeKind.BASE),
+        TypeRow(1231, "numeric[]", TypeKind.ARRAY, inner=1700),
+        TypeRow(1007, "int4[]", TypeKind.ARRAY, inner=23),
+        TypeRow(1020, "box[]", TypeKind.ARRAY, inner=603),
+        TypeRow(50, "price", TypeKind.DOMAIN, inner=1700, modifier=numeric_modifier(12, 2)),
+        TypeRow(51, "dear", TypeKind.DOMAIN, inner=50),
+        TypeRow(52, "dear[]", TypeKind.ARRAY, inner=51),
+        TypeRow(53, "row_of_ints", TypeKind.DOMAIN, inner=1007),
+        TypeRow(54, "row_of_ints[]", TypeKind.ARRAY, inner=53),
+        TypeRow(55, "mood", TypeKind.ENUM),
+        TypeRow(56, "mood[]", TypeKind.ARRAY, inner=55),
     )
 }
 
@@ -76,8 +76,10 @@ def test_a_built_in_type_has_its_place_in_iceberg(name: str, expected: Type) -> 
     assert column(f"{name}[]").type == list_of(0, expected)
 
 
-@pytest.mark.parametrize("kind", [Kind.COMPOSITE, Kind.ENUM, Kind.RANGE, Kind.MULTIRANGE])
-def test_a_type_that_iceberg_has_not_is_text(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [TypeKind.COMPOSITE, TypeKind.ENUM, TypeKind.RANGE, TypeKind.MULTIRANGE]
+)
+def test_a_type_that_iceberg_has_not_is_text(kind: TypeKind) -> None:
     plan = plan_column("seen", PostgresType(99_999, "theirs", kind))
     assert (plan.type, plan.form) == (Primitive.STRING, Form.AS_PRINTED)
 

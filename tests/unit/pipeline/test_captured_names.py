@@ -8,7 +8,7 @@ import pytest
 
 from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.model.table_name import TableName
 from frazil.pipeline.tables.captured_names import CapturedNames, LakeNames, captured_names
 
@@ -32,8 +32,8 @@ def load(tmp_path: Path, more: str = "") -> Config:
     return load_config(document, environ={}).config
 
 
-def stands(table: str, state: State, identity: str = "known") -> TableStanding:
-    return TableStanding(table=table, identity=identity, state=state)
+def stands(table: str, state: State, identity: str = "known") -> TableState:
+    return TableState(table=table, identity=identity, state=state)
 
 
 def texts(found: Named) -> tuple[str, str]:
@@ -136,7 +136,8 @@ def test_two_tables_that_would_become_one_are_both_refused_by_name(
     ],
 )
 @pytest.mark.parametrize(
-    "state", [Live(), Held("0/1", "why"), ResyncNeeded("0/1", "why"), Copying(), Copying("why")]
+    "state",
+    [Streaming(), Paused("0/1", "why"), ResyncRequired("0/1", "why"), Copying(), Copying("why")],
 )
 def test_the_table_that_was_there_first_keeps_its_name(
     tmp_path: Path, first: str, second: str, state: State

@@ -12,10 +12,10 @@ from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import FencedError, PositionLostError, SourceUnavailableError
 from frazil.hooks import SeededRandomness
 from frazil.ingest.report import BatchReport
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.pipeline.loops.ingest_loop import IngestLoop
 from frazil.pipeline.loops.merge_loop import Ending
-from frazil.pipeline.next_step import Again, Step
+from frazil.pipeline.next_step import NextStep, RetryAfter
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Script:
         self.whole = list(whole)
         self.behind = behind
         self.done: list[str] = []
-        self.standings: dict[str, TableStanding] = {}
+        self.table_states: dict[str, TableState] = {}
         self.is_closed = False
         self.when_empty: Callable[[], None] = lambda: None
 
@@ -55,7 +55,7 @@ class Script:
         self.behind -= 1
         return self._next(self.steps)
 
-    def read_whole(self) -> BatchReport | None:
+    def copy_tables(self) -> BatchReport | None:
         self.done.append("whole")
         return self._next(self.whole)
 
@@ -91,7 +91,7 @@ class Stage:
         self.script = script
         self.stop = threading.Event()
         self.reports: list[BatchReport] = []
-        self.errors: list[tuple[Exception, Step]] = []
+        self.errors: list[tuple[Exception, NextStep]] = []
         self.loop = IngestLoop(
             script,
             script,  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_once_goes_on_until_all_that_was_there_is_in() -> None:
 def test_what_may_pass_is_tried_again() -> None:
     stage = Stage(Script(SourceUnavailableError("away"), report(), behind=2))
     assert stage.once() is Ending.DONE
-    assert isinstance(stage.errors[0][1], Again)
+    assert isinstance(stage.errors[0][1], RetryAfter)
     assert len(stage.reports) == 1
 
 
@@ -148,16 +148,16 @@ def test_what_only_a_person_or_another_process_can_end_ends_the_loop(error: Exce
 
 @pytest.mark.parametrize(
     "state",
-    [Held("0/1", "why"), ResyncNeeded("0/1", "why"), Copying("a value does not fit")],
+    [Paused("0/1", "why"), ResyncRequired("0/1", "why"), Copying("a value does not fit")],
     ids=str,
 )
 def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:
     stage = Stage(Script(behind=1))
-    stage.script.standings = {
-        "a": TableStanding(table="a", identity="", state=Live()),
-        "b": TableStanding(table="b", identity="", state=state),  # type: ignore[arg-type]
+    stage.script.table_states = {
+        "a": TableState(table="a", identity="", state=Streaming()),
+        "b": TableState(table="b", identity="", state=state),  # type: ignore[arg-type]
     }
-    assert stage.once() is Ending.NEEDS_A_PERSON
+    assert stage.once() is Ending.ACTION_REQUIRED
 
 
 def test_both_lanes_run_until_told_to_stop() -> None:

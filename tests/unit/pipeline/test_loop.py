@@ -11,9 +11,9 @@ import pytest
 from frazil import errors
 from frazil.hooks import ManualClock, SeededRandomness
 from frazil.pipeline.loops.merge_loop import BREATH_SECONDS, JITTER, Ending, MergeLoop
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
-from frazil.pipeline.recovery import RECOVERY, Action
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, plan_step
+from frazil.pipeline.recovery import RECOVERY, RecoveryAction
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from tests.support.loop_stage import INTERVAL, RETRY, START, Stage, gaps, status_of
 from tests.support.merge_twins import TwinTable
 
@@ -42,7 +42,7 @@ def test_once_with_nothing_to_merge_is_done(stage: Stage) -> None:
     loop = stage.loop()
     assert loop.run(once=True) is Ending.DONE
     status = status_of(loop, "a")
-    assert (status.phase, status.error, status.next_run) == (TablePhase.DONE, None, None)
+    assert (status.phase, status.error, status.next_run) == (MergeStep.DONE, None, None)
     assert status.report is not None
     assert status.report.commits == ()
 
@@ -95,7 +95,7 @@ def test_a_conflict_is_planned_again_at_once(stage: Stage) -> None:
     loop = stage.loop()
     assert loop.run(once=True) is Ending.DONE
     assert gaps(table) == [1.0]
-    assert stage.steps == [("a", Again(0.0))]
+    assert stage.steps == [("a", RetryAfter(0.0))]
     status = status_of(loop, "a")
     assert (status.error, status.failures) == (None, 0)
 
@@ -127,7 +127,7 @@ def test_what_may_pass_by_itself_is_tried_again_for_ever_with_a_bounded_back_off
         limit = min(8.0, 2.0 ** (number - 1))
         assert limit / 2 <= wait <= limit
     status = status_of(loop, "a")
-    assert status.phase is TablePhase.WAITING
+    assert status.phase is MergeStep.WAITING
     assert status.code == "FRZ-LAK-02"
     assert status.failures == len(table.began)
     assert status.next_run is not None
@@ -138,7 +138,7 @@ def test_success_forgets_earlier_failures(stage: Stage) -> None:
     stage.table("a", failure("x"), failure("x"), 1, failure("x"), failure("x"), 1)
     stage.until(300)
     stage.loop().run()
-    waits = [step.seconds for _, step in stage.steps if isinstance(step, Again)]
+    waits = [step.seconds for _, step in stage.steps if isinstance(step, RetryAfter)]
     assert waits[0] <= 1.0 < waits[1] <= 2.0
     assert waits[2] <= 1.0 < waits[3] <= 2.0
 
@@ -152,13 +152,13 @@ def test_a_table_that_needs_a_person_is_stopped_and_the_others_go_on(stage: Stag
     assert len(stopped.began) == 1
     assert len(other.began) >= 9
     status = status_of(loop, "a")
-    assert status.phase is TablePhase.STOPPED
+    assert status.phase is MergeStep.STOPPED
     assert status.since == START + timedelta(seconds=1)
     assert status.next_run is None
     assert status.code == "FRZ-LAK-11"
     assert status.remedy == "set order: per_key"
     assert "public.a: one" in (status.reason or "")
-    assert stage.steps == [("a", Hold())]
+    assert stage.steps == [("a", Pause())]
 
 
 def test_with_every_table_stopped_the_loop_waits_for_the_end_without_looking(stage: Stage) -> None:
@@ -189,7 +189,7 @@ def test_an_error_nobody_foresaw_stops_its_table_and_does_not_show_its_text(
     assert loop.run(once=True) is Ending.FAILED
     assert len(broken.began) == RETRY.attempts, "neither at once nor for ever"
     status = status_of(loop, "a")
-    assert status.phase is TablePhase.STOPPED
+    assert status.phase is MergeStep.STOPPED
     assert status.code == "FRZ-OPS-04"
     assert "unexpected RuntimeError" in str(status.reason)
     assert "canary" not in str(status.reason)
@@ -202,7 +202,7 @@ def test_a_defect_that_passes_leaves_nothing_behind(stage: Stage) -> None:
     stage.table("a", RuntimeError("x"), 1)
     loop = stage.loop()
     assert loop.run(once=True) is Ending.DONE
-    assert status_of(loop, "a").phase is TablePhase.DONE
+    assert status_of(loop, "a").phase is MergeStep.DONE
 
 
 @pytest.mark.parametrize("kind", [errors.FencedError, errors.LeaseLostError])
@@ -213,8 +213,8 @@ def test_a_fence_ends_the_loop_with_its_error(stage: Stage, kind: type[errors.Fr
     with pytest.raises(kind, match="somebody else"):
         loop.run(once=True)
     assert other.began == []
-    assert stage.steps == [("a", GiveWay())]
-    assert status_of(loop, "a").phase is TablePhase.STOPPED
+    assert stage.steps == [("a", Fenced())]
+    assert status_of(loop, "a").phase is MergeStep.STOPPED
 
 
 def test_a_request_to_shut_down_is_no_error(stage: Stage) -> None:
@@ -225,7 +225,7 @@ def test_a_request_to_shut_down_is_no_error(stage: Stage) -> None:
 def test_once_needs_a_person_when_the_rest_is_done(stage: Stage) -> None:
     stage.table("a", errors.DuplicateKeyError("x"))
     done = stage.table("b", 3)
-    assert stage.loop().run(once=True) is Ending.NEEDS_A_PERSON
+    assert stage.loop().run(once=True) is Ending.ACTION_REQUIRED
     assert done.batches == 3
 
 
@@ -237,8 +237,8 @@ def test_once_fails_when_the_attempts_for_a_passing_failure_are_used_up(stage: S
     assert loop.run(once=True) is Ending.FAILED
     assert len(table.began) == RETRY.attempts
     assert done.batches == 1
-    assert stage.steps[-1] == ("a", GiveUp())
-    assert status_of(loop, "a").phase is TablePhase.STOPPED
+    assert stage.steps[-1] == ("a", RetriesExhausted())
+    assert status_of(loop, "a").phase is MergeStep.STOPPED
 
 
 def test_once_other_tables_have_their_turn_while_one_backs_off(stage: Stage) -> None:
@@ -386,17 +386,17 @@ def test_a_fence_lets_running_merges_end_between_two_batches() -> None:
     with pytest.raises(errors.FencedError):
         loop.run()
     assert tables["endless"].batches == 0
-    assert status_of(loop, "endless").phase is TablePhase.WAITING
+    assert status_of(loop, "endless").phase is MergeStep.WAITING
 
 
 def test_the_status_of_a_table_under_way_is_merging(stage: Stage) -> None:
-    seen: list[TableStatus] = []
+    seen: list[MergeStatus] = []
     table = stage.table("a", 1)
     loop = stage.loop()
     table.before_batch = lambda: seen.extend(loop.statuses)
     loop.run(once=True)
     assert [(each.phase, each.since, each.next_run) for each in seen] == [
-        (TablePhase.MERGING, START, None)
+        (MergeStep.MERGING, START, None)
     ]
 
 
@@ -422,20 +422,20 @@ def test_every_error_leads_to_the_step_that_the_recovery_table_says(
     is_used_up = failures >= RETRY.attempts
     action = row.after_attempts if is_used_up else row.action
     match step:
-        case Again(seconds=0.0):
-            assert action in {Action.NOW, Action.LOOK}
-        case Again(seconds=seconds):
-            assert action is Action.LATER
+        case RetryAfter(seconds=0.0):
+            assert action in {RecoveryAction.NOW, RecoveryAction.LOOK}
+        case RetryAfter(seconds=seconds):
+            assert action is RecoveryAction.LATER
             assert not (once and is_used_up)
             assert 0.5 <= seconds <= RETRY.longest_seconds
-        case Hold():
-            assert action is Action.NEVER
-        case GiveUp():
+        case Pause():
+            assert action is RecoveryAction.NEVER
+        case RetriesExhausted():
             assert once
             assert is_used_up
-            assert action is Action.LATER
-        case GiveWay():
-            assert action is Action.STOP
+            assert action is RecoveryAction.LATER
+        case Fenced():
+            assert action is RecoveryAction.STOP
 
 
 @pytest.mark.fault("N56")

@@ -14,13 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import errors
 from frazil.hooks import ManualClock
-from frazil.merge.report import Action, MergeCommit, MergeReport, Phase
+from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeReport
 from frazil.model.repair import Repair, RepairReason
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
+from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
 from frazil.pipeline.recording.merge_recorder import Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.redaction import Redactor
@@ -38,8 +38,13 @@ COMMIT = MergeCommit(
     snapshot_id=77,
     rows_read=100,
     seconds=4.0,
-    counts={Action.INSERT: 30, Action.UPDATE: 20, Action.DELETE: 5, Action.LATE: 2},
-    phases={Phase.PLAN: 1.0, Phase.WRITE: 2.0, Phase.COMMIT: 0.25},
+    counts={
+        MergeAction.INSERT: 30,
+        MergeAction.UPDATE: 20,
+        MergeAction.DELETE: 5,
+        MergeAction.LATE: 2,
+    },
+    phases={MergePhase.PLAN: 1.0, MergePhase.WRITE: 2.0, MergePhase.COMMIT: 0.25},
     repairs=(Repair(RepairReason.FOREIGN_COMMIT, "snapshot 9 by somebody else", 3, rebuilt=False),),
     rows_written=50,
     files_added=2,
@@ -53,9 +58,9 @@ COMMIT = MergeCommit(
 )
 
 
-def _waiting(table: str) -> TableStatus:
+def _waiting(table: str) -> MergeStatus:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    return TableStatus(table=table, phase=TablePhase.WAITING, since=start, next_run=start)
+    return MergeStatus(table=table, phase=MergeStep.WAITING, since=start, next_run=start)
 
 
 class Reports:
@@ -144,7 +149,7 @@ def test_a_commit_is_counted_by_what_it_did(stage: Stage) -> None:
 def test_the_mergers_names_are_recorded_with_its_document() -> None:
     stage = Stage(ForeignNames.MERGER)
     stage.recorder.record_report(TABLE, report(COMMIT), 5.0)
-    stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 2.0)
+    stage.recorder.record_error(TABLE, errors.CatalogError("x"), RetryAfter(1.0), 2.0)
     stage.recorder.record_cycle(8.0)
     assert stage.value("merger_cycle_completed_total") == 1
     assert stage.value("merger_cycle_duration_seconds_sum") == 8
@@ -171,7 +176,7 @@ def test_the_mergers_names_are_recorded_with_its_document() -> None:
 def test_a_failure_is_counted_by_its_code_and_outcome(
     stage: Stage, error: Exception, outcome: str
 ) -> None:
-    stage.recorder.record_error(TABLE, error, Again(1.0), 0.5)
+    stage.recorder.record_error(TABLE, error, RetryAfter(1.0), 0.5)
     labels = {"table": TABLE, "role": "merge", "outcome": outcome}
     assert stage.value("frazil_commits_total", **labels) == 1
     if isinstance(error, errors.FrazilError):
@@ -195,7 +200,7 @@ def test_lag_counts_from_the_last_look_at_the_changelog_that_was_merged(
     stage.clock.advance(50)
     assert lag() == 52
     stage.recorder.record_start(TABLE)
-    stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
+    stage.recorder.record_error(TABLE, errors.CatalogError("x"), RetryAfter(1.0), 1.0)
     stage.clock.advance(10)
     assert lag() == 62
     stage.recorder.record_start(TABLE)
@@ -210,10 +215,10 @@ def test_lag_counts_from_the_last_look_at_the_changelog_that_was_merged(
 def test_tables_that_are_held_are_counted_and_reported(stage: Stage) -> None:
     error = errors.OutOfOrderError("x")
     assert stage.value("frazil_tables", phase="waiting") == 2
-    stage.recorder.record_error(TABLE, errors.CatalogError("x"), Again(1.0), 1.0)
+    stage.recorder.record_error(TABLE, errors.CatalogError("x"), RetryAfter(1.0), 1.0)
     assert stage.reports.errors == []
-    stage.recorder.record_error(TABLE, error, Hold(), 1.0)
-    stage.statuses[TABLE] = replace(_waiting(TABLE), phase=TablePhase.STOPPED, error=error)
+    stage.recorder.record_error(TABLE, error, Pause(), 1.0)
+    stage.statuses[TABLE] = replace(_waiting(TABLE), phase=MergeStep.STOPPED, error=error)
     assert stage.value("frazil_tables", phase="waiting") == 1
     assert stage.value("frazil_tables", phase="stopped") == 1
     assert stage.value("frazil_table_stopped", table=TABLE, code=error.code) == 1
@@ -246,7 +251,7 @@ def test_nothing_to_merge_is_said_only_to_those_who_look_closely(
 
 def test_each_step_after_a_failure_is_an_event_of_its_own(stage: Stage, lines: io.StringIO) -> None:
     error = errors.CommitConflictError("it moved", table=TABLE, position="12")
-    for step in (Again(2.0), Hold(), GiveUp(), GiveWay()):
+    for step in (RetryAfter(2.0), Pause(), RetriesExhausted(), Fenced()):
         stage.recorder.record_error(TABLE, error, step, 1.0)
     told = events(lines)
     assert [(each["event"], each["level"]) for each in told] == [
@@ -272,7 +277,7 @@ def test_an_unforeseen_error_is_told_by_its_frames_and_not_by_its_text(
 
     with pytest.raises(RuntimeError) as raised:
         fail()
-    stage.recorder.record_error(TABLE, raised.value, Hold(), 1.0)
+    stage.recorder.record_error(TABLE, raised.value, Pause(), 1.0)
     (told,) = events(lines)
     assert told["event"] == "merge failed unexpectedly"
     assert told["error"] == "RuntimeError"

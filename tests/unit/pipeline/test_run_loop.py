@@ -11,7 +11,7 @@ import pytest
 from frazil.errors import FencedError, PositionLostError, SlotBusyError
 from frazil.hooks import SystemClock
 from frazil.pipeline.loops.merge_loop import Ending, MergeLoop
-from frazil.pipeline.loops.run_loop import Doorbell, RunLoop
+from frazil.pipeline.loops.run_loop import MergeSignal, RunLoop
 from tests.support.merge_twins import TwinTable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Stage:
 
     def __init__(self, *script: int | Exception) -> None:
         self.stop = threading.Event()
-        self.bell = Doorbell(self.stop)
+        self.bell = MergeSignal(self.stop)
         self.table = TwinTable("users", *script, clock=SystemClock(), seconds=0.0)
         self.merges = MergeLoop({"users": self.table}, interval=timedelta(hours=1), stop=self.bell)
 
@@ -73,7 +73,7 @@ def test_once_ingests_and_then_merges() -> None:
     assert stage.table.batches == 1
 
 
-@pytest.mark.parametrize("ending", [Ending.NEEDS_A_PERSON, Ending.FAILED])
+@pytest.mark.parametrize("ending", [Ending.ACTION_REQUIRED, Ending.FAILED])
 def test_once_comes_to_the_worse_of_both_halves(ending: Ending) -> None:
     stage = Stage(1)
     assert stage.run_loop(Ingest(stage.stop, ending)).run(once=True) is ending
@@ -178,7 +178,7 @@ def test_a_request_wakes_merges_that_wait_for_their_interval() -> None:
 
 
 def test_the_bell_ends_a_wait_and_is_heard_once() -> None:
-    bell = Doorbell(threading.Event())
+    bell = MergeSignal(threading.Event())
     bell.ring()
     assert bell.wait(PATIENCE) is False
     began = SystemClock().monotonic()

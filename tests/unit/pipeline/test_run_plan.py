@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import ConfigError, PositionLostError
-from frazil.ledger.table_state import Copying, Held, Left, Live
+from frazil.ledger.table_state import Copying, Paused, Removed, Streaming
 from frazil.model.table_name import TableName
 from frazil.pipeline.planning.run_plan import (
     NOT_LOOKED_INTO,
@@ -18,9 +18,9 @@ from frazil.pipeline.planning.run_plan import (
     describe_source,
     describe_table,
 )
-from frazil.sources.postgres.preparation import Preparation
+from frazil.sources.postgres.preparation import SourcePreparation
 
-LIVE = TableStep(table="public.orders", state=Live(), stood=Live())
+LIVE = TableStep(table="public.orders", state=Streaming(), stood=Streaming())
 NEW = TableStep(
     table="public.orders",
     state=Copying(),
@@ -35,7 +35,7 @@ NEW = TableStep(
 QUIET = RunPlan(
     slot="shop_frazil",
     publication="shop_frazil",
-    preparation=Preparation(),
+    preparation=SourcePreparation(),
     kept_bytes=0,
     tables=(LIVE,),
 )
@@ -50,8 +50,8 @@ QUIET = RunPlan(
         (replace(LIVE, has_changes=None), []),
         (NEW, ["work"]),
         (replace(LIVE, state=Copying(), stood=Copying()), ["work"]),
-        (replace(LIVE, state=Left("0/1")), ["work"]),
-        (replace(LIVE, state=Held("0/1", "it is"), stood=Held("0/1", "it is")), []),
+        (replace(LIVE, state=Removed("0/1")), ["work"]),
+        (replace(LIVE, state=Paused("0/1", "it is"), stood=Paused("0/1", "it is")), []),
         (replace(NEW, problem=ConfigError("no.")), []),
     ],
 )
@@ -62,9 +62,9 @@ def test_what_a_run_has_to_do_for_a_table(step: TableStep, has_work: list[str]) 
 
 def test_work_at_the_source_is_work_and_a_run_that_cannot_begin_has_none() -> None:
     assert not QUIET.has_work
-    assert replace(QUIET, preparation=Preparation(creates_slot=True)).has_work
-    assert replace(QUIET, preparation=Preparation(statements=("create …",))).has_work
-    stuck = Preparation(problem=PositionLostError("the slot is gone."))
+    assert replace(QUIET, preparation=SourcePreparation(creates_slot=True)).has_work
+    assert replace(QUIET, preparation=SourcePreparation(statements=("create …",))).has_work
+    stuck = SourcePreparation(problem=PositionLostError("the slot is gone."))
     assert not replace(QUIET, preparation=stuck, tables=(NEW,)).has_work
 
 
@@ -79,9 +79,9 @@ def test_a_new_table_is_told_with_its_columns_and_its_key() -> None:
 def test_a_table_that_is_captured_is_told_in_one_line() -> None:
     assert describe_table(LIVE) == [("capture", "nothing: no change waits")]
     assert describe_table(replace(LIVE, has_changes=None)) == [("capture", NOT_LOOKED_INTO)]
-    again = replace(LIVE, state=Copying(), stood=Live())
+    again = replace(LIVE, state=Copying(), stood=Streaming())
     assert describe_table(again) == [("capture", "the whole table is read again")]
-    held = replace(LIVE, state=Held("0/1A", "its changelog is gone"))
+    held = replace(LIVE, state=Paused("0/1A", "its changelog is gone"))
     assert describe_table(held) == [("capture", "held at 0/1A: its changelog is gone")]
 
 
@@ -90,7 +90,7 @@ def test_the_source_is_told_with_what_is_run_there() -> None:
         ("publication", "shop_frazil stays as it is"),
         ("slot", "shop_frazil is there and keeps 3.0 MiB of log unread"),
     ]
-    first = Preparation(statements=("create publication a", "and more"), creates_slot=True)
+    first = SourcePreparation(statements=("create publication a", "and more"), creates_slot=True)
     assert describe_source(replace(QUIET, preparation=first)) == [
         ("publication", "create publication a"),
         ("publication", "and more"),

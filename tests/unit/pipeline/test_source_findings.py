@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.config import PostgresSource, load_config
+from frazil.config import PostgresSection, load_config
 from frazil.errors import ConfigError, MarkerLostError, SourceUnavailableError
 from frazil.model.postgres.facts import IdentityKind, Persistence, PostgresFacts, UniqueKey
 from frazil.model.postgres.names import QualifiedName
@@ -41,8 +41,8 @@ def load(tmp_path: Path, more: str = "", *, create: str = "true") -> Config:
     return load_config(document, environ={}).config
 
 
-def source_of(config: Config) -> PostgresSource:
-    assert isinstance(config.source, PostgresSource)
+def source_of(config: Config) -> PostgresSection:
+    assert isinstance(config.source, PostgresSection)
     return config.source
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from frazil import errors
 from frazil.hooks import ManualClock
-from frazil.ingest.progress import WholeProgress
-from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded, State
+from frazil.ingest.progress import CopyProgress
+from frazil.ledger.table_state import Copying, Paused, Removed, ResyncRequired, State, Streaming
 from frazil.model.postgres.facts import WalStatus
-from frazil.pipeline.next_step import Again, Hold
+from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import Phase
 from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
@@ -30,9 +30,9 @@ def pipeline() -> Pipeline:
     ("state", "phase"),
     [
         (Copying(), Phase.COPYING),
-        (Live(), Phase.STREAMING),
-        (Held("0/1", "FRZ-SCH-01 x"), Phase.STOPPED),
-        (ResyncNeeded("0/1", "why"), Phase.STOPPED),
+        (Streaming(), Phase.STREAMING),
+        (Paused("0/1", "FRZ-SCH-01 x"), Phase.STOPPED),
+        (ResyncRequired("0/1", "why"), Phase.STOPPED),
         (Copying("FRZ-SCH-02 x"), Phase.STOPPED),
     ],
 )
@@ -45,20 +45,20 @@ def test_a_table_is_in_the_phase_that_its_ledger_tells(
 
 
 def test_a_table_that_left_is_not_shown(pipeline: Pipeline) -> None:
-    pipeline.stands(Left("0/1"))
+    pipeline.stands(Removed("0/1"))
     assert pipeline.status().tables == ()
 
 
 def test_a_running_merge_shows_and_a_failed_one_waits_with_its_trouble(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.MERGING)
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.MERGING)
     assert pipeline.users().phase is Phase.MERGING
-    pipeline.merges_stand(TablePhase.WAITING, errors.CatalogError("no answer"))
+    pipeline.merges_stand(MergeStep.WAITING, errors.CatalogError("no answer"))
     assert pipeline.users().phase is Phase.WAITING
     trouble = pipeline.users().trouble
     assert trouble is not None
     assert trouble.retry_at == START
-    pipeline.merges_stand(TablePhase.STOPPED, errors.NullKeyError("a key is null."))
+    pipeline.merges_stand(MergeStep.STOPPED, errors.NullKeyError("a key is null."))
     assert pipeline.users().phase is Phase.STOPPED
 
 
@@ -68,7 +68,7 @@ def test_a_held_table_tells_the_code_the_reason_and_the_remedy_of_its_error(
     error = errors.UnsupportedSchemaChangeError(
         "the type of price changed.", table=USERS, next_step=f"frazil resync {USERS}"
     )
-    pipeline.stands(Held("0/1", error.told))
+    pipeline.stands(Paused("0/1", error.told))
     trouble = pipeline.users().trouble
     assert trouble is not None
     assert (trouble.code, trouble.remedy) == (error.code, f"frazil resync {USERS}")
@@ -80,16 +80,16 @@ def test_a_held_table_tells_the_code_the_reason_and_the_remedy_of_its_error(
 
 
 def test_a_defect_is_told_without_its_words(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.STOPPED, ValueError("row 17 has the password"))
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.STOPPED, ValueError("row 17 has the password"))
     trouble = pipeline.users().trouble
     assert trouble is not None
     assert (trouble.code, trouble.reason) == (None, "unexpected ValueError")
 
 
 def test_rows_and_commits_of_both_halves_are_counted(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.WAITING)
     pipeline.captures(INSERT=3, DELETE=1)
     pipeline.clock.advance(1)
     pipeline.board.record_merge_start(USERS)
@@ -107,8 +107,8 @@ def test_rows_and_commits_of_both_halves_are_counted(pipeline: Pipeline) -> None
 def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.WAITING)
     pipeline.board.expect([USERS])
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds is None
@@ -119,8 +119,8 @@ def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
 
 
 def test_lag_of_a_mirror_counts_from_the_batch_that_it_lacks(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.WAITING)
     pipeline.reaches(100)
     pipeline.clock.advance(5)
     pipeline.captures(INSERT=1)
@@ -139,14 +139,14 @@ def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
     pipeline.stands(Copying())
     assert pipeline.users().lag_seconds is None
     # Booked, and the board was not told yet.
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds is None
     # Told, and the merges do not know it yet.
     pipeline.captures(is_whole=True, READ=5)
     pipeline.reaches(150)
     assert pipeline.users().lag_seconds is None
-    pipeline.merges_stand(TablePhase.MERGING)
+    pipeline.merges_stand(MergeStep.MERGING)
     pipeline.board.record_merge_start(USERS)
     assert pipeline.users().lag_seconds is None
     pipeline.board.record_merge(USERS, report_of("users", 5))
@@ -154,7 +154,7 @@ def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
 
 
 def test_a_table_without_a_key_is_as_fresh_as_its_changelog(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.captures(is_whole=True, READ=5)
     pipeline.board.dismiss(USERS)
     pipeline.reaches(100)
@@ -163,7 +163,7 @@ def test_a_table_without_a_key_is_as_fresh_as_its_changelog(pipeline: Pipeline) 
 
 def test_where_nobody_merges_a_table_is_as_fresh_as_its_changelog() -> None:
     ingest = Pipeline(merges_here=False)
-    ingest.stands(Live())
+    ingest.stands(Streaming())
     ingest.captures(is_whole=True, READ=5)
     ingest.reaches(100)
     assert ingest.users().lag_seconds == 0
@@ -187,10 +187,10 @@ def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
 
 
 def test_trouble_at_the_source_is_shown_until_it_answers_again(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
+    pipeline.stands(Streaming())
+    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), RetryAfter(3.0))
     pipeline.clock.advance(1)
-    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
+    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), RetryAfter(3.0))
     trouble = pipeline.source().trouble
     assert trouble is not None
     assert trouble.since == START
@@ -202,7 +202,7 @@ def test_trouble_at_the_source_is_shown_until_it_answers_again(pipeline: Pipelin
 
 
 def test_a_source_that_needs_a_person_says_so(pipeline: Pipeline) -> None:
-    pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Hold())
+    pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Pause())
     trouble = pipeline.source().trouble
     assert trouble is not None
     assert (trouble.code, trouble.retry_at) == (errors.PositionLostError.code, None)
@@ -211,7 +211,7 @@ def test_a_source_that_needs_a_person_says_so(pipeline: Pipeline) -> None:
 def test_progress_of_a_copy_is_shown_for_the_tables_that_are_read(pipeline: Pipeline) -> None:
     pipeline.stands(Copying())
     pipeline.stands(Copying(), "public.orders")
-    pipeline.progress = WholeProgress(
+    pipeline.progress = CopyProgress(
         tables=(USERS,), rows=50, bytes_read=25, bytes_total=100, seconds=5.0
     )
     copy = pipeline.users().copy
@@ -226,14 +226,14 @@ def test_a_phase_is_as_old_as_its_first_moment(pipeline: Pipeline) -> None:
     pipeline.clock.advance(3)
     pipeline.board.tick()
     assert pipeline.users().since == START
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.board.tick()
     pipeline.clock.advance(3)
     assert pipeline.users().since == START + timedelta(seconds=3)
 
 
 def test_samples_tell_changes_a_second(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.captures(INSERT=50)
     pipeline.clock.advance(SAMPLE_SECONDS)
     pipeline.board.tick()
@@ -246,7 +246,7 @@ def test_samples_tell_changes_a_second(pipeline: Pipeline) -> None:
 def test_without_a_source_the_mirrors_are_shown_beside_their_changelogs() -> None:
     clock = ManualClock(START)
     board = StatusBoard("shop", roles=("merge",), clock=clock)
-    status = TableStatus(table=USERS, phase=TablePhase.WAITING, since=START, next_run=START)
+    status = MergeStatus(table=USERS, phase=MergeStep.WAITING, since=START, next_run=START)
     board.follow_merges(lambda: (status,))
     board.expect([USERS])
     clock.advance(2)

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from frazil import errors
-from frazil.ingest.progress import WholeProgress
-from frazil.ledger.table_state import Copying, Held, Live, ResyncNeeded
-from frazil.pipeline.next_step import Again, Hold
+from frazil.ingest.progress import CopyProgress
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
+from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status import wording as words
 from frazil.pipeline.status.board import SAMPLE_SECONDS
 from frazil.pipeline.status.lake_facts import LakeFacts
 from frazil.pipeline.status.source_answers import ANSWER_SECONDS
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.throughput import WINDOW_SECONDS
 from frazil.pipeline.status.values import Phase
 from tests.support.followed_pipeline import START, USERS, Pipeline
@@ -31,9 +31,9 @@ def pipeline() -> Pipeline:
 
 def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline) -> None:
     pipeline.stands(Copying())
-    pipeline.stands(Live(), "public.orders")
+    pipeline.stands(Streaming(), "public.orders")
     pipeline.merges["public.orders"] = replace(
-        TableStatus(table="public.orders", phase=TablePhase.WAITING, since=START)
+        MergeStatus(table="public.orders", phase=MergeStep.WAITING, since=START)
     )
     pipeline.status()
     pipeline.lake_shows(orders=5, orders_changelog=9)
@@ -41,9 +41,9 @@ def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline
     pipeline.clock.advance(2)
     assert pipeline.users().is_first_load
     # Copied, and its first merge runs.
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.captures(is_whole=True, READ=5)
-    pipeline.merges_stand(TablePhase.MERGING)
+    pipeline.merges_stand(MergeStep.MERGING)
     pipeline.board.record_merge_start(USERS)
     pipeline.lake_shows(orders=5, orders_changelog=9, users_changelog=5)
     pipeline.reaches(150)
@@ -64,9 +64,9 @@ def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline
 def test_a_table_of_which_nobody_can_tell_is_no_fresher_than_the_others(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Live())
-    pipeline.stands(Live(), "public.orders")
-    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.stands(Streaming())
+    pipeline.stands(Streaming(), "public.orders")
+    pipeline.merges_stand(MergeStep.WAITING)
     pipeline.status()
     pipeline.lake_shows(users=5, users_changelog=5, orders_changelog=1)
     pipeline.board.expect([USERS])
@@ -80,8 +80,8 @@ def test_a_table_of_which_nobody_can_tell_is_no_fresher_than_the_others(
 
 
 def test_a_stopped_table_with_readers_is_the_worst(pipeline: Pipeline) -> None:
-    pipeline.stands(Held("0/1", "FRZ-SCH-01 x"))
-    pipeline.stands(Live(), "public.orders")
+    pipeline.stands(Paused("0/1", "FRZ-SCH-01 x"))
+    pipeline.stands(Streaming(), "public.orders")
     pipeline.status()
     pipeline.lake_shows(users=5, users_changelog=5, orders_changelog=1)
     pipeline.reaches(100)
@@ -91,7 +91,7 @@ def test_a_stopped_table_with_readers_is_the_worst(pipeline: Pipeline) -> None:
 
 
 def test_how_long_a_table_is_stopped_counts_from_before_the_process(pipeline: Pipeline) -> None:
-    pipeline.stands(ResyncNeeded("0/1", "why"))
+    pipeline.stands(ResyncRequired("0/1", "why"))
     assert pipeline.users().trouble is not None
     pipeline.board.record_standing_since({USERS: START - timedelta(hours=3)})
     trouble = pipeline.users().trouble
@@ -101,8 +101,8 @@ def test_how_long_a_table_is_stopped_counts_from_before_the_process(pipeline: Pi
 
 
 def test_after_a_restart_rows_and_the_last_commit_come_from_the_lake(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.WAITING)
     assert (pipeline.users().rows, pipeline.users().commits) == (None, ())
     pipeline.lake_shows(users=3_000_000, users_changelog=4_000_000)
     users = pipeline.users()
@@ -123,7 +123,7 @@ def test_after_a_restart_rows_and_the_last_commit_come_from_the_lake(pipeline: P
 
 
 def test_a_question_that_is_answered_too_late_is_asked_again(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.status()
     (question,) = pipeline.board.open_questions()
     pipeline.captures(INSERT=2)
@@ -133,7 +133,7 @@ def test_a_question_that_is_answered_too_late_is_asked_again(pipeline: Pipeline)
 
 def test_a_copy_counts_in_the_rate_while_it_runs_and_only_once(pipeline: Pipeline) -> None:
     pipeline.stands(Copying())
-    pipeline.progress = WholeProgress(
+    pipeline.progress = CopyProgress(
         tables=(USERS,), rows=500, bytes_read=25, bytes_total=100, seconds=5.0
     )
     pipeline.clock.advance(SAMPLE_SECONDS)
@@ -156,8 +156,8 @@ def test_a_copy_counts_in_the_rate_while_it_runs_and_only_once(pipeline: Pipelin
 
 
 def test_an_idle_table_is_as_fresh_as_the_last_look_at_the_source(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
-    pipeline.stands(Live(), "public.orders")
+    pipeline.stands(Streaming())
+    pipeline.stands(Streaming(), "public.orders")
     pipeline.reaches(100)
     # A batch of the other one takes its time, and the stream has received more.
     pipeline.clock.advance(33)
@@ -178,8 +178,8 @@ def test_an_idle_table_is_as_fresh_as_the_last_look_at_the_source(pipeline: Pipe
 def test_a_table_that_was_copied_is_behind_until_the_stream_has_caught_up(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Live())
-    pipeline.merges_stand(TablePhase.WAITING)
+    pipeline.stands(Streaming())
+    pipeline.merges_stand(MergeStep.WAITING)
     pipeline.reaches(100)
     pipeline.captures(is_whole=True, READ=5)
     pipeline.merges_users()
@@ -196,7 +196,7 @@ def test_a_table_that_was_copied_is_behind_until_the_stream_has_caught_up(
 def test_while_the_server_is_down_its_facts_are_unknown_since_its_last_answer(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     pipeline.reaches(100)
     assert pipeline.source().slot is not None
     pipeline.clock.advance(2)
@@ -218,11 +218,11 @@ def test_a_server_that_hangs_is_not_shown_as_it_was(pipeline: Pipeline) -> None:
 
 
 def test_a_source_that_needs_a_person_requires_action(pipeline: Pipeline) -> None:
-    pipeline.stands(Live())
+    pipeline.stands(Streaming())
     assert not pipeline.status().action_required
-    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), Again(3.0))
+    pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), RetryAfter(3.0))
     assert not pipeline.status().action_required
-    pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Hold())
+    pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Pause())
     assert pipeline.status().action_required
     assert words.headline(pipeline.status()) == "Nothing is captured until you act"
     pipeline.board.record_step(1.0)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from frazil.clients.postgres.dsn import (
-    Access,
+    SessionAccess,
     replication_parameters,
     session_parameters,
     tls_parameters,
@@ -39,7 +39,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None
 
 def session(dsn: str) -> dict[str, str]:
     return session_parameters(
-        Secret(dsn), purpose="copy", access=Access.READ_ONLY, lock_patience=PATIENCE
+        Secret(dsn), purpose="copy", access=SessionAccess.READ_ONLY, lock_patience=PATIENCE
     )
 
 

@@ -19,7 +19,13 @@ from frazil.hooks import ManualClock
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Limit, Progress
-from frazil.testing.in_memory_database import Delete, InMemoryDatabase, Insert, Spoil, Update
+from frazil.testing.in_memory_database import (
+    DeleteRow,
+    InMemoryDatabase,
+    InsertRow,
+    Spoil,
+    UpdateRow,
+)
 from frazil.testing.in_memory_source import InMemorySource
 from tests.support.source_contract import (
     COLUMNS,
@@ -210,12 +216,12 @@ def test_rows_say_when_and_where_they_were_committed(subject: InMemorySubject) -
 def test_a_copy_stands_right_before_its_position(subject: InMemorySubject) -> None:
     subject.add_table(ORDERS, COLUMNS, ("id",))
     subject.transact(insert(ORDERS, 1))
-    batch = subject.open().plan_whole([ORDERS])
+    batch = subject.open().plan_copy([ORDERS])
     assert batch is not None
     (part,) = batch.parts
-    assert part.anew is not None
+    assert part.restart is not None
     assert isinstance(part.goal, str)
-    assert parse_lsn(part.goal) == part.anew.position + 1
+    assert parse_lsn(part.goal) == part.restart.position + 1
 
 
 def test_a_call_that_was_told_to_fails_once(subject: InMemorySubject) -> None:
@@ -225,7 +231,7 @@ def test_a_call_that_was_told_to_fails_once(subject: InMemorySubject) -> None:
     calls = (
         source.discover,
         lambda: source.plan(Progress(acknowledged=None), ROOMY),
-        lambda: source.plan_whole([ORDERS]),
+        lambda: source.plan_copy([ORDERS]),
         lambda: source.prepare([ORDERS], None),
         lambda: source.kept_since(position),
         lambda: source.acknowledge(position),
@@ -300,14 +306,14 @@ def test_a_transaction_that_is_refused_has_not_happened(subject: InMemorySubject
     before = subject.database.state
     for wrong in (
         insert(ORDERS, 1),
-        Insert(ORDERS, {"name": "no key"}),
-        Update(ORDERS, (1,), {"note": "sent"}, unsent=("note",)),
-        Insert(ORDERS, {"id": "text"}),
+        InsertRow(ORDERS, {"name": "no key"}),
+        UpdateRow(ORDERS, (1,), {"note": "sent"}, unsent=("note",)),
+        InsertRow(ORDERS, {"id": "text"}),
     ):
         with pytest.raises((ValueError, TypeError)):
             subject.transact(insert(ORDERS, 2), wrong)
     with pytest.raises(KeyError):
-        subject.transact(insert(ORDERS, 2), Delete(ORDERS, (3,)))
+        subject.transact(insert(ORDERS, 2), DeleteRow(ORDERS, (3,)))
     assert subject.database.state == before
     capture.catch_up()
     capture.expect_the_truth()
@@ -347,9 +353,9 @@ def test_other_values_than_numbers_and_texts_are_kept_as_they_are(
     capture = Capture(subject)
     capture.begin(ORDERS)
     values = {"id": bytes(16), "at": NOON, "day": NOON.date(), "share": 0.1, "data": b"\x00"}
-    subject.transact(Insert(ORDERS, values))
+    subject.transact(InsertRow(ORDERS, values))
     subject.database.add_column(ORDERS, "since", Primitive.DATE, default="2020-01-01")
     subject.database.widen(ORDERS, "share", Primitive.DOUBLE)
-    subject.transact(Insert(ORDERS, {**values, "id": bytes([1] * 16)}))
+    subject.transact(InsertRow(ORDERS, {**values, "id": bytes([1] * 16)}))
     capture.catch_up()
     capture.expect_the_truth()

@@ -10,12 +10,12 @@ import pytest
 from frazil.model.postgres.facts import (
     GeneratedKind,
     IdentityKind,
-    OpenTransaction,
     Persistence,
     PostgresFacts,
     PrimaryKey,
     PublicationFacts,
     RelationKind,
+    RunningTransaction,
     TablePrivileges,
     UniqueKey,
     WalStatus,
@@ -80,8 +80,8 @@ MODEST = replace(ROLE, may_create_publication=False)
 ORDERS_SQL = '"shop"."orders"'
 OTHER = replace(SENT, oid=2, name=QualifiedName("shop", "other"))
 OURS = replace(SENT, oid=3, name=QualifiedName("frazil", "claims"), membership_oid=None)
-OPEN = OpenTransaction(process=7, role="ann", age_seconds=61.2)
-PREPARED = OpenTransaction(process=None, role="ann", age_seconds=5.0, prepared="it's")
+OPEN = RunningTransaction(process=7, role="ann", age_seconds=61.2)
+PREPARED = RunningTransaction(process=None, role="ann", age_seconds=5.0, prepared="it's")
 COMPUTED = (attribute(1, "id"), attribute(2, "twice", generated=GeneratedKind.VIRTUAL))
 DEFERRABLE = PrimaryKey(columns=("id",), is_deferrable=True)
 UNIQUE_WORD = UniqueKey(oid=71, columns=("word",), made_by=1)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from frazil.model.postgres.facts import Relation, RelationKind
+from frazil.model.postgres.facts import CatalogRelation, RelationKind
 from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.tables.selection import select_tables
 
 PARTED, LEAF, SUB_LEAF = 3, 4, 5
 RELATIONS = (
-    Relation(oid=1, name=QualifiedName("public", "orders"), kind=RelationKind.TABLE),
-    Relation(oid=2, name=QualifiedName("public", "a.b[c]"), kind=RelationKind.TABLE),
-    Relation(oid=PARTED, name=QualifiedName("public", "parted"), kind=RelationKind.PARTITIONED),
-    Relation(
+    CatalogRelation(oid=1, name=QualifiedName("public", "orders"), kind=RelationKind.TABLE),
+    CatalogRelation(oid=2, name=QualifiedName("public", "a.b[c]"), kind=RelationKind.TABLE),
+    CatalogRelation(
+        oid=PARTED, name=QualifiedName("public", "parted"), kind=RelationKind.PARTITIONED
+    ),
+    CatalogRelation(
         oid=LEAF, name=QualifiedName("public", "leaf"), kind=RelationKind.TABLE, root_oid=PARTED
     ),
-    Relation(
+    CatalogRelation(
         oid=SUB_LEAF,
         name=QualifiedName("elsewhere", "leaf"),
         kind=RelationKind.TABLE,
         root_oid=PARTED,
     ),
-    Relation(oid=6, name=QualifiedName("public", "view"), kind=RelationKind.VIEW),
+    CatalogRelation(oid=6, name=QualifiedName("public", "view"), kind=RelationKind.VIEW),
 )
 
 

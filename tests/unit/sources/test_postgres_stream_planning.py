@@ -12,7 +12,7 @@ from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.planner import StreamPlanner
 from frazil.sources.postgres.stream.segment import Segment
 from frazil.sources.postgres.stream.spool import Taken
-from frazil.sources.postgres.tables.description import TableWishes, describe_table
+from frazil.sources.postgres.tables.description import TableOptions, describe_table
 from frazil.sources.protocol import Progress, TableProgress
 from tests.support.postgres_views import INT, TEXT, view
 
@@ -32,7 +32,7 @@ RELATION = Relation(
     ReplicaIdentity.DEFAULT,
     (RelationColumn("id", INT, -1, is_key=True), RelationColumn("word", TEXT, -1, is_key=False)),
 )
-KNOWN = describe_table(view(), TableWishes()).table
+KNOWN = describe_table(view(), TableOptions()).table
 
 
 def look(oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
@@ -59,7 +59,7 @@ def segment(final_lsn: int, *, oid: int = OID) -> Segment:
 
 
 def planned(folder: Path, after: int, *segments: Segment, end: int | None = None) -> Batch:
-    planner = StreamPlanner(SpoolFiles(str(folder)), lambda _table: TableWishes(), look)
+    planner = StreamPlanner(SpoolFiles(str(folder)), lambda _table: TableOptions(), look)
     table = TableProgress(format_lsn(after), KNOWN.identity, KNOWN.shape)
     progress = Progress(acknowledged=format_lsn(after), tables={NAME: table})
     taken = Taken(segments, segments[-1].end_lsn if end is None else end)

@@ -19,7 +19,7 @@ from frazil.model.postgres.facts import (
 from frazil.model.postgres.types import Form
 from frazil.model.schema.types import Decimal, Primitive, list_of
 from frazil.sources.postgres.tables.description import (
-    TableWishes,
+    TableOptions,
     describe_relation,
     describe_table,
 )
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Default
 
 P = Primitive
-WISHES = TableWishes()
+WISHES = TableOptions()
 
 
 # Columns.
@@ -76,13 +76,13 @@ def test_computed_columns_are_there_only_where_they_are_sent() -> None:
 
 
 def test_wishes_decide_types() -> None:
-    wishes = TableWishes(
+    options = TableOptions(
         declared={"id": P.LONG},
         on_unrepresentable=OnUnrepresentable.STRING,
         per_column={"kept": OnUnrepresentable.NULL},
     )
     described = describe_table(
-        view(ID, attribute(4, "day", 1082), attribute(5, "kept", 1082)), wishes
+        view(ID, attribute(4, "day", 1082), attribute(5, "kept", 1082)), options
     )
     assert [each.type for each in described.table.columns] == [P.LONG, P.STRING, P.DATE]
     assert described.plans[5].on_unrepresentable is OnUnrepresentable.NULL
@@ -90,7 +90,7 @@ def test_wishes_decide_types() -> None:
 
 def test_a_declared_type_that_cannot_be_is_refused_with_the_table() -> None:
     with pytest.raises(ConfigError) as refused:
-        describe_table(view(), TableWishes(declared={"word": P.INT}))
+        describe_table(view(), TableOptions(declared={"word": P.INT}))
     assert refused.value.table == "shop.orders"
 
 
@@ -155,8 +155,8 @@ def test_a_default_without_a_form_is_a_value_that_was_never_sent(type_oid: int, 
 
 def test_a_default_that_policy_makes_null_is_none() -> None:
     late = attribute(4, "late", 1082, missing_value="infinity", has_default=True)
-    wishes = TableWishes(on_unrepresentable=OnUnrepresentable.NULL)
-    found = describe_table(view(ID, late), wishes).table.column(4)
+    options = TableOptions(on_unrepresentable=OnUnrepresentable.NULL)
+    found = describe_table(view(ID, late), options).table.column(4)
     assert (found.default, found.rewrote) == (None, False)
 
 
@@ -209,7 +209,7 @@ def key(oid: int, *columns: str, made_by: int = 1) -> UniqueKey:
 def test_a_table_that_cannot_be_mirrored_says_why(
     changed: dict[str, Any], wished: tuple[str, ...], reason: NoKeyReason
 ) -> None:
-    described = describe_table(view(**changed), TableWishes(key=wished))
+    described = describe_table(view(**changed), TableOptions(key=wished))
     assert described.table.key == ()
     assert described.no_key is not None
     assert described.no_key.reason is reason
@@ -221,7 +221,7 @@ def test_a_wished_key_needs_an_identity_that_has_it() -> None:
     full = view(
         identity=IdentityKind.FULL, identity_columns=("id", "word"), unique_keys=(key(7, "id"),)
     )
-    assert describe_table(full, TableWishes(key=("word", "id"))).table.key == (3, 1)
+    assert describe_table(full, TableOptions(key=("word", "id"))).table.key == (3, 1)
 
 
 def test_lists_are_no_key() -> None:
@@ -229,7 +229,7 @@ def test_lists_are_no_key() -> None:
     described = describe_table(listed, WISHES)
     assert described.no_key is not None
     assert described.no_key.reason is NoKeyReason.NOT_SINGLE
-    assert describe_table(listed, TableWishes(declared={"id": P.STRING})).table.key == (1,)
+    assert describe_table(listed, TableOptions(declared={"id": P.STRING})).table.key == (1,)
 
 
 # Shape.

@@ -10,9 +10,9 @@ import pytest
 from frazil.errors import SlotBusyError
 from frazil.model.postgres.facts import SlotReader
 from frazil.sources.postgres.artifacts import (
-    Trace,
-    TraceFacts,
-    TraceKind,
+    Artifact,
+    ArtifactFacts,
+    ArtifactKind,
     plan_removal,
     require_idle,
 )
@@ -21,19 +21,19 @@ from tests.support.postgres_sound import PUBLICATION, SERVER, SLOT
 IDLE = SlotReader(
     slot="sales_frazil", is_temporary=False, process=None, application=None, role=None
 )
-FACTS = TraceFacts(
+FACTS = ArtifactFacts(
     slot_name="sales_frazil", server=SERVER, slot=SLOT, publication=PUBLICATION, readers=(IDLE,)
 )
 
 
-def plan(facts: TraceFacts = FACTS, *, creates_publication: bool = True) -> tuple[Trace, ...]:
+def plan(facts: ArtifactFacts = FACTS, *, creates_publication: bool = True) -> tuple[Artifact, ...]:
     return plan_removal(facts, creates_publication=creates_publication)
 
 
 def test_the_slot_goes_first_and_then_the_publication() -> None:
     assert [(trace.kind, trace.stays, trace.statement) for trace in plan()] == [
-        (TraceKind.SLOT, None, "select pg_drop_replication_slot('sales_frazil');"),
-        (TraceKind.PUBLICATION, None, 'drop publication if exists "sales_frazil";'),
+        (ArtifactKind.SLOT, None, "select pg_drop_replication_slot('sales_frazil');"),
+        (ArtifactKind.PUBLICATION, None, 'drop publication if exists "sales_frazil";'),
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_slot_that_only_has_the_name_stays(slot: dict[str, Any], reason: str) 
     ],
 )
 def test_a_publication_that_is_not_ours_stays_with_the_sql_for_whoever_may(
-    facts: TraceFacts, *, creates: bool, reason: str
+    facts: ArtifactFacts, *, creates: bool, reason: str
 ) -> None:
     slot, publication = plan(facts, creates_publication=creates)
     assert slot.stays is None
@@ -78,7 +78,7 @@ def test_slots_of_copies_go_by_themselves_and_are_told() -> None:
     kept = replace(IDLE, slot="sales_frazil_copy_ab")
     other = replace(IDLE, slot="sales_frazil2", is_temporary=True)
     traces = plan(replace(FACTS, readers=(IDLE, copying, kept, other)))
-    copies = [trace for trace in traces if trace.kind is TraceKind.COPY_SLOT]
+    copies = [trace for trace in traces if trace.kind is ArtifactKind.COPY_SLOT]
     assert [(trace.name, trace.statement) for trace in copies] == [("sales_frazil_copy_1f", None)]
     assert copies[0].stays is not None
 

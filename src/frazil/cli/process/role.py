@@ -13,7 +13,7 @@ from frazil.cli.process.stop_signals import StopSignals
 from frazil.cli.process.supervising import supervise
 from frazil.clients.spark.session import is_alive, open_session
 from frazil.errors import CatalogError, CommitUnknownError, ConfigError, StorageError
-from frazil.pipeline.build_run import Place
+from frazil.pipeline.build_run import RunContext
 from frazil.pipeline.loops.merge_loop import Ending
 from frazil.pipeline.reloading import plan_reload
 from frazil.pipeline.status.board import StatusBoard
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from frazil.cli.invocation import Invocation
     from frazil.config import LoadedConfig
-    from frazil.pipeline.build_run import Run
-    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.build_run import PipelineRun
+    from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.web.readiness import State
 
 _log = get_logger(__name__)
@@ -40,27 +40,32 @@ _log = get_logger(__name__)
 _NO_ANSWER = (CatalogError, StorageError, CommitUnknownError)
 _EXIT_CODES = {
     Ending.DONE: ExitCode.DONE,
-    Ending.NEEDS_A_PERSON: ExitCode.NEEDS_A_PERSON,
+    Ending.ACTION_REQUIRED: ExitCode.ACTION_REQUIRED,
     Ending.FAILED: ExitCode.FAILED,
 }
 
 
-class Role(Protocol):
+class ProcessRole(Protocol):
     """What a process does."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The roles it has, as people read them."""
 
-    def build(self, place: Place) -> Run:
+    def build(self, place: RunContext) -> PipelineRun:
         """Everything that runs; asked once Spark has started."""
 
-    def print_results(self, run: Run) -> None:
+    def print_results(self, run: PipelineRun) -> None:
         """What was done, after a single run."""
 
 
 def run_role(
-    role: Role, document: Path | None, invocation: Invocation, loaded: LoadedConfig, *, once: bool
+    role: ProcessRole,
+    document: Path | None,
+    invocation: Invocation,
+    loaded: LoadedConfig,
+    *,
+    once: bool,
 ) -> ExitCode:
     """Run until told to stop, with pages beside it; with ``once``, until done, and print."""
     with StopSignals() as signals:
@@ -72,7 +77,7 @@ def run_role(
 
 
 def _run_role(
-    role: Role,
+    role: ProcessRole,
     document: Path | None,
     invocation: Invocation,
     loaded: LoadedConfig,
@@ -100,7 +105,9 @@ def _run_role(
                 _log.info("serving", address=str(address))
             session = stack.enter_context(open_session(config))
             stop = threading.Event()
-            run = stack.enter_context(role.build(Place(session, config, observed, board, stop)))
+            run = stack.enter_context(
+                role.build(RunContext(session, config, observed, board, stop))
+            )
         if run.capture is not None:
             readiness.add("source", lambda: source_state(board))
         readiness.add("catalog", lambda: merge_state(board, run.merge_statuses))
@@ -133,13 +140,13 @@ def source_state(board: StatusBoard) -> State:
     return NotReady("the source has not answered yet") if source.next_run is None else Ready()
 
 
-def merge_state(board: StatusBoard, statuses: Sequence[TableStatus]) -> State:
+def merge_state(board: StatusBoard, statuses: Sequence[MergeStatus]) -> State:
     """Whether the catalog answers; whoever stands by does not ask it."""
     source = board.now().source
     return Ready() if source is not None and source.standby else catalog_state(statuses)
 
 
-def catalog_state(statuses: Sequence[TableStatus]) -> State:
+def catalog_state(statuses: Sequence[MergeStatus]) -> State:
     """Whether the catalog answers, as far as the last run of each table tells."""
     ended = [each for each in statuses if each.report is not None or each.error is not None]
     if not ended:
@@ -154,7 +161,7 @@ class _Reload:
     """What a SIGHUP does: takes up what may change while it runs, and names the rest."""
 
     def __init__(
-        self, document: Path | None, invocation: Invocation, loaded: LoadedConfig, run: Run
+        self, document: Path | None, invocation: Invocation, loaded: LoadedConfig, run: PipelineRun
     ) -> None:
         self._document = document
         self._invocation = invocation

@@ -9,7 +9,7 @@ from frazil.cli.output import write_note
 from frazil.errors import FrazilError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.pipeline.checks.source_check import check_readiness
-from frazil.pipeline.next_step import Again, plan_step
+from frazil.pipeline.next_step import RetryAfter, plan_step
 from frazil.pipeline.tables.merge_settings import retry_policy
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _look(config: Config, redactor: Redactor, *, once: bool) -> Findings | None:
                 randomness=randomness,
                 once=once,
             )
-            if not isinstance(step, Again):
+            if not isinstance(step, RetryAfter):
                 raise
             write_note(redactor.redact(f"{error.code}: {error}"))
             if not once:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from frazil.cli.process.stop_signals import NOTICE_SECONDS
 from frazil.hooks import SystemClock
 from frazil.pipeline.loops.merge_loop import Ending, engine_ended
-from frazil.pipeline.loops.periodic_thread import Pulse
+from frazil.pipeline.loops.periodic_thread import PeriodicThread
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def supervise(
         # It came while the session was being started: nothing shall begin.
         stop.set()
     run = _Run(loop, once=once, ended=signals.wake)
-    watch = Pulse("engine watch", partial(_wake_if_dead, is_alive, signals), seconds=WATCH_SECONDS)
+    watch = PeriodicThread(
+        "engine watch", partial(_wake_if_dead, is_alive, signals), seconds=WATCH_SECONDS
+    )
     run.start()
     with watch:
         _wait(run, signals, is_alive, on_reload)

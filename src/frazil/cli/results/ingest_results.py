@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frazil.ingest.report import BatchReport
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.telemetry.redaction import Redactor
 
 HEADER = (
@@ -38,20 +38,20 @@ class IngestTally:
 
     def print(
         self,
-        standings: Mapping[str, TableStanding],
+        table_states: Mapping[str, TableState],
         output: OutputFormat,
         redactor: Redactor,
     ) -> None:
         """Every table that is captured, also those that got nothing."""
         if output is OutputFormat.JSON:
             write_json(
-                [self._as_json(name, each, redactor) for name, each in sorted(standings.items())]
+                [self._as_json(name, each, redactor) for name, each in sorted(table_states.items())]
             )
             return
-        rows = [self._row(name, each, redactor) for name, each in sorted(standings.items())]
+        rows = [self._row(name, each, redactor) for name, each in sorted(table_states.items())]
         write_table(rows, header=HEADER)
 
-    def _row(self, name: str, standing: TableStanding, redactor: Redactor) -> tuple[str, ...]:
+    def _row(self, name: str, standing: TableState, redactor: Redactor) -> tuple[str, ...]:
         counts = self._operations[name]
         return (
             name,
@@ -62,7 +62,7 @@ class IngestTally:
             redactor.redact(_problem(standing)),
         )
 
-    def _as_json(self, name: str, standing: TableStanding, redactor: Redactor) -> dict[str, object]:
+    def _as_json(self, name: str, standing: TableState, redactor: Redactor) -> dict[str, object]:
         return {
             "table": name,
             "state": standing.state.word,
@@ -73,6 +73,6 @@ class IngestTally:
         }
 
 
-def _problem(standing: TableStanding) -> str:
+def _problem(standing: TableState) -> str:
     text = str(standing.state)
     return "" if text == standing.state.word else text

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.merge.report import Action
+from frazil.merge.report import MergeAction
 
 if TYPE_CHECKING:
     from frazil.merge.report import MergeCommit, MergeReport
-    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.telemetry.redaction import Redactor
 
 HEADER = (
     "TABLE", "STATE", "COMMITS", "CHANGES", "INSERTED", "UPDATED", "DELETED", "LATE", "SECONDS",
     "PROBLEM",
 )  # fmt: skip
-_COUNTED = (Action.INSERT, Action.UPDATE, Action.DELETE, Action.LATE)
+_COUNTED = (MergeAction.INSERT, MergeAction.UPDATE, MergeAction.DELETE, MergeAction.LATE)
 
 
-def result_row(status: TableStatus, redactor: Redactor) -> tuple[str, ...]:
+def result_row(status: MergeStatus, redactor: Redactor) -> tuple[str, ...]:
     """A line for people."""
     report = status.report
     numbers = ["-"] * (3 + len(_COUNTED))
@@ -29,7 +29,7 @@ def result_row(status: TableStatus, redactor: Redactor) -> tuple[str, ...]:
     return (status.table, status.phase.value, *numbers, _problem(status, redactor))
 
 
-def result_json(status: TableStatus, redactor: Redactor) -> dict[str, object]:
+def result_json(status: MergeStatus, redactor: Redactor) -> dict[str, object]:
     """An object for programs."""
     problem = None
     if status.error is not None:
@@ -93,7 +93,7 @@ def _commit_json(commit: MergeCommit) -> dict[str, object]:
     }
 
 
-def _problem(status: TableStatus, redactor: Redactor) -> str:
+def _problem(status: MergeStatus, redactor: Redactor) -> str:
     if status.error is None:
         return ""
     reason = redactor.redact(status.reason or "")

@@ -13,7 +13,7 @@ from frazil.codec.deletes.deletion_vector import (
     has_valid_checksum,
 )
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Compression, TailTooShortError, check_magic, read_footer
+from frazil.codec.puffin.file import BlobCompression, TailTooShortError, check_magic, read_footer
 from frazil.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _load_vectors(file: BinaryIO, footer: Footer) -> Iterator[tuple[int, BlobMet
 
 def _load_vector(file: BinaryIO, blob: BlobMetadata) -> Facts:
     """What a deletion vector holds, or the damage that keeps it from being told."""
-    if blob.codec is not Compression.NONE or blob.length > LARGEST_BLOB:
+    if blob.codec is not BlobCompression.NONE or blob.length > LARGEST_BLOB:
         what = "a deletion vector is never compressed nor larger than 2 GiB"
         return {"crc_valid": False, "damage": what}
     data = _load_range(file, blob.offset, blob.length)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from frazil.demo.tour.shop_workload import ShopCounts
     from frazil.demo.tour.tour import TourResult
     from frazil.demo.tour.watch import Step
-    from frazil.pipeline.build_run import Run
+    from frazil.pipeline.build_run import PipelineRun
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.pipeline.telemetry import Observed
     from frazil.telemetry.redaction import Redactor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoWish:
+class DemoOptions:
     """What the person typed."""
 
     folder: Path
@@ -43,14 +43,14 @@ class DemoWish:
     keep: bool = False
 
 
-def run_demo(wish: DemoWish, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
+def run_demo(wish: DemoOptions, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
     """Take the tour and print it; whoever wants to keep it looks around until Ctrl-C."""
     show_tour(wish, DemoScreen(open_console()), redactor, interrupts)
     return ExitCode.DONE
 
 
 def show_tour(
-    wish: DemoWish, screen: DemoScreen, redactor: Redactor, interrupts: Interrupts
+    wish: DemoOptions, screen: DemoScreen, redactor: Redactor, interrupts: Interrupts
 ) -> None:
     """The tour on this screen."""
     screen.say("frazil demo: a shop in Postgres, mirrored into Iceberg while it lives")
@@ -99,7 +99,7 @@ class _Pages:
         self._redactor = redactor
 
     @contextmanager
-    def __call__(self, run: Run, config: Config, observed: Observed) -> Iterator[object]:
+    def __call__(self, run: PipelineRun, config: Config, observed: Observed) -> Iterator[object]:
         readiness = Readiness()
         readiness.add("source", lambda: source_state(run.board))
         readiness.add("catalog", lambda: catalog_state(run.merge_statuses))

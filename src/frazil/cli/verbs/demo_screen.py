@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frazil.demo.tour.shop_workload import ShopCounts
     from frazil.demo.tour.watch import Step
     from frazil.hooks import Clock
-    from frazil.pipeline.status.values import PipelineStatus, TableState
+    from frazil.pipeline.status.values import PipelineStatus, TableStatus
 
 # Off a terminal somebody reads a log: often enough to see that it lives.
 LINE_SECONDS = 5.0
@@ -123,7 +123,7 @@ def _tables(status: PipelineStatus, counts: ShopCounts) -> Group:
     return Group(Text(), table, done, Text())
 
 
-def _row(each: TableState) -> tuple[Text | str, ...]:
+def _row(each: TableStatus) -> tuple[Text | str, ...]:
     merged = each.merged
     return (
         Text(f"    {printable(each.table)}"),
@@ -134,7 +134,7 @@ def _row(each: TableState) -> tuple[Text | str, ...]:
     )
 
 
-def _phase(each: TableState) -> str:
+def _phase(each: TableStatus) -> str:
     if each.copy is None:
         return each.phase.value
     return f"{each.phase.value} {each.copy.fraction:.0%}"

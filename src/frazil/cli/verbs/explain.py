@@ -11,18 +11,18 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.clients.spark.jars import ICEBERG_VERSION
 from frazil.clients.spark.java import find_java
 from frazil.errors import ConfigError, RuntimeMissingError, leaves
-from frazil.pipeline.recovery import RECOVERY, Action, Recovery
+from frazil.pipeline.recovery import RECOVERY, Recovery, RecoveryAction
 from frazil.version import __version__
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
 
 _IN_WORDS = {
-    Action.NOW: "the work is planned again at once",
-    Action.LATER: "frazil tries again with back-off",
-    Action.NEVER: "the table is held until somebody acts; the others go on",
-    Action.LOOK: "the table is asked what happened, then the work goes on",
-    Action.STOP: "the process ends; another one may go on",
+    RecoveryAction.NOW: "the work is planned again at once",
+    RecoveryAction.LATER: "frazil tries again with back-off",
+    RecoveryAction.NEVER: "the table is held until somebody acts; the others go on",
+    RecoveryAction.LOOK: "the table is asked what happened, then the work goes on",
+    RecoveryAction.STOP: "the process ends; another one may go on",
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
     from frazil.cli.output import OutputFormat
-    from frazil.pipeline.build_run import Place, Run
+    from frazil.pipeline.build_run import PipelineRun, RunContext
     from frazil.telemetry.redaction import Redactor
 
 
@@ -42,9 +42,9 @@ class _IngestRole:
         self._redactor = redactor
         self._tally = IngestTally()
 
-    def build(self, place: Place) -> Run:
+    def build(self, place: RunContext) -> PipelineRun:
         return build_ingest_run(place, also=self._tally.record_report)
 
-    def print_results(self, run: Run) -> None:
-        standings = {} if run.capture is None else run.capture.ingester.standings
-        self._tally.print(standings, self._output, self._redactor)
+    def print_results(self, run: PipelineRun) -> None:
+        table_states = {} if run.capture is None else run.capture.ingester.table_states
+        self._tally.print(table_states, self._output, self._redactor)

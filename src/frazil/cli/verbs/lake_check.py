@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.cli.verbs.position.markers import Kind, Place, ledger_place, plan_pairs
+from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_place, plan_pairs
 from frazil.cli.verbs.position.reports import reports_of
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.pipeline.checks.findings import Findings, LookedAt, problem_of
 from frazil.pipeline.checks.warehouse_trial import try_writing
 from frazil.pipeline.tables.captured_names import CapturedNames
@@ -76,15 +76,15 @@ def _warehouse(lake: Lake, config: Config) -> LookedAt | Problem:
     return LookedAt("warehouse", f"{place}: a table was created, written to and removed")
 
 
-def _places(config: Config, names: Mapping[str, Named]) -> Iterator[Place]:
+def _places(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:
     """Every changelog and mirror, the captured ones first, each once."""
     captured = [
         place
         for found in names.values()
         if isinstance(found, CapturedNames)
         for place in (
-            Place(Kind.CHANGELOG, found.changelog, Role.INGEST),
-            Place(Kind.MIRROR, found.mirror, Role.MERGE),
+            MarkerTable(TableRole.CHANGELOG, found.changelog, MarkerRole.INGEST),
+            MarkerTable(TableRole.MIRROR, found.mirror, MarkerRole.MERGE),
         )
     ]
     listed = [place for pair in plan_pairs(config) for place in pair.places]
@@ -113,9 +113,9 @@ def _judged(
 
 def _missing(report: MarkerReport, config: Config) -> LookedAt | Problem | None:
     name, kind = str(report.place.name), report.place.kind
-    if config.source is not None or kind is Kind.MIRROR:
+    if config.source is not None or kind is TableRole.MIRROR:
         return LookedAt(name, f"{kind} is not there yet: the first run creates it")
-    if kind is Kind.LEDGER:
+    if kind is TableRole.LEDGER:
         # Merges alone keep no book.
         return None
     return stops(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
-    from frazil.pipeline.build_run import Place, Run
-    from frazil.pipeline.status.table_phase import TableStatus
+    from frazil.pipeline.build_run import PipelineRun, RunContext
+    from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.telemetry.redaction import Redactor
 
 
@@ -47,15 +47,15 @@ class _MergeRole:
         self._redactor = redactor
         self._once = once
 
-    def build(self, place: Place) -> Run:
+    def build(self, place: RunContext) -> PipelineRun:
         return build_merge_run(place, self._tables, waits=not self._once)
 
-    def print_results(self, run: Run) -> None:
+    def print_results(self, run: PipelineRun) -> None:
         _print_results(run.merge_statuses, self._output, self._redactor)
 
 
 def _print_results(
-    statuses: Sequence[TableStatus], output: OutputFormat, redactor: Redactor
+    statuses: Sequence[MergeStatus], output: OutputFormat, redactor: Redactor
 ) -> None:
     if output is OutputFormat.JSON:
         write_json([result_json(each, redactor) for each in statuses])

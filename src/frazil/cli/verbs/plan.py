@@ -9,12 +9,12 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.results.plan_results import Planned, print_plan
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.config import PostgresSource
+from frazil.config import PostgresSection
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.merger import Merger
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.planning.load_plan import load_run_plan
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges, plan_merges
 from frazil.sources.postgres.preparation import load_look
@@ -52,7 +52,7 @@ def show_plans(
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     # Before Spark is started: a source that is away is told at once.
     look = None
-    if isinstance(config.source, PostgresSource):
+    if isinstance(config.source, PostgresSection):
         look = load_look(postgres_settings(config))
     with open_session(config) as session:
         run, planned = load_plans(session, config, tables, look)
@@ -129,9 +129,9 @@ def exit_code_of(
 ) -> ExitCode:
     """The gravest thing found; work counts only when it was asked for."""
     actions = [recovery_for(each).action for each in found if isinstance(each, FrazilError)]
-    if any(action is not Action.NEVER for action in actions):
+    if any(action is not RecoveryAction.NEVER for action in actions):
         return ExitCode.FAILED
     if actions:
-        return ExitCode.NEEDS_A_PERSON
+        return ExitCode.ACTION_REQUIRED
     has_work = has_work or any(each is not None for each in found)
     return ExitCode.DIFFERENCE if ask_for_work and has_work else ExitCode.DONE

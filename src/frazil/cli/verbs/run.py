@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
     from frazil.config import Config
-    from frazil.pipeline.build_run import Place, Run
-    from frazil.pipeline.status.values import TableState
+    from frazil.pipeline.build_run import PipelineRun, RunContext
+    from frazil.pipeline.status.values import TableStatus
     from frazil.telemetry.redaction import Redactor
 
 HEADER = ("TABLE", "PHASE", "CAPTURED", "MERGED", "MIRROR", "PROBLEM")
@@ -46,10 +46,10 @@ class _RunRole:
         self._redactor = redactor
         self.names = MERGE_ROLE if config.source is None else INGEST_ROLE + MERGE_ROLE
 
-    def build(self, place: Place) -> Run:
+    def build(self, place: RunContext) -> PipelineRun:
         return build_run(place)
 
-    def print_results(self, run: Run) -> None:
+    def print_results(self, run: PipelineRun) -> None:
         tables = run.board.now().tables
         if self._output is OutputFormat.JSON:
             write_json([_as_json(each, self._redactor) for each in tables])
@@ -57,7 +57,7 @@ class _RunRole:
             write_table([_row(each, self._redactor) for each in tables], header=HEADER)
 
 
-def _row(table: TableState, redactor: Redactor) -> tuple[str, ...]:
+def _row(table: TableStatus, redactor: Redactor) -> tuple[str, ...]:
     return (
         table.table,
         table.phase.value,
@@ -68,7 +68,7 @@ def _row(table: TableState, redactor: Redactor) -> tuple[str, ...]:
     )
 
 
-def _as_json(table: TableState, redactor: Redactor) -> dict[str, object]:
+def _as_json(table: TableStatus, redactor: Redactor) -> dict[str, object]:
     return {
         "table": table.table,
         "phase": table.phase.value,
@@ -80,7 +80,7 @@ def _as_json(table: TableState, redactor: Redactor) -> dict[str, object]:
     }
 
 
-def _problem(table: TableState) -> str:
+def _problem(table: TableStatus) -> str:
     trouble = table.trouble
     if trouble is None:
         return ""

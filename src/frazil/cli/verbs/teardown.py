@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from frazil.cli.invocation import Invocation
     from frazil.pipeline.teardown import Teardown
-    from frazil.sources.postgres.artifacts import Trace
+    from frazil.sources.postgres.artifacts import Artifact
 
 HEADER = ("STATE", "KIND", "NAME", "HOW OR WHY")
 REMOVED, GONE, FOUND, STAYS = "removed", "gone already", "would be removed", "stays"
@@ -64,7 +64,7 @@ def _ask(teardown: Teardown) -> None:
     typer.confirm("Remove them?", abort=True, err=True)
 
 
-def _print(traces: Sequence[Trace], states: dict[Trace, str], output: OutputFormat) -> None:
+def _print(traces: Sequence[Artifact], states: dict[Artifact, str], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         write_json([_as_json(trace, states.get(trace, STAYS)) for trace in traces])
         return
@@ -73,7 +73,7 @@ def _print(traces: Sequence[Trace], states: dict[Trace, str], output: OutputForm
     write_line(conclusion(traces, states))
 
 
-def conclusion(traces: Sequence[Trace], states: dict[Trace, str]) -> str:
+def conclusion(traces: Sequence[Artifact], states: dict[Artifact, str]) -> str:
     """The last line."""
     if not states:
         what = "nothing of this pipeline's" if traces else "nothing"
@@ -83,21 +83,21 @@ def conclusion(traces: Sequence[Trace], states: dict[Trace, str]) -> str:
     return f"removed; {LAKE_STAYS}"
 
 
-def _row(trace: Trace, state: str) -> tuple[str, str, str, str]:
+def _row(trace: Artifact, state: str) -> tuple[str, str, str, str]:
     if trace.stays is not None:
         then = "" if trace.statement is None else f": {trace.statement}"
         return state, trace.kind.value, trace.name, f"{trace.stays}{then}"
     return state, trace.kind.value, trace.name, f"{trace.statement}{_reader(trace)}"
 
 
-def _reader(trace: Trace) -> str:
+def _reader(trace: Artifact) -> str:
     if trace.reader is None or trace.reader.process is None:
         return ""
     called = trace.reader.application or "a connection without a name"
     return f" -- once process {trace.reader.process} ({called}) has stopped reading it"
 
 
-def _as_json(trace: Trace, state: str) -> dict[str, object]:
+def _as_json(trace: Artifact, state: str) -> dict[str, object]:
     return {
         "kind": trace.kind.value,
         "name": trace.name,

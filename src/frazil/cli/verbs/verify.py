@@ -11,11 +11,11 @@ from frazil.cli.results.facts import fields_to_json
 from frazil.cli.verbs.status.client import Answered, ask_status
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.config import PostgresSource
+from frazil.config import PostgresSection
 from frazil.config.models.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.pipeline.source_verifier import MERGE, SourceVerifier
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
@@ -69,7 +69,7 @@ def verify_mirrors(
         tables = load_captured_tables(lake, config)
         captured = tables.mirrors
         verifier = None
-        if isinstance(config.source, PostgresSource) and captured and not request.with_changelog:
+        if isinstance(config.source, PostgresSection) and captured and not request.with_changelog:
             verifier = SourceVerifier(
                 session,
                 lake,
@@ -115,7 +115,7 @@ def _says_that_it_merges(config: Config) -> bool:
     except ConfigError:
         # It has another token, and may be another pipeline.
         return False
-    return isinstance(answer, Answered) and Role.MERGE.value in answer.status.roles
+    return isinstance(answer, Answered) and MarkerRole.MERGE.value in answer.status.roles
 
 
 def _step_of(found: Verification, captured: CapturedMirror | None) -> str:
@@ -159,7 +159,7 @@ def exit_code_of(found: Sequence[Verification | FrazilError]) -> ExitCode:
     unjudged = any(
         not isinstance(each, FrazilError) and (each.unjudged or each.is_behind) for each in found
     )
-    return ExitCode.NEEDS_A_PERSON if failed or unjudged else ExitCode.DONE
+    return ExitCode.ACTION_REQUIRED if failed or unjudged else ExitCode.DONE
 
 
 def _print(

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.clients.iceberg.read.live_files import LiveFile
-    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableState
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.hooks import Clock, Randomness
-    from frazil.model.marker import Marker, Role
+    from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
@@ -69,11 +69,11 @@ class LakeTable:
             committer=self._committer,
         )
 
-    def load_state(self) -> TableState:
+    def load_state(self) -> TableMetadata:
         """The table as it is now."""
         return self._reader.state(self._refreshed())
 
-    def load_marker(self, role: Role) -> Marker | None:
+    def load_marker(self, role: MarkerRole) -> Marker | None:
         """The valid marker as it is now; None for a table nothing was written to."""
         return self._committer.marker(self._refreshed(), role)
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.commit.strict_commit import Committer
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
-    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader, TableState
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata, TableReader
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.model.marker import Marker, Role
+    from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
 
@@ -44,7 +44,7 @@ class TableVersion:
         self._name = reader.name
 
     @property
-    def state(self) -> TableState:
+    def state(self) -> TableMetadata:
         """Identity, properties and head."""
         return self._reader.state(self._metadata)
 
@@ -67,7 +67,7 @@ class TableVersion:
         """The current sort order."""
         return self._reader.sort_order(self._metadata)
 
-    def marker(self, role: Role) -> Marker | None:
+    def marker(self, role: MarkerRole) -> Marker | None:
         """The valid marker; raises like ``LakeTable.load_marker``."""
         return self._committer.marker(self._metadata, role)
 

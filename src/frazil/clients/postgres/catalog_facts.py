@@ -16,17 +16,17 @@ from frazil.hooks import SystemClock
 from frazil.model.postgres.facts import (
     VERSION_STEP,
     Attribute,
+    CatalogRelation,
     GeneratedKind,
     IdentityKind,
     Leaf,
-    OpenTransaction,
     Persistence,
     PrimaryKey,
     PublicationFacts,
     PublishedTable,
-    Relation,
     RelationKind,
     RoleFacts,
+    RunningTransaction,
     ServerFacts,
     SlotFacts,
     SlotReader,
@@ -37,7 +37,7 @@ from frazil.model.postgres.facts import (
 )
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.postgres.names import QualifiedName
-from frazil.model.postgres.types import Kind, TypeRow
+from frazil.model.postgres.types import TypeKind, TypeRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -322,11 +322,11 @@ def _published(row: _PublishedRow) -> PublishedTable:
     )
 
 
-def load_relations(session: Session) -> tuple[Relation, ...]:
+def load_relations(session: Session) -> tuple[CatalogRelation, ...]:
     """All relations that somebody may mean by a pattern, by schema and name."""
     rows = session.load(_RelationRow, queries.RELATIONS, doing="listing the tables")
     return tuple(
-        Relation(
+        CatalogRelation(
             oid=row.oid,
             name=QualifiedName(row.schema, row.name),
             kind=RelationKind(row.kind),
@@ -429,7 +429,9 @@ def load_types(session: Session, oids: Collection[int]) -> dict[int, TypeRow]:
     parameters = {"oids": list(oids)}
     rows = session.load(_TypeFacts, queries.TYPES, parameters, doing="asking for types")
     return {
-        row.oid: TypeRow(row.oid, row.name, Kind(row.kind), row.inner, row.modifier, row.delimiter)
+        row.oid: TypeRow(
+            row.oid, row.name, TypeKind(row.kind), row.inner, row.modifier, row.delimiter
+        )
         for row in rows
     }
 
@@ -461,11 +463,11 @@ class _TransactionRow(NamedTuple):
     prepared: str | None
 
 
-def load_open_transactions(session: Session) -> tuple[OpenTransaction, ...]:
+def load_open_transactions(session: Session) -> tuple[RunningTransaction, ...]:
     """Transactions of others that have written something and have not ended, the oldest first."""
     doing = "asking for open transactions"
     rows = session.load(_TransactionRow, queries.OPEN_TRANSACTIONS, doing=doing)
-    return tuple(OpenTransaction(**row._asdict()) for row in rows)
+    return tuple(RunningTransaction(**row._asdict()) for row in rows)
 
 
 class _PositionRow(NamedTuple):

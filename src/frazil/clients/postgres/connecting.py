@@ -9,7 +9,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from frazil import errors
-from frazil.clients.postgres.dsn import Access, replication_parameters, session_parameters
+from frazil.clients.postgres.dsn import SessionAccess, replication_parameters, session_parameters
 from frazil.clients.postgres.refusal_words import address_of, plain_words, unknown_hosts
 from frazil.clients.postgres.refusals import load_refusal
 from frazil.clients.postgres.session import Session
@@ -19,7 +19,7 @@ from frazil.hooks import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
 
@@ -34,10 +34,10 @@ _TLS = "if it has no trusted certificate, set sslrootcert, or sslmode=disable, i
 
 
 def connect(
-    dsn: Hidden,
+    dsn: SecretText,
     *,
     purpose: str,
-    access: Access = Access.READ_ONLY,
+    access: SessionAccess = SessionAccess.READ_ONLY,
     lock_patience: timedelta = LOCK_PATIENCE,
     clock: Clock = _CLOCK,
 ) -> Session:
@@ -53,7 +53,7 @@ def connect(
 
 
 def open_replication(
-    dsn: Hidden, *, purpose: str, lock_patience: timedelta, clock: Clock = _CLOCK
+    dsn: SecretText, *, purpose: str, lock_patience: timedelta, clock: Clock = _CLOCK
 ) -> psycopg.Connection:
     """A raw connection for replication commands; ``replication`` makes something of it."""
     parameters = replication_parameters(dsn, purpose=purpose, lock_patience=lock_patience)

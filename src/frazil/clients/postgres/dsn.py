@@ -55,14 +55,14 @@ _PINNED = MappingProxyType(
 )
 
 
-class Hidden(Protocol):
+class SecretText(Protocol):
     """A secret that shows itself only when asked."""
 
     def get_secret_value(self) -> str:
         """The secret."""
 
 
-class Access(Enum):
+class SessionAccess(Enum):
     """What a session may do."""
 
     READ_ONLY = "on"
@@ -70,7 +70,7 @@ class Access(Enum):
 
 
 def session_parameters(
-    dsn: Hidden, *, purpose: str, access: Access, lock_patience: timedelta
+    dsn: SecretText, *, purpose: str, access: SessionAccess, lock_patience: timedelta
 ) -> dict[str, str]:
     """The parameters of an ordinary session. Raises ConfigError, without showing the string."""
     settings = {"default_transaction_read_only": access.value}
@@ -78,7 +78,7 @@ def session_parameters(
 
 
 def replication_parameters(
-    dsn: Hidden, *, purpose: str, lock_patience: timedelta
+    dsn: SecretText, *, purpose: str, lock_patience: timedelta
 ) -> dict[str, str]:
     """The parameters of a connection for replication commands. Raises as above."""
     common = _parameters(dsn, purpose=purpose, lock_patience=lock_patience, settings={})
@@ -86,7 +86,7 @@ def replication_parameters(
 
 
 def _parameters(
-    dsn: Hidden, *, purpose: str, lock_patience: timedelta, settings: Mapping[str, str]
+    dsn: SecretText, *, purpose: str, lock_patience: timedelta, settings: Mapping[str, str]
 ) -> dict[str, str]:
     given = _parse(dsn)
     milliseconds = int(lock_patience / timedelta(milliseconds=1))
@@ -109,7 +109,7 @@ def _option(name: str, value: str) -> str:
     return f"-c {name}={value.replace(' ', chr(92) + ' ')}"
 
 
-def _parse(dsn: Hidden) -> dict[str, str]:
+def _parse(dsn: SecretText) -> dict[str, str]:
     try:
         parsed = conninfo_to_dict(dsn.get_secret_value())
     except Error:

@@ -37,7 +37,7 @@ from frazil.model.postgres.lsn import parse_lsn
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
 
@@ -277,7 +277,7 @@ def _behind_a_transaction(slot: str) -> FrazilError:
 
 
 def connect_replication(
-    dsn: Hidden,
+    dsn: SecretText,
     *,
     purpose: str,
     slot_patience: timedelta = SLOT_PATIENCE,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyroaring import BitMap64, FrozenBitMap64
 
-from frazil.codec.deletes.descriptor import Placement, describe_delete_file
+from frazil.codec.deletes.descriptor import FilePartition, describe_delete_file
 from frazil.codec.deletes.roaring_layout import check_bitmap
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin.file import Blob, PuffinFile, write_puffin
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOB_TYPE",
     "DeletionVector",
-    "Placement",
+    "FilePartition",
     "decode_deletion_vector",
     "delete_file_descriptors",
     "deletion_vector_puffin",
@@ -192,7 +192,7 @@ def deletion_vector_puffin(vectors: Mapping[str, DeletionVector]) -> PuffinFile:
 
 
 def delete_file_descriptors(
-    location: str, file: PuffinFile, placements: Mapping[str, Placement]
+    location: str, file: PuffinFile, placements: Mapping[str, FilePartition]
 ) -> tuple[str, ...]:
     """The vectors of a file made above, one line of JSON each, in the file's order.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Placement:
+class FilePartition:
     """The spec and partition of a data file, which its deletes must share exactly.
 
     Otherwise every scan of the table fails. ``partition`` maps partition field ids to values in
@@ -29,7 +29,7 @@ def describe_delete_file(
     file_size: int,
     record_count: int,
     data_file: str,
-    placement: Placement,
+    placement: FilePartition,
     more: Mapping[str, object],
 ) -> str:
     """One position delete file, or one deletion vector of a Puffin file, as a line of JSON."""

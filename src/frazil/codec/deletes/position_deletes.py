@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.codec.deletes.deletion_vector import DeletionVector
-from frazil.codec.deletes.descriptor import Placement, describe_delete_file
+from frazil.codec.deletes.descriptor import FilePartition, describe_delete_file
 from frazil.codec.malformed import MalformedFileError
 
 __all__ = [
-    "Placement",
+    "FilePartition",
     "decode_position_deletes",
     "encode_position_deletes",
     "position_delete_descriptor",
@@ -81,7 +81,7 @@ def position_delete_descriptor(
     *,
     data_file: str,
     vector: DeletionVector,
-    placement: Placement,
+    placement: FilePartition,
 ) -> str:
     """The file made above as a line of JSON, with the metrics that Iceberg's own writer records.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, Compression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
 from frazil.model.key_index import FORMAT_NAME
 from frazil.version import __version__
 
@@ -30,11 +30,11 @@ def write_head(manifest: IndexManifest, young: bytes | None) -> PuffinFile:
     if (young is None) != (manifest.young_entries == 0):
         raise ValueError("a head has a young run exactly when it has young entries")
     told = encode_manifest(manifest)
-    blobs = [_blob(MANIFEST_BLOB_TYPE, told, manifest, manifest.entries, Compression.ZSTD)]
+    blobs = [_blob(MANIFEST_BLOB_TYPE, told, manifest, manifest.entries, BlobCompression.ZSTD)]
     if young is not None:
         # Its pages are compressed already.
         count = manifest.young_entries
-        blobs.append(_blob(RUN_BLOB_TYPE, young, manifest, count, Compression.NONE))
+        blobs.append(_blob(RUN_BLOB_TYPE, young, manifest, count, BlobCompression.NONE))
     return write_puffin(blobs, {"created-by": f"frazil {__version__}", **_facts(manifest)})
 
 
@@ -68,7 +68,7 @@ def _facts(manifest: IndexManifest) -> dict[str, str]:
 
 
 def _blob(
-    type_: str, data: bytes, manifest: IndexManifest, entries: int, codec: Compression
+    type_: str, data: bytes, manifest: IndexManifest, entries: int, codec: BlobCompression
 ) -> Blob:
     return Blob(
         type_,

@@ -18,7 +18,7 @@ from frazil.model.key_index import (
     IndexedFile,
     IndexKey,
     IndexManifest,
-    Run,
+    IndexRun,
     RunBlob,
     RunPart,
 )
@@ -154,7 +154,7 @@ def _transposed(
     return dict(zip(names, columns, strict=True))
 
 
-def _run_to_json(run: Run, places: _Places) -> dict[str, object]:
+def _run_to_json(run: IndexRun, places: _Places) -> dict[str, object]:
     blobs = (
         (number, each.bucket, each.offset, each.length, each.entries, each.checksum)
         for number, part in enumerate(run.parts)
@@ -407,7 +407,7 @@ def _kinds(table: _Record) -> list[DeleteKind]:
         raise table.refusal("kind", " or ".join(kinds)) from error
 
 
-def _run(record: _Record, folders: list[str]) -> Run:
+def _run(record: _Record, folders: list[str]) -> IndexRun:
     bits = record.number("bits", _BITS)
     parts = _Record("the parts", record.member("parts"), _PARTS)
     parts.check_lengths()
@@ -428,7 +428,7 @@ def _run(record: _Record, folders: list[str]) -> Run:
             raise table.refusal("length", "within the blob's file")
         blobs[part].append(blob)
     parts_ = map(RunPart, locations, sizes, map(tuple, blobs))
-    return Run(record.text("name"), bits, tuple(parts_))
+    return IndexRun(record.text("name"), bits, tuple(parts_))
 
 
 def _malformed(what: str) -> MalformedFileError:

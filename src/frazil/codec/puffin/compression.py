@@ -12,7 +12,7 @@ from frazil.codec.malformed import MalformedFileError
 _CHUNK = 1 << 20
 
 
-class Compression(StrEnum):
+class BlobCompression(StrEnum):
     """How a payload is stored; the values are the names in the file's footer."""
 
     NONE = "none"
@@ -20,21 +20,21 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-def compress(data: bytes | memoryview, codec: Compression) -> bytes | memoryview:
+def compress(data: bytes | memoryview, codec: BlobCompression) -> bytes | memoryview:
     """One frame of that codec, or the data itself."""
-    if codec is Compression.NONE:
+    if codec is BlobCompression.NONE:
         return data
     return bytes(pa.compress(data, codec=codec.value, asbytes=True))
 
 
 def decompress(
-    data: bytes | memoryview, codec: Compression, *, at_most: int, offset: int
+    data: bytes | memoryview, codec: BlobCompression, *, at_most: int, offset: int
 ) -> bytes | memoryview:
     """What was compressed, if it is no longer than ``at_most`` bytes; ``offset`` is for errors.
 
     The declared size is not asked: memory grows with what comes out, chunk by chunk.
     """
-    if codec is Compression.NONE:
+    if codec is BlobCompression.NONE:
         return data
     if not len(data):
         what = f"expected a {codec} frame, found nothing"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.compression import Compression, compress, decompress
+from frazil.codec.puffin.compression import BlobCompression, compress, decompress
 from frazil.codec.puffin.footer import (
     MAGIC,
     BlobMetadata,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Blob",
+    "BlobCompression",
     "BlobMetadata",
-    "Compression",
     "Footer",
     "PuffinAssembly",
     "PuffinFile",
@@ -48,7 +48,7 @@ class Blob:
     # What Iceberg writes for blobs that belong to a snapshot not made yet.
     snapshot_id: int = -1
     sequence_number: int = -1
-    codec: Compression = Compression.NONE
+    codec: BlobCompression = BlobCompression.NONE
     properties: Mapping[str, str] = field(default_factory=dict)
 
 

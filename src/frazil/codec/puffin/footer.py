@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.codec.malformed import MalformedFileError, quoted
-from frazil.codec.puffin.compression import Compression, decompress
+from frazil.codec.puffin.compression import BlobCompression, decompress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class BlobMetadata:
     sequence_number: int
     offset: int
     length: int
-    codec: Compression = Compression.NONE
+    codec: BlobCompression = BlobCompression.NONE
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -116,7 +116,7 @@ def check_magic(data: bytes, *, offset: int) -> None:
         raise MalformedFileError("expected the magic PFA1", offset=offset)
 
 
-def _read_trailer(tail: bytes, file_size: int) -> tuple[int, Compression]:
+def _read_trailer(tail: bytes, file_size: int) -> tuple[int, BlobCompression]:
     at = file_size - TRAILER.size
     length, flags, magic = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     check_magic(magic, offset=file_size - len(MAGIC))
@@ -128,7 +128,7 @@ def _read_trailer(tail: bytes, file_size: int) -> tuple[int, Compression]:
     if not 0 <= length <= most:
         what = f"expected a footer of at most {most} bytes, found {length}"
         raise MalformedFileError(what, offset=at)
-    return FRAME + length, Compression.LZ4 if bits else Compression.NONE
+    return FRAME + length, BlobCompression.LZ4 if bits else BlobCompression.NONE
 
 
 def _parsed(payload: bytes, at: int) -> object:
@@ -190,14 +190,14 @@ class _Record:
             self._as_text(member, key): self._as_text(member, each) for key, each in value.items()
         }
 
-    def codec(self, member: str) -> Compression:
+    def codec(self, member: str) -> BlobCompression:
         if member not in self._members:
-            return Compression.NONE
+            return BlobCompression.NONE
         name = self.text(member)
         # What is not compressed has no codec; the name "none" is ours, not the format's.
-        if name not in {Compression.LZ4, Compression.ZSTD}:
+        if name not in {BlobCompression.LZ4, BlobCompression.ZSTD}:
             raise self.refusal(member, f"lz4 or zstd, not {quoted(name)}")
-        return Compression(name)
+        return BlobCompression(name)
 
     def _as_number(self, member: str, value: object, within: range) -> int:
         # JSON's true is an int to Python.
@@ -247,7 +247,7 @@ def _as_json(blob: BlobMetadata) -> dict[str, object]:
         "offset": blob.offset,
         "length": blob.length,
     }
-    if blob.codec is not Compression.NONE:
+    if blob.codec is not BlobCompression.NONE:
         members["compression-codec"] = blob.codec.value
     if blob.properties:
         members["properties"] = dict(blob.properties)

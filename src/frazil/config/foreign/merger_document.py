@@ -22,7 +22,7 @@ from frazil.config.foreign.translation import (
     replaced,
     whole_number,
 )
-from frazil.config.loading.nodes import Fields, Items, Node, Place, Scalar
+from frazil.config.loading.nodes import Fields, Items, Location, Node, Scalar
 from frazil.config.loading.overrides import unknown_word_sentence
 from frazil.config.models.quantities import LONGEST_DURATION, format_duration
 
@@ -178,7 +178,7 @@ def _full_name(
     return node
 
 
-def _place(parent: Fields, key: str, node: Node | None) -> Place:
+def _place(parent: Fields, key: str, node: Node | None) -> Location:
     return node.place if node is not None else parent.place.child(key)
 
 
@@ -238,7 +238,7 @@ def _fill_from_environment(draft: Draft, environ: Mapping[str, str]) -> None:
     if directives:
         level = _log_level(directives)
         if level is None:
-            draft.warn(Place("environment RUST_LOG", ""), "holds no level and is ignored")
+            draft.warn(Location("environment RUST_LOG", ""), "holds no level and is ignored")
         else:
             draft.put_variable(("telemetry", "log", "level"), "RUST_LOG", level)
 

@@ -13,7 +13,7 @@ from frazil.config.foreign.translation import (
     variable_scalar,
     whole_number,
 )
-from frazil.config.loading.nodes import Fields, Items, Node, Place, Scalar
+from frazil.config.loading.nodes import Fields, Items, Location, Node, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,7 +149,7 @@ def _lfs_overrides(draft: Draft, environ: Mapping[str, str]) -> dict[str, Scalar
         elif key in _NUMBERS:
             value = text if whole_number(variable_scalar(name, key, text)) is not None else None
         if text and value is None:
-            draft.warn(Place(f"environment {name}", ""), "does not parse and is ignored")
+            draft.warn(Location(f"environment {name}", ""), "does not parse and is ignored")
         elif text and value is not None:
             found[key] = variable_scalar(name, f"mappings[].lfs.{key}", value)
     return found

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from frazil.config.loading.nodes import (
     Fields,
     Items,
+    Location,
     Mistake,
     Node,
-    Place,
     Scalar,
     ScalarValue,
     spell_path,
@@ -67,12 +67,12 @@ class Draft:
         """Place the value of an environment variable the foreign program reads by itself."""
         self.put(path, variable_scalar(name, spell_path(path), value))
 
-    def complain(self, place: Place, sentence: str, *wrong: KeyPath) -> None:
+    def complain(self, place: Location, sentence: str, *wrong: KeyPath) -> None:
         """Report a mistake and the paths of ours that need not be looked at again."""
         self.mistakes.append(Mistake(place, sentence))
         self.wrong.update(wrong)
 
-    def warn(self, place: Place, sentence: str) -> None:
+    def warn(self, place: Location, sentence: str) -> None:
         """Tell the person without stopping."""
         self.warnings.append(str(Mistake(place, sentence)))
 
@@ -115,13 +115,13 @@ def given(section: Fields, *keys: str) -> Node | None:
 
 def default_scalar(root: Fields, path: str, value: ScalarValue) -> Scalar:
     """A value that nobody wrote."""
-    return Scalar(value, Place(root.place.where, path, root.place.line), DEFAULT)
+    return Scalar(value, Location(root.place.where, path, root.place.line), DEFAULT)
 
 
 def variable_scalar(name: str, path: str, value: str) -> Scalar:
     """A value from the environment."""
     where = f"environment {name}"
-    return Scalar(Substituted(value), Place(where, path), where, where)
+    return Scalar(Substituted(value), Location(where, path), where, where)
 
 
 def replaced(node: Scalar, value: ScalarValue) -> Scalar:

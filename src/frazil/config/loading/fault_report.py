@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, get_args
 from frazil.config.loading.field_paths import Shape, Spot, key_of, spot_at
 from frazil.config.loading.nodes import (
     Fields,
+    Location,
     Mistake,
     Node,
-    Place,
     Scalar,
     child_of,
     describe_shape,
@@ -50,7 +50,7 @@ def report(fault: ErrorDetails, path: KeyPath, root: Fields) -> Mistake:
     return Mistake(place, f"{sentence}{found}")
 
 
-def locate(root: Fields, path: KeyPath) -> tuple[Place, Node | None]:
+def locate(root: Fields, path: KeyPath) -> tuple[Location, Node | None]:
     """Where to send a person for this path, and what stands there, if anything does."""
     node: Node = root
     place = root.place

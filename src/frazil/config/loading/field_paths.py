@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from frazil.config.models.document import Config
 from frazil.config.models.section import Section
-from frazil.config.models.values import Marker
+from frazil.config.models.values import SettingTrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,12 +39,12 @@ class Spot:
     inner: Any = None
     is_optional: bool = False
     is_secret: bool = False
-    markers: frozenset[Marker] = frozenset()
+    markers: frozenset[SettingTrait] = frozenset()
 
     @property
     def may_be_repeated(self) -> bool:
         """Whether a message may contain the value."""
-        return not self.is_secret and Marker.GUARDED not in self.markers
+        return not self.is_secret and SettingTrait.GUARDED not in self.markers
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -136,11 +136,11 @@ def _kinds(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - annotations have
         yield annotation
 
 
-def _markers(annotation: Any) -> Iterator[Marker]:  # noqa: ANN401 - annotations have no better type
+def _markers(annotation: Any) -> Iterator[SettingTrait]:  # noqa: ANN401 - annotations have no better type
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *metadata = get_args(annotation)
-        yield from (entry for entry in metadata if isinstance(entry, Marker))
+        yield from (entry for entry in metadata if isinstance(entry, SettingTrait))
         yield from _markers(inner)
     elif origin in {Union, types.UnionType, tuple, dict}:
         for part in get_args(annotation):

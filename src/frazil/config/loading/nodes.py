@@ -15,23 +15,23 @@ ScalarValue = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a person finds a value: ``frazil.yaml:12`` and the path as written there."""
 
     where: str
     path: str
     line: int = 0
 
-    def child(self, key: str | int) -> Place:
+    def child(self, key: str | int) -> Location:
         """The same spot for something that should stand below this value and does not."""
-        return Place(self.where, join_path(self.path, key), self.line)
+        return Location(self.where, join_path(self.path, key), self.line)
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One thing that is wrong, at one place; an unknown key makes its value irrelevant."""
 
-    place: Place
+    place: Location
     sentence: str
     is_about_key: bool = False
 
@@ -52,7 +52,7 @@ class Scalar:
     """A single value; ``source`` names the variable or file it came from, if it did."""
 
     value: ScalarValue = field(repr=False)
-    place: Place
+    place: Location
     origin: str
     source: str | None = None
     is_plain: bool = True
@@ -63,7 +63,7 @@ class Items:
     """A list."""
 
     items: tuple[Node, ...]
-    place: Place
+    place: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Fields:
     """A mapping; the dictionary is filled while the tree is built and not changed afterwards."""
 
     entries: dict[str, Node]
-    place: Place
+    place: Location
 
 
 Node = Scalar | Items | Fields

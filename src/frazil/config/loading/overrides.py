@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.loading.field_paths import ROOT, Shape, Spot, spot_below
-from frazil.config.loading.nodes import Fields, Items, Mistake, Node, Place, Scalar, spell_path
+from frazil.config.loading.nodes import Fields, Items, Location, Mistake, Node, Scalar, spell_path
 from frazil.config.loading.text_file import LARGEST_DOCUMENT
 from frazil.config.loading.yaml_tree import RefusedYamlError, parse_yaml
 from frazil.config.models.values import Substituted, nearest
@@ -55,15 +55,15 @@ def grafted(root: Fields, path: tuple[str, ...], node: Node) -> Fields:
     if rest:
         below = entries.get(key)
         if not isinstance(below, Fields):
-            below = Fields({}, Place(node.place.where, key, node.place.line))
+            below = Fields({}, Location(node.place.where, key, node.place.line))
         entries[key] = grafted(below, tuple(rest), node)
     else:
         entries[key] = node
     return Fields(entries, root.place)
 
 
-def _place(name: str, path: tuple[str, ...]) -> Place:
-    return Place(f"environment {name}", spell_path(path))
+def _place(name: str, path: tuple[str, ...]) -> Location:
+    return Location(f"environment {name}", spell_path(path))
 
 
 def _locate(name: str, mistakes: list[Mistake]) -> _Override | None:

@@ -22,7 +22,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from frazil.config.loading.nodes import Fields, Items, Mistake, Node, Place, Scalar, ScalarValue
+from frazil.config.loading.nodes import Fields, Items, Location, Mistake, Node, Scalar, ScalarValue
 from frazil.config.loading.shielding import is_shielded, shield, unshield
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Reading:
             elif isinstance(event, NodeEvent):
                 root = self._node(event, self._place(event, self._root), depth=0)
         if root is None:
-            root = Scalar(None, Place(self._where(0), self._root, 1), self._where(0))
+            root = Scalar(None, Location(self._where(0), self._root, 1), self._where(0))
         return root, tuple(self._mistakes)
 
     def _guarded_events(self) -> Iterator[Event]:
@@ -121,21 +121,21 @@ class _Reading:
     def _stop(self, line: int, problem: str) -> None:
         # The parser may quote what it met, and that may be a part of a secret.
         problem = _QUOTED.sub(_if_harmless, problem).strip("(), ")
-        place = Place(self._where(line), self._root, line + 1)
+        place = Location(self._where(line), self._root, line + 1)
         self._refuse(place, f"is not valid YAML: {problem}")
 
-    def _refuse(self, place: Place, sentence: str) -> None:
+    def _refuse(self, place: Location, sentence: str) -> None:
         self._mistakes.append(Mistake(place, sentence))
         raise RefusedYamlError(tuple(self._mistakes))
 
     def _where(self, line: int) -> str:
         return f"{self._label}:{line + 1}" if self._numbered else self._label
 
-    def _place(self, event: Event, path: str) -> Place:
+    def _place(self, event: Event, path: str) -> Location:
         line: int = event.start_mark.line
-        return Place(self._where(line), path, line + 1)
+        return Location(self._where(line), path, line + 1)
 
-    def _node(self, event: Event, place: Place, *, depth: int) -> Node:
+    def _node(self, event: Event, place: Location, *, depth: int) -> Node:
         self._nodes += 1
         if self._nodes > MOST_NODES:
             self._refuse(place, f"there are more than {MOST_NODES} values")
@@ -151,7 +151,7 @@ class _Reading:
             return self._items(place, depth=depth)
         return self._scalar(event, place)
 
-    def _items(self, place: Place, *, depth: int) -> Items:
+    def _items(self, place: Location, *, depth: int) -> Items:
         items: list[Node] = []
         for event in self._events:
             if isinstance(event, CollectionEndEvent):
@@ -160,7 +160,7 @@ class _Reading:
             items.append(self._node(event, below, depth=depth + 1))
         return Items(tuple(items), place)
 
-    def _fields(self, place: Place, *, depth: int) -> Fields:
+    def _fields(self, place: Location, *, depth: int) -> Fields:
         entries: dict[str, Node] = {}
         for event in self._events:
             if isinstance(event, CollectionEndEvent):
@@ -180,7 +180,7 @@ class _Reading:
             entries[key] = self._node(next(self._events), below, depth=depth + 1)
         return Fields(entries, place)
 
-    def _key(self, event: Event, place: Place, *, depth: int) -> str | None:
+    def _key(self, event: Event, place: Location, *, depth: int) -> str | None:
         at = self._place(event, place.path)
         if not isinstance(event, ScalarEvent):
             self._node(event, at, depth=depth + 1)
@@ -194,7 +194,7 @@ class _Reading:
             return None
         return unshield(str(event.value))
 
-    def _scalar(self, event: Event, place: Place) -> Scalar:
+    def _scalar(self, event: Event, place: Location) -> Scalar:
         value: ScalarValue = None
         is_plain = False
         if isinstance(event, ScalarEvent):
@@ -205,7 +205,7 @@ class _Reading:
                 value = self._resolve(value, place)
         return Scalar(value, place, place.where, is_plain=is_plain)
 
-    def _resolve(self, text: str, place: Place) -> ScalarValue:
+    def _resolve(self, text: str, place: Location) -> ScalarValue:
         try:
             return resolve_plain(text)
         except OverflowError:

@@ -42,7 +42,7 @@ class Backpressure(Section):
             yield Broken(("low",), "must be less than high", (("high",),))
 
 
-class BufferSource(Section):
+class BufferSection(Section):
     """Changes from a Postgres table of JSON events."""
 
     kind: Annotated[Literal["buffer"], Field(description="buffer")]

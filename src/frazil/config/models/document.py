@@ -5,18 +5,18 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from frazil.config.models.buffer_source import BufferSource
+from frazil.config.models.buffer_source import BufferSection
 from frazil.config.models.catalog import CLEAR_TEXT, Catalog, Storage
 from frazil.config.models.clear_text import is_clear_text
-from frazil.config.models.kafscale_source import KafscaleSource
+from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.config.models.naming import PipelineName
 from frazil.config.models.observability import Telemetry
-from frazil.config.models.postgres_source import PostgresSource
+from frazil.config.models.postgres_source import PostgresSection
 from frazil.config.models.running import (
     SHUTDOWN_GRACE,
     DeadLetters,
     Ingest,
-    Ledger,
+    LedgerSection,
     Merge,
     Retry,
     Spark,
@@ -26,7 +26,7 @@ from frazil.config.models.tables import Changelog, Mirror, Table
 from frazil.config.models.values import Duration
 from frazil.model.policy import Order
 
-Source = Annotated[PostgresSource | KafscaleSource | BufferSource, Field(discriminator="kind")]
+Source = Annotated[PostgresSection | KafscaleSection | BufferSection, Field(discriminator="kind")]
 
 _SectionT = TypeVar("_SectionT", bound=Section)
 
@@ -57,7 +57,7 @@ class Config(Section):
     ingest: Ingest = defaults("Batches into changelogs.")
     merge: Merge = defaults("Merges into mirrors.")
     dead_letters: DeadLetters = defaults("The table of what could not be written.")
-    ledger: Ledger = defaults("The pipeline's own book.")
+    ledger: LedgerSection = defaults("The pipeline's own book.")
     retry: Retry = defaults("Back-off between attempts.")
     shutdown_grace: Annotated[
         Duration, Field(description="Time to finish or abandon a batch when told to stop.")
@@ -69,7 +69,7 @@ class Config(Section):
     def column_prefix(self) -> str:
         """The prefix of our columns, which the buffer source has its own default for."""
         is_given = "column_prefix" in self.changelog.model_fields_set
-        if isinstance(self.source, BufferSource) and not is_given:
+        if isinstance(self.source, BufferSection) and not is_given:
             return BUFFER_COLUMN_PREFIX
         return self.changelog.column_prefix
 
@@ -77,7 +77,7 @@ class Config(Section):
         """The order a table's changelog promises, given or by the source's nature."""
         if table is not None and table.order is not None:
             return table.order
-        return Order.PER_KEY if isinstance(self.source, BufferSource) else Order.APPEND
+        return Order.PER_KEY if isinstance(self.source, BufferSection) else Order.APPEND
 
     @model_validator(mode="after")
     def _name_after_pipeline(self) -> Self:
@@ -85,7 +85,7 @@ class Config(Section):
         for name in ("changelog", "mirror", "dead_letters", "ledger"):
             section: Section = getattr(self, name)
             self.__dict__[name] = _resolved(section, ("namespace", "table"), self.pipeline)
-        if isinstance(self.source, PostgresSource):
+        if isinstance(self.source, PostgresSection):
             publication = _resolved(self.source.publication, ("name",), self.pipeline)
             source = _resolved(self.source, ("slot",), self.pipeline)
             self.__dict__["source"] = source.model_copy(update={"publication": publication})
@@ -105,7 +105,7 @@ class Config(Section):
             is_changed = self.changelog.model_fields_set & {"namespace", "table"}
             place = "changelog" if is_changed else "mirror"
             yield Broken((place, "table"), "must differ between changelog and mirror")
-        if isinstance(self.source, PostgresSource):
+        if isinstance(self.source, PostgresSection):
             yield from self._identifier_rules(self.source)
         yield from self._table_rules()
         yield from self._store_rules()
@@ -121,7 +121,7 @@ class Config(Section):
                 place = ("storage", "s3", "endpoint")
             yield Broken(place, CLEAR_TEXT.format("catalog"))
 
-    def _identifier_rules(self, source: PostgresSource) -> Iterator[Broken]:
+    def _identifier_rules(self, source: PostgresSection) -> Iterator[Broken]:
         for place, name in (
             (("source", "slot"), source.slot),
             (("source", "publication", "name"), source.publication.name),

@@ -122,7 +122,7 @@ class Offsets(Section):
     )
 
 
-class Etcd(Section):
+class EtcdSection(Section):
     """The etcd cluster of the brokers."""
 
     endpoints: Annotated[
@@ -246,7 +246,7 @@ def _repeated(names: Iterator[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-class KafscaleSource(Section):
+class KafscaleSection(Section):
     """Records from KafScale's segments in object storage."""
 
     kind: Annotated[Literal["kafscale"], Field(description="kafscale")]
@@ -258,7 +258,7 @@ class KafscaleSource(Section):
         Discovery, one_of(Discovery), Field(description="Find topics by auto, etcd or s3.")
     ] = Discovery.AUTO
     offsets: Offsets = defaults("Leases and offsets.")
-    etcd: Etcd = defaults("The brokers' etcd.")
+    etcd: EtcdSection = defaults("The brokers' etcd.")
     registry: Registry = defaults("Schemas of the topics.")
     validation: Annotated[
         Validation,

@@ -106,7 +106,7 @@ class Copy(Section):
     )
 
 
-class PostgresSource(Section):
+class PostgresSection(Section):
     """Changes from a Postgres database, through a logical replication slot."""
 
     kind: Annotated[Literal["postgres"], Field(description="postgres")]

@@ -59,7 +59,7 @@ class DeadLetters(Section):
     )
 
 
-class Ledger(Section):
+class LedgerSection(Section):
     """The pipeline's own book."""
 
     namespace: Annotated[

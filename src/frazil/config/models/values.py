@@ -52,7 +52,7 @@ class Substituted(str):
     __slots__ = ()
 
 
-class Marker(Enum):
+class SettingTrait(Enum):
     """What the rest of the room must know about a setting besides its type."""
 
     GUARDED = "a URI or free text that may hold a password: never repeated, masked when shown"
@@ -230,22 +230,22 @@ Size = Annotated[
     BeforeValidator(_size),
     PlainSerializer(format_size, return_type=str),
     WithJsonSchema(SIZE_SCHEMA),
-    Marker.SIZE,
+    SettingTrait.SIZE,
 ]
 SizeOrZero = Annotated[
     int,
     BeforeValidator(_size_or_zero),
     PlainSerializer(format_size, return_type=str),
     WithJsonSchema(SIZE_SCHEMA),
-    Marker.SIZE,
+    SettingTrait.SIZE,
 ]
 LocalPath = Annotated[
     Path, BeforeValidator(_local_path), WithJsonSchema({"type": "string", "minLength": 1})
 ]
 Location = Annotated[str, BeforeValidator(_location), Field(min_length=1)]
-Uri = Annotated[str, BeforeValidator(_filled), Marker.GUARDED]
+Uri = Annotated[str, BeforeValidator(_filled), SettingTrait.GUARDED]
 WebAddress = Annotated[
-    str, BeforeValidator(_web_address), Field(pattern="^https?://"), Marker.GUARDED
+    str, BeforeValidator(_web_address), Field(pattern="^https?://"), SettingTrait.GUARDED
 ]
 FreeMapping = Annotated[
     dict[str, str],
@@ -253,7 +253,7 @@ FreeMapping = Annotated[
     WithJsonSchema(
         {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
     ),
-    Marker.GUARDED,
+    SettingTrait.GUARDED,
 ]
 
 

@@ -6,14 +6,14 @@ a file, and cannot outlive this process, even if that is killed.
 
 from __future__ import annotations
 
-from frazil.demo.services.etcd import Etcd, etcd
+from frazil.demo.services.etcd import EtcdServer, etcd
 from frazil.demo.services.postgres import Postgres, embedded_postgres
 from frazil.demo.services.postgres_programs import PostgresVersion
 from frazil.demo.services.rest_catalog import RestCatalog, rest_catalog
 from frazil.demo.services.seaweedfs import ObjectStore, seaweedfs
 
 __all__ = [
-    "Etcd",
+    "EtcdServer",
     "ObjectStore",
     "Postgres",
     "PostgresVersion",

@@ -24,7 +24,7 @@ _PROBE_LEASE_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Etcd:
+class EtcdServer:
     """A running etcd; it asks for no credentials."""
 
     host: str
@@ -51,7 +51,7 @@ class Etcd:
 
 
 @contextmanager
-def etcd(*, folder: Path | None = None, keep: bool = False) -> Iterator[Etcd]:
+def etcd(*, folder: Path | None = None, keep: bool = False) -> Iterator[EtcdServer]:
     """An etcd on a free loopback port.
 
     With ``folder`` the data live there and are used again the next time; otherwise they are
@@ -63,7 +63,7 @@ def etcd(*, folder: Path | None = None, keep: bool = False) -> Iterator[Etcd]:
             lambda ports: _service(program, space, *ports), count=2
         )
         try:
-            yield Etcd(host=LOOPBACK, port=port, log=space.log, service=service)
+            yield EtcdServer(host=LOOPBACK, port=port, log=space.log, service=service)
         finally:
             service.stop()
 

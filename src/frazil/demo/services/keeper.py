@@ -47,7 +47,7 @@ _CANNOT_START = 127
 _SIGNAL_OFFSET = 128
 
 
-class Order(TypedDict):
+class KeeperOrder(TypedDict):
     """What to run and how to end it."""
 
     command: list[str]
@@ -73,7 +73,7 @@ class Reason(Enum):
 class Keeper:
     """One service process and everything it leaves behind."""
 
-    def __init__(self, order: Order, parent: int) -> None:
+    def __init__(self, order: KeeperOrder, parent: int) -> None:
         self._order = order
         self._parent = parent
         self._woken = _listen_for_signals()
@@ -169,7 +169,7 @@ class Keeper:
         return bool(ready) and not os.read(0, 512)
 
 
-def _spawn(order: Order) -> subprocess.Popen[bytes]:
+def _spawn(order: KeeperOrder) -> subprocess.Popen[bytes]:
     keeper = os.getpid()
     # Loaded here: between fork and exec nothing should be imported.
     prctl = _find_prctl()
@@ -247,7 +247,7 @@ def _discard(paths: list[str]) -> None:
                 path.unlink()
 
 
-def _read_order() -> Order | None:
+def _read_order() -> KeeperOrder | None:
     line = bytearray()
     # Nothing follows the line until we have answered, so a chunk cannot hold more than the order.
     while not line.endswith(b"\n"):
@@ -255,7 +255,7 @@ def _read_order() -> Order | None:
         if not chunk:
             return None
         line += chunk
-    order: Order = json.loads(line)
+    order: KeeperOrder = json.loads(line)
     return order
 
 

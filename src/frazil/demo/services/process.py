@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.demo.services.accounts import Account
-    from frazil.demo.services.keeper import Order
+    from frazil.demo.services.keeper import KeeperOrder
 
 # Two busy cores and a cold disk: the slowest start seen was a tenth of this.
 START_SECONDS = 60.0
@@ -238,7 +238,7 @@ def last_words(log: Path) -> str:
     return " | ".join(line[:_LAST_LINE_LENGTH] for line in said)
 
 
-def _order(launch: Launch) -> Order:
+def _order(launch: Launch) -> KeeperOrder:
     account = launch.account
     return {
         "command": list(launch.command),

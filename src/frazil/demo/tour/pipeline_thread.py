@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from frazil.errors import ServiceError
-from frazil.model.marker import Role
-from frazil.pipeline.build_run import Place, build_run
+from frazil.model.marker import MarkerRole
+from frazil.pipeline.build_run import RunContext, build_run
 from frazil.pipeline.status.board import StatusBoard
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.spark.session import Session
     from frazil.config import Config
-    from frazil.pipeline.build_run import Run
+    from frazil.pipeline.build_run import PipelineRun
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.pipeline.telemetry import Observed
 
@@ -27,7 +27,7 @@ _INTERRUPTED_SECONDS = 2.0
 class PipelineThread:
     """The loop of a run, and how it stands."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PipelineRun) -> None:
         self.run = run
         self._ended_with: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="frazil demo", daemon=True)
@@ -64,9 +64,9 @@ def pipeline_thread(
     """Ingest and merge until the block is left."""
     stop = threading.Event()
     board = StatusBoard(
-        config.pipeline, roles=tuple(each.value for each in (Role.INGEST, Role.MERGE))
+        config.pipeline, roles=tuple(each.value for each in (MarkerRole.INGEST, MarkerRole.MERGE))
     )
-    place = Place(session, config, observed, board, stop)
+    place = RunContext(session, config, observed, board, stop)
     patience = _INTERRUPTED_SECONDS
     with build_run(place) as run:
         pipeline = PipelineThread(run)

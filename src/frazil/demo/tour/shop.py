@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.dsn import Access
+from frazil.clients.postgres.dsn import SessionAccess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -213,7 +213,7 @@ def create_shop(dsn: str, *, size: ShopSize | None = None) -> Mapping[str, int]:
 
 def open_shop(dsn: str) -> Session:
     """A session that may change the shop."""
-    return connect(Dsn(dsn), purpose="shop", access=Access.READ_WRITE)
+    return connect(Dsn(dsn), purpose="shop", access=SessionAccess.READ_WRITE)
 
 
 def count_rows(session: Session) -> Mapping[str, int]:

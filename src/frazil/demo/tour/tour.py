@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frazil.demo.tour.pipeline_thread import PipelineThread
     from frazil.demo.tour.shop_workload import ShopCounts
     from frazil.demo.tour.watch import Audience
-    from frazil.pipeline.build_run import Run
+    from frazil.pipeline.build_run import PipelineRun
     from frazil.pipeline.telemetry import Observed
     from frazil.telemetry.redaction import Redactor
 
@@ -43,7 +43,7 @@ class Serve(Protocol):
     """Shows a run to browsers and scrapers, for the time of a block that is given the address."""
 
     def __call__(
-        self, run: Run, config: Config, observed: Observed
+        self, run: PipelineRun, config: Config, observed: Observed
     ) -> AbstractContextManager[object]:
         """Serve it."""
 

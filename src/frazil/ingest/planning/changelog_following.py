@@ -35,7 +35,7 @@ def followed_type(existing: Type, new: Type) -> Type | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Following:
+class ChangelogFollowing:
     """Walks over the source's columns; collects fields, refusals and what is worth telling."""
 
     ours: CdcColumns
@@ -45,7 +45,7 @@ class Following:
     pinned: frozenset[int]
     on_drop: OnDrop
     keeps_defaults: bool
-    anew: bool
+    restart: bool
     field_ids: dict[int, int] = field(default_factory=dict)
     key_ids: dict[int, int] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Following:
 
     def _columns(self, table: SourceTable, own: frozenset[int]) -> list[Field]:
         existing = {each.id: each for each in self.current if each.id not in own}
-        matched = self._by_name(table, existing) if self.anew else {}
+        matched = self._by_name(table, existing) if self.restart else {}
         taken = {each.id for each in matched.values()}
         fed = []
         for column in table.columns:
@@ -112,14 +112,14 @@ class Following:
         type_ = followed_type(existing.type, column.type)
         if type_ is not None:
             return replace(existing, name=column.name, type=type_, required=False)
-        if self.anew:
+        if self.restart:
             return None
         self.refused.append(f"{existing.name} changes from {existing.type} to {column.type}")
         return existing
 
     def _add(self, column: SourceColumn, entry: NumberedField | None) -> Field:
-        default = None if self.anew else column.default
-        if not self.anew:
+        default = None if self.restart else column.default
+        if not self.restart:
             self.refused += self._unaddable(column, entry)
         new = Field(0, column.name, column.type, initial_default=default, write_default=default)
         self.added.append(column.name)
@@ -172,7 +172,7 @@ class Following:
         if members is not None and previous is not None:
             made = replace(previous, type=Struct(members))
             return tuple(made if each.id == previous.id else each for each in fields)
-        if not self.anew:
+        if not self.restart:
             self.refused.append(self._key_refusal(table))
             return tuple(fields)
         others = [each for each in fields if previous is None or each.id != previous.id]
@@ -200,7 +200,7 @@ class Following:
             live = self.known.live
             known = {live[number].previous: number for number in table.key}
             return {member: number for member, number in known.items() if member is not None}
-        if not self.anew:
+        if not self.restart:
             return {}
         by_name = {table.column(number).name: number for number in table.key}
         return {each.id: by_name[each.name] for each in members if each.name in by_name}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from frazil.changelog.layout import CdcColumns, changelog_schema, refuse_collisions
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.ingest.planning.changelog_following import Following, find_field
+from frazil.ingest.planning.changelog_following import ChangelogFollowing, find_field
 from frazil.ingest.planning.column_numbers import (
     NO_NUMBER,
     ColumnNumbers,
@@ -77,11 +77,11 @@ def plan_changelog(
     prefix: str,
     on_drop: OnDrop,
     evolution: Evolution,
-    anew: bool = False,
+    restart: bool = False,
 ) -> ChangelogPlan:
     """What the changelog's schema becomes; without a changelog, what it shall be.
 
-    ``anew`` says that the rows to come take the place of all that is there: then a type or a key
+    ``restart`` says that the rows to come take the place of all that is there: then a type or a key
     may change in any way, and a field that cannot follow makes place for a new one. Raises
     ConfigError for a column that is called like one of ours, UnsupportedSchemaChangeError with
     every difference that cannot be followed.
@@ -89,8 +89,8 @@ def plan_changelog(
     refuse_collisions([each.name for each in table.columns], CdcColumns(prefix))
     if current is None:
         return _plan_new(table, prefix)
-    known = _known(table, current, anew=anew)
-    following = Following(
+    known = _known(table, current, restart=restart)
+    following = ChangelogFollowing(
         ours=CdcColumns(prefix),
         current=current.schema.fields,
         known=known,
@@ -98,7 +98,7 @@ def plan_changelog(
         pinned=current.pinned,
         on_drop=on_drop,
         keeps_defaults=current.format_version >= _DEFAULTS_SINCE,
-        anew=anew,
+        restart=restart,
     )
     fields = following.follow(table)
     following.refused += _clashes(fields)
@@ -108,7 +108,7 @@ def plan_changelog(
     if changes and evolution is Evolution.STRICT:
         what = "the table has changed, and evolution is strict"
         raise _unsupported(what, changes, table, "set evolution: permissive, or change it back")
-    numbers = _numbers(table, following.field_ids, following.key_ids, known, anew=anew)
+    numbers = _numbers(table, following.field_ids, following.key_ids, known, restart=restart)
     return ChangelogPlan(
         schema=wanted,
         columns=encode_column_numbers(numbers),
@@ -141,7 +141,7 @@ def _plan_new(table: SourceTable, prefix: str) -> ChangelogPlan:
     if previous is not None and isinstance(previous.type, Struct):
         members = zip(table.key, previous.type.fields, strict=True)
         key_ids = {number: member.id for number, member in members}
-    numbers = _numbers(table, field_ids, key_ids, ColumnNumbers(), anew=True)
+    numbers = _numbers(table, field_ids, key_ids, ColumnNumbers(), restart=True)
     return ChangelogPlan(
         schema=schema,
         columns=encode_column_numbers(numbers),
@@ -152,10 +152,10 @@ def _plan_new(table: SourceTable, prefix: str) -> ChangelogPlan:
     )
 
 
-def _known(table: SourceTable, current: ChangelogNow, *, anew: bool) -> ColumnNumbers:
+def _known(table: SourceTable, current: ChangelogNow, *, restart: bool) -> ColumnNumbers:
     if current.columns is not None:
         return decode_column_numbers(current.columns, table=table.name)
-    if anew:
+    if restart:
         # Nobody knows whose its fields are; those of the right name are taken over.
         return ColumnNumbers()
     what = f"the changelog has lost its property {COLUMNS_PROPERTY}"
@@ -207,7 +207,7 @@ def _numbers(
     key_ids: Mapping[int, int],
     known: ColumnNumbers,
     *,
-    anew: bool,
+    restart: bool,
 ) -> ColumnNumbers:
     live = tuple(
         NumberedField(
@@ -219,11 +219,11 @@ def _numbers(
     )
     fields = set(field_ids.values())
     gone = tuple(
-        NumberedField(number=NO_NUMBER if anew else each.number, field=each.field, dropped=True)
+        NumberedField(number=NO_NUMBER if restart else each.number, field=each.field, dropped=True)
         for each in known.columns
         if each.field not in fields
     )
-    highest = max((table.highest_number, 0 if anew else known.highest, *field_ids))
+    highest = max((table.highest_number, 0 if restart else known.highest, *field_ids))
     return ColumnNumbers(columns=(*live, *gone), key=table.key, highest=highest, shape=table.shape)
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.ledger.table_state import Copying, Held, Left, Live, ResyncNeeded, TableStanding
+from frazil.ledger.table_state import (
+    Copying,
+    Paused,
+    Removed,
+    ResyncRequired,
+    Streaming,
+    TableState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,8 +33,8 @@ IS_GONE = UnsupportedSchemaChangeError(
 GONE = IS_GONE.told
 
 
-class TellApart(Protocol):
-    """As ``Source.tell_apart``."""
+class ExplainIdentityChange(Protocol):
+    """As ``Source.explain_identity_change``."""
 
     def __call__(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
         """What happened to a table between two of its identities; none: it is the same."""
@@ -37,37 +44,37 @@ class TellApart(Protocol):
 class _Look:
     """One table in the ledger and at the source, which may not have it."""
 
-    standing: TableStanding
+    standing: TableState
     table: SourceTable | None
     position: str
-    tell_apart: TellApart
+    explain_identity_change: ExplainIdentityChange
     retries_held: bool
 
-    def standing_now(self) -> TableStanding:
+    def standing_now(self) -> TableState:
         """How it stands now, and what it is: the same table may show more than was recorded."""
         state, identity = self._state(), self.standing.identity
-        if self.table is not None and isinstance(state, Live | Held):
+        if self.table is not None and isinstance(state, Streaming | Paused):
             # What has no identity took the name of another table, which may come back.
             identity = self.table.identity or identity
         return replace(self.standing, state=state, identity=identity)
 
     def _state(self) -> State:
         before = self.standing.state
-        if isinstance(before, Left | ResyncNeeded):
+        if isinstance(before, Removed | ResyncRequired):
             return before
         if isinstance(before, Copying) and self.table is not None:
             return self._to_be_copied(before, self.table)
         if self.table is None or not self.table.identity:
             # What has no identity took its name, and sends no changes.
             return self._gone(before)
-        was_gone = isinstance(before, Held) and before.reason == GONE
-        differences = self.tell_apart(
+        was_gone = isinstance(before, Paused) and before.reason == GONE
+        differences = self.explain_identity_change(
             self.standing.identity, self.table.identity, was_gone=was_gone
         )
         if differences:
-            return ResyncNeeded(self.position, ", and ".join(differences))
-        if was_gone or (isinstance(before, Held) and self.retries_held):
-            return Live()
+            return ResyncRequired(self.position, ", and ".join(differences))
+        if was_gone or (isinstance(before, Paused) and self.retries_held):
+            return Streaming()
         return before
 
     def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying:
@@ -76,36 +83,38 @@ class _Look:
         met_an_obstacle = before.reason is not None and not self.standing.identity
         return Copying() if self.retries_held or met_an_obstacle else before
 
-    def _gone(self, before: Copying | Live | Held) -> State:
+    def _gone(self, before: Copying | Streaming | Paused) -> State:
         if isinstance(before, Copying):
             # Nothing of it was captured: should it come, it is a new one.
-            return Left(self.position)
-        if isinstance(before, Held) and before.reason == GONE:
+            return Removed(self.position)
+        if isinstance(before, Paused) and before.reason == GONE:
             return before
-        return Held(self.position, GONE)
+        return Paused(self.position, GONE)
 
 
 def judge_tables(
-    standings: Mapping[str, TableStanding],
+    table_states: Mapping[str, TableState],
     tables: Mapping[str, SourceTable],
     *,
-    wants: Callable[[str], bool],
-    tell_apart: TellApart,
+    selects: Callable[[str], bool],
+    explain_identity_change: ExplainIdentityChange,
     position: str,
     retries_held: bool = False,
-) -> tuple[TableStanding, ...]:
+) -> tuple[TableState, ...]:
     """The standings that change, new tables included.
 
-    ``tell_apart`` says in words what happened between two identities of a table that may have been
+    ``explain_identity_change`` says in words what happened between two identities of a table that may have been
     gone in between, none for the same table: then the newer one is recorded. ``position`` is what
     the source was acknowledged to. A table that is held is tried again only
     when ``retries_held``: when somebody may have acted.
     """
-    known = {name: each for name, each in standings.items() if not isinstance(each.state, Left)}
+    known = {
+        name: each for name, each in table_states.items() if not isinstance(each.state, Removed)
+    }
     new = [
-        _identified(TableStanding(table=name, identity="", state=Copying(_told(table))), table)
+        _identified(TableState(table=name, identity="", state=Copying(_told(table))), table)
         for name, table in tables.items()
-        if name not in known and wants(name)
+        if name not in known and selects(name)
     ]
     looked_at = [
         _identified(
@@ -113,11 +122,11 @@ def judge_tables(
                 standing=standing,
                 table=tables.get(name),
                 position=position,
-                tell_apart=tell_apart,
+                explain_identity_change=explain_identity_change,
                 retries_held=retries_held,
             ).standing_now()
-            if wants(name)
-            else replace(standing, state=Left(position)),
+            if selects(name)
+            else replace(standing, state=Removed(position)),
             tables.get(name),
         )
         for name, standing in known.items()
@@ -130,7 +139,7 @@ def _told(table: SourceTable) -> str | None:
     return None if table.obstacle is None else table.obstacle.told
 
 
-def _identified(standing: TableStanding, table: SourceTable | None) -> TableStanding:
+def _identified(standing: TableState, table: SourceTable | None) -> TableState:
     """With the identity under which it is to be copied; none while an obstacle is in the way."""
     if table is None or not isinstance(standing.state, Copying):
         return standing

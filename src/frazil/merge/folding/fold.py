@@ -30,7 +30,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Action(Enum):
+class ChangeAction(Enum):
     """What a change does to the row of its key."""
 
     UPSERT = "upsert"
@@ -48,20 +48,20 @@ class Change(Generic[K, V]):
 
     key: K
     sequence: Sequence
-    action: Action
+    action: ChangeAction
     values: Mapping[int, V]
     unchanged: frozenset[int] = frozenset()
     previous_key: K | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateChange:
     """The source emptied the whole table."""
 
     sequence: Sequence
 
 
-class Kind(Enum):
+class KeyAction(Enum):
     """What becomes of a key: its row is written, removed, or kept and marked as deleted."""
 
     UPSERT = "upsert"
@@ -70,7 +70,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[K, V]):
+class KeyOutcome(Generic[K, V]):
     """What becomes of one key.
 
     With a ``source`` it stands on the row that the mirror had under that key before this batch, and
@@ -78,26 +78,26 @@ class Outcome(Generic[K, V]):
     and a soft delete is nothing.
     """
 
-    kind: Kind
+    kind: KeyAction
     values: Mapping[int, V] = field(default_factory=dict)
     missing: frozenset[int] = frozenset()
     source: K | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes(Generic[K, V]):
+class FoldResult(Generic[K, V]):
     """What becomes of every key that a change had an effect on.
 
     ``truncated`` is the last TRUNCATE, if any: nothing of the mirror is left below these outcomes.
     """
 
-    by_key: Mapping[K, Outcome[K, V]]
+    by_key: Mapping[K, KeyOutcome[K, V]]
     truncated: Sequence | None = None
 
 
 def fold(
-    changes: Iterable[Change[K, V] | Truncate], *, deletes: Deletes = Deletes.APPLY
-) -> Outcomes[K, V]:
+    changes: Iterable[Change[K, V] | TruncateChange], *, deletes: Deletes = Deletes.APPLY
+) -> FoldResult[K, V]:
     """Replay the changes, given in any order: the last one of each key wins.
 
     With soft deletes a TRUNCATE must come as DELETEs of the rows it met. Raises DuplicateKeyError
@@ -111,7 +111,7 @@ def fold(
         replay.apply(together)
     if replay.orphans:
         raise missing_images(len(replay.orphans))
-    return Outcomes(replay.outcomes(), truncated)
+    return FoldResult(replay.outcomes(), truncated)
 
 
 class _Replay(Generic[K, V]):
@@ -120,8 +120,8 @@ class _Replay(Generic[K, V]):
     def __init__(self, deletes: Deletes, *, empty: bool) -> None:
         self._deletes = deletes
         self._empty = empty
-        self._nothing: Outcome[K, V] = Outcome(Kind.DELETE)
-        self._rows: dict[K, Outcome[K, V]] = {}
+        self._nothing: KeyOutcome[K, V] = KeyOutcome(KeyAction.DELETE)
+        self._rows: dict[K, KeyOutcome[K, V]] = {}
         self.orphans: set[K] = set()
 
     def apply(self, together: Iterable[Change[K, V]]) -> None:
@@ -129,38 +129,38 @@ class _Replay(Generic[K, V]):
         self.orphans |= {key for key, row in after.items() if row.missing and row.source is None}
         self._rows.update(after)
 
-    def outcomes(self) -> dict[K, Outcome[K, V]]:
+    def outcomes(self) -> dict[K, KeyOutcome[K, V]]:
         rows = self._rows.items()
-        return {key: self._nothing if row.kind is Kind.DELETE else row for key, row in rows}
+        return {key: self._nothing if row.kind is KeyAction.DELETE else row for key, row in rows}
 
-    def _after(self, change: Change[K, V]) -> Outcome[K, V]:
+    def _after(self, change: Change[K, V]) -> KeyOutcome[K, V]:
         before = self._before(change)
-        if change.action is Action.DELETE and self._deletes is Deletes.APPLY:
-            return replace(before, kind=Kind.DELETE)
+        if change.action is ChangeAction.DELETE and self._deletes is Deletes.APPLY:
+            return replace(before, kind=KeyAction.DELETE)
         kept = {id_: before.values[id_] for id_ in change.unchanged if id_ in before.values}
         values, missing = {**kept, **change.values}, change.unchanged - kept.keys()
-        if change.action is Action.DELETE:
-            return Outcome(Kind.SOFT_DELETE, values, missing, before.source)
-        return Outcome(Kind.UPSERT, values, missing, before.source if missing else None)
+        if change.action is ChangeAction.DELETE:
+            return KeyOutcome(KeyAction.SOFT_DELETE, values, missing, before.source)
+        return KeyOutcome(KeyAction.UPSERT, values, missing, before.source if missing else None)
 
-    def _before(self, change: Change[K, V]) -> Outcome[K, V]:
+    def _before(self, change: Change[K, V]) -> KeyOutcome[K, V]:
         """The row that the change keeps columns of."""
-        if change.action is Action.UPSERT and not change.unchanged:
+        if change.action is ChangeAction.UPSERT and not change.unchanged:
             return self._nothing
         if change.previous_key is not None:
             # Seen through the DELETE half, which took the row away under its old key.
             return self._row(change.previous_key)
         row = self._row(change.key)
-        return self._nothing if row.kind is Kind.DELETE else row
+        return self._nothing if row.kind is KeyAction.DELETE else row
 
-    def _row(self, key: K) -> Outcome[K, V]:
+    def _row(self, key: K) -> KeyOutcome[K, V]:
         if key in self._rows:
             return self._rows[key]
-        return Outcome(Kind.UPSERT, source=None if self._empty else key)
+        return KeyOutcome(KeyAction.UPSERT, source=None if self._empty else key)
 
 
 def _after_truncate(
-    changes: Iterable[Change[K, V] | Truncate], deletes: Deletes
+    changes: Iterable[Change[K, V] | TruncateChange], deletes: Deletes
 ) -> tuple[list[Change[K, V]], Sequence | None]:
     """The changes since the last TRUNCATE in order, and its sequence."""
     # A TRUNCATE comes first at its sequence: it removes what is older.
@@ -169,7 +169,7 @@ def _after_truncate(
     truncated: Sequence | None = None
     for each in ordered:
         if isinstance(each, Change):
-            if each.action is Action.UPSERT or deletes is not Deletes.IGNORE:
+            if each.action is ChangeAction.UPSERT or deletes is not Deletes.IGNORE:
                 remaining.append(each)
         elif deletes is Deletes.SOFT:
             raise ValueError("with soft deletes, a TRUNCATE is given as DELETEs")
@@ -199,8 +199,8 @@ class Row(Generic[V]):
     deleted: bool = field(default=False, kw_only=True)
 
 
-def mirror_after(mirror: Mapping[K, Row[V]], outcomes: Outcomes[K, V]) -> dict[K, Row[V]]:
-    """The mirror once these outcomes are written; missing columns come from it as it was.
+def mirror_after(mirror: Mapping[K, Row[V]], outcomes: FoldResult[K, V]) -> dict[K, Row[V]]:
+    """The mirror once these outcomes are written; missing columns come from it was.
 
     Raises MissingImageError if a row they would come from is not there.
     """
@@ -209,13 +209,13 @@ def mirror_after(mirror: Mapping[K, Row[V]], outcomes: Outcomes[K, V]) -> dict[K
     orphans = 0
     for key, outcome in outcomes.by_key.items():
         found = below.get(outcome.source) if outcome.source is not None else None
-        if outcome.kind is Kind.DELETE:
+        if outcome.kind is KeyAction.DELETE:
             after.pop(key, None)
         elif found is not None or outcome.source is None:
             kept = {id_: found.values[id_] for id_ in outcome.missing} if found else {}
-            marked = outcome.kind is Kind.SOFT_DELETE
+            marked = outcome.kind is KeyAction.SOFT_DELETE
             after[key] = Row({**kept, **outcome.values}, deleted=marked)
-        elif outcome.kind is Kind.UPSERT:
+        elif outcome.kind is KeyAction.UPSERT:
             orphans += 1
     if orphans:
         raise missing_images(orphans)

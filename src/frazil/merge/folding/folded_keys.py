@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from frazil.merge.folding.change_rows import ChangeRows
 
-__all__ = ["DELETE", "SOFT_DELETE", "UPSERT", "Folded", "Origins", "assemble"]
+__all__ = ["DELETE", "SOFT_DELETE", "UPSERT", "FoldedKeys", "Origins", "assemble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Folded:
+class FoldedKeys:
     """What became of each key, in the order of the keys.
 
     ``rows`` has the mirror's columns; of a DELETE only the key counts. ``missing`` says for each
@@ -74,13 +74,13 @@ def assemble(
     sources: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None,
     rows_read: int,
     repeats: int,
-) -> Folded:
+) -> FoldedKeys:
     """Gather the outcomes; without ``sources`` every key stands on its own row in the mirror."""
     latest = origins.latest
     hi, lo = rows.hi[latest], rows.lo[latest]
     source_hi, source_lo = (hi, lo) if sources is None else sources
     missing = {id_: places < 0 for id_, places in origins.by_column.items()}
-    return Folded(
+    return FoldedKeys(
         hi=hi,
         lo=lo,
         action=_action(rows, latest),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.merge.folding.change_rows import ChangeRows, without_deletes
-from frazil.merge.folding.fold import Action, Change, Kind, Outcome, fold
+from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome, fold
 from frazil.merge.folding.folded_keys import Origins, assemble
 from frazil.merge.planning.change_columns import HI, LO, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.model.policy import Deletes
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.merge.folding.change_rows import FoldLayout
-    from frazil.merge.folding.folded_keys import Folded
+    from frazil.merge.folding.folded_keys import FoldedKeys
 
     Key = tuple[int, int]
 
 
-def fold_linked(changes: pa.Table, layout: FoldLayout) -> Folded:
+def fold_linked(changes: pa.Table, layout: FoldLayout) -> FoldedKeys:
     """Fold all changes of keys that rows move between, given in any order.
 
     The columns are those that ``SortedFolder`` takes; the source of an outcome may be another key.
@@ -83,7 +83,7 @@ def _spoken(rows: ChangeRows) -> Iterator[Change[Key, int]]:
         yield Change(
             key=key,
             sequence=rank,
-            action=Action.DELETE if deleted else Action.UPSERT,
+            action=ChangeAction.DELETE if deleted else ChangeAction.UPSERT,
             values=dict.fromkeys(columns - left_out, number),
             unchanged=left_out,
             previous_key=previous,
@@ -109,16 +109,16 @@ def _previous_keys(rows: ChangeRows) -> list[Key | None]:
 
 
 def _places(
-    id_: int, outcomes: list[Outcome[Key, int]], latest: NDArray[np.int64]
+    id_: int, outcomes: list[KeyOutcome[Key, int]], latest: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The row in which each outcome finds its value of a column; a DELETE misses none."""
     places = np.array([outcome.values.get(id_, -1) for outcome in outcomes], np.int64)
-    gone = np.array([outcome.kind is Kind.DELETE for outcome in outcomes], np.bool_)
+    gone = np.array([outcome.kind is KeyAction.DELETE for outcome in outcomes], np.bool_)
     return np.where(gone, latest, places)
 
 
 def _sources(
-    outcomes: list[Outcome[Key, int]], hi: NDArray[np.uint64], lo: NDArray[np.uint64]
+    outcomes: list[KeyOutcome[Key, int]], hi: NDArray[np.uint64], lo: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     keys = [
         key if outcome.source is None else outcome.source

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from frazil.merge.folding.change_rows import ChangeRows, FoldLayout, without_deletes
 from frazil.merge.folding.fold import missing_images
-from frazil.merge.folding.folded_keys import Folded, Origins, assemble
+from frazil.merge.folding.folded_keys import FoldedKeys, Origins, assemble
 from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SortedFolder:
         self._rows_read = 0
         self._repeats = 0
 
-    def push(self, batch: pa.RecordBatch) -> Folded | None:
+    def push(self, batch: pa.RecordBatch) -> FoldedKeys | None:
         """The keys that are complete now, if any.
 
         Raises LinkedRowsError, DuplicateKeyError or MissingImageError, and is of no use after that.
@@ -59,7 +59,7 @@ class SortedFolder:
         origins = picks.origins(keys=len(rows.first) - 1)
         return self._hand_out(rows, origins) if len(origins.latest) else None
 
-    def finish(self) -> Folded | None:
+    def finish(self) -> FoldedKeys | None:
         """The last key, if any."""
         carried, self._carried = self._carried, None
         if carried is None:
@@ -67,7 +67,7 @@ class SortedFolder:
         rows = ChangeRows(carried, self._layout)
         return self._hand_out(rows, _Picks(rows).origins(keys=1))
 
-    def _hand_out(self, rows: ChangeRows, origins: Origins) -> Folded:
+    def _hand_out(self, rows: ChangeRows, origins: Origins) -> FoldedKeys:
         folded = assemble(rows, origins, rows_read=self._rows_read, repeats=self._repeats)
         self._rows_read = self._repeats = 0
         return folded

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Field
 
 
-class Origin(StrEnum):
+class ColumnOrigin(StrEnum):
     """Who gives a column its values."""
 
     CHANGELOG = "changelog"
@@ -25,7 +25,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ColumnMapping:
     """A field of the mirror and the field of the changelog that it is made from.
 
     ``members`` are the fields inside, in the mirror's order.
@@ -33,8 +33,8 @@ class Feed:
 
     target: Field
     source: Field | None = None
-    origin: Origin = Origin.NOTHING
-    members: tuple[Feed, ...] = ()
+    origin: ColumnOrigin = ColumnOrigin.NOTHING
+    members: tuple[ColumnMapping, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -65,15 +65,15 @@ class Feed:
             for each in self.walk()
         )
 
-    def walk(self) -> Iterator[Feed]:
+    def walk(self) -> Iterator[ColumnMapping]:
         """This feed and those inside it."""
         yield self
         for member in self.members:
             yield from member.walk()
 
 
-def pair(source: Field, target: Field) -> Feed:
+def map_field(source: Field, target: Field) -> ColumnMapping:
     """A feed between two fields of one shape."""
     inside = zip(children(source.type), children(target.type), strict=True)
-    members = tuple(pair(one, other) for one, other in inside)
-    return Feed(target, source, Origin.CHANGELOG, members)
+    members = tuple(map_field(one, other) for one, other in inside)
+    return ColumnMapping(target, source, ColumnOrigin.CHANGELOG, members)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.changelog.layout import number_fields
-from frazil.merge.planning.column_mapping import Feed, Origin, pair
+from frazil.merge.planning.column_mapping import ColumnMapping, ColumnOrigin, map_field
 from frazil.model.policy import OnDrop
 from frazil.model.schema.change import widens
 from frazil.model.schema.types import Field, List, Map, Nested, Schema, Struct
@@ -21,7 +21,7 @@ _DEFAULTS_SINCE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class KnownColumns:
     """What the mirror's columns are known to be, and what may become of them.
 
     ``mirror_ids`` maps the changelog's field ids to the mirror's, and ``ours`` are all of those.
@@ -41,10 +41,10 @@ class Ground:
 
 
 @dataclass(slots=True)
-class Following:
+class MirrorFollowing:
     """Walks both schemas side by side; collects what is refused and what is worth telling."""
 
-    ground: Ground
+    target: KnownColumns
     last_id: int
     refused: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Following:
 
     def members(
         self, sources: Sequence[Field], existing: tuple[Field, ...], *, where: str = ""
-    ) -> tuple[Feed, ...]:
+    ) -> tuple[ColumnMapping, ...]:
         """The fields of a struct, or the columns of the mirror, as they shall be."""
         by_id = {each.id: each for each in existing}
         fed = [self._follow(each, by_id, where=where) for each in sources]
@@ -65,35 +65,37 @@ class Following:
     def add(self, new: Field, *, where: str = "") -> Field:
         """A field that the mirror has not, with ids that it never gave."""
         has_default = any(_has_default(each.field) for each in Schema(0, (new,)).columns())
-        if has_default and self.ground.format_version < _DEFAULTS_SINCE:
+        if has_default and self.target.format_version < _DEFAULTS_SINCE:
             new = without_defaults(new)
             self.without_default.append(f"{where}{new.name}")
         (added,) = number_fields((replace(new, required=False),), first_id=self.last_id + 1)
         self.last_id = max(each.field.id for each in Schema(0, (added,)).columns())
         return added
 
-    def _follow(self, source: Field, existing: Mapping[int, Field], *, where: str) -> Feed:
-        mirror_id = self.ground.mirror_ids.get(source.id)
+    def _follow(self, source: Field, existing: Mapping[int, Field], *, where: str) -> ColumnMapping:
+        mirror_id = self.target.mirror_ids.get(source.id)
         if mirror_id is None:
-            return pair(source, self.add(source, where=where))
+            return map_field(source, self.add(source, where=where))
         if mirror_id not in existing:
             # Added again, it would be null in every row that is there.
             self.refused.append(f"somebody dropped {where}{source.name} from the mirror")
-            return pair(source, self.add(source, where=where))
+            return map_field(source, self.add(source, where=where))
         return self._continue(source, existing[mirror_id], where=where)
 
-    def _continue(self, source: Field, existing: Field, *, where: str) -> Feed:
+    def _continue(self, source: Field, existing: Field, *, where: str) -> ColumnMapping:
         type_, members = self._type(source.type, existing.type, where=f"{where}{source.name}.")
-        may_stay_required = source.required or source.id in self.ground.key
+        may_stay_required = source.required or source.id in self.target.key
         target = replace(
             existing,
             name=source.name,
             type=type_,
             required=existing.required and may_stay_required,
         )
-        return Feed(target, source, Origin.CHANGELOG, members)
+        return ColumnMapping(target, source, ColumnOrigin.CHANGELOG, members)
 
-    def _type(self, source: Type, existing: Type, *, where: str) -> tuple[Type, tuple[Feed, ...]]:
+    def _type(
+        self, source: Type, existing: Type, *, where: str
+    ) -> tuple[Type, tuple[ColumnMapping, ...]]:
         match source, existing:
             case Struct(fields), Struct(before):
                 members = self.members(fields, before, where=where)
@@ -108,30 +110,30 @@ class Following:
             case _:
                 return _wider(source, existing), ()
 
-    def _leave(self, existing: Field, names: set[str], *, where: str) -> Feed | None:
+    def _leave(self, existing: Field, names: set[str], *, where: str) -> ColumnMapping | None:
         """What becomes of a field that the changelog has not; None if it is dropped."""
         name = f"{where}{existing.name}"
-        if existing.id == self.ground.flag:
-            return Feed(existing, origin=Origin.DELETED)
-        if existing.id not in self.ground.ours:
+        if existing.id == self.target.flag:
+            return ColumnMapping(existing, origin=ColumnOrigin.DELETED)
+        if existing.id not in self.target.ours:
             if existing.required:
                 self.refused.append(f"{name} is required, and nothing in the changelog feeds it")
-            return Feed(existing)
-        if self.ground.on_drop is OnDrop.DROP:
-            if existing.id not in self.ground.pinned:
+            return ColumnMapping(existing)
+        if self.target.on_drop is OnDrop.DROP:
+            if existing.id not in self.target.pinned:
                 return None
             self.refused.append(
                 f"{name} is gone at the source, and the mirror is partitioned or sorted by it"
             )
         return self._keep(existing, names, name)
 
-    def _keep(self, existing: Field, names: set[str], name: str) -> Feed:
-        if existing.id not in self.ground.dropped:
+    def _keep(self, existing: Field, names: set[str], name: str) -> ColumnMapping:
+        if existing.id not in self.target.dropped:
             self.kept.append(name)
         kept = replace(existing, required=False)
         while kept.name.lower() in names:
             kept = replace(kept, name=f"{kept.name}_dropped_{kept.id}")
-        return Feed(kept)
+        return ColumnMapping(kept)
 
 
 def without_defaults(new: Field) -> Field:
@@ -160,8 +162,8 @@ def _wider(source: Type, existing: Type) -> Type:
 
 
 def _in_place(
-    fed: Sequence[Feed], rest: Sequence[Feed], existing: tuple[Field, ...]
-) -> tuple[Feed, ...]:
+    fed: Sequence[ColumnMapping], rest: Sequence[ColumnMapping], existing: tuple[Field, ...]
+) -> tuple[ColumnMapping, ...]:
     """The changelog's order; what it has not stays behind the field it stood behind."""
     ordered = list(fed)
     left = {each.target.id: each for each in rest}

@@ -14,8 +14,8 @@ from frazil.merge.planning.column_map import (
     decode_column_map,
     encode_column_map,
 )
-from frazil.merge.planning.column_mapping import Feed, Origin, pair
-from frazil.merge.planning.schema_following import Following, Ground, without_defaults
+from frazil.merge.planning.column_mapping import ColumnMapping, ColumnOrigin, map_field
+from frazil.merge.planning.schema_following import KnownColumns, MirrorFollowing, without_defaults
 from frazil.model.policy import Deletes, Evolution, Order
 from frazil.model.schema.evolution import plan_evolution
 from frazil.model.schema.sentences import sentences
@@ -54,7 +54,7 @@ class SchemaPlan:
     mirror: Schema
     wanted: Schema | None
     columns: str
-    feeds: tuple[Feed, ...]
+    feeds: tuple[ColumnMapping, ...]
     key: tuple[Field, ...]
     sequence: Field | None = None
     deleted: Field | None = None
@@ -79,9 +79,9 @@ class SchemaPlan:
         return {each.source.id: each.target.id for each in self.feeds if each.source is not None}
 
 
-def _unfed(feeds: Iterable[Feed], where: str = "") -> Iterator[str]:
+def _unfed(feeds: Iterable[ColumnMapping], where: str = "") -> Iterator[str]:
     for each in feeds:
-        if each.origin is Origin.NOTHING:
+        if each.origin is ColumnOrigin.NOTHING:
             yield f"{where}{each.target.name}"
         else:
             yield from _unfed(each.members, f"{where}{each.target.name}.")
@@ -117,8 +117,8 @@ def plan_schema(
     has_sequence = keeps_sequence(known, roles, mirror)
     sources = _sources(changelog, roles, settings, has_sequence=has_sequence)
     version = settings.format_version if format_version is None else format_version
-    ground = _ground(known, mirror, roles, settings, pinned=pinned, format_version=version)
-    following = Following(ground, last_column_id)
+    target = _target(known, mirror, roles, settings, pinned=pinned, format_version=version)
+    following = MirrorFollowing(target, last_column_id)
     feeds = _with_flag(following, following.members(sources, mirror.fields), settings)
     wanted = replace(mirror, fields=tuple(each.target for each in feeds))
     following.refused += [
@@ -171,8 +171,8 @@ def _plan_new(
         # Numbered with the others.
         fields.append(Field(0, DELETED_COLUMN, Primitive.BOOLEAN))
     numbered = number_fields(fields, first_id=FIRST_ID)
-    feeds = [pair(source, target) for source, target in zip(sources, numbered, strict=False)]
-    feeds += [Feed(each, origin=Origin.DELETED) for each in numbered[len(sources) :]]
+    feeds = [map_field(source, target) for source, target in zip(sources, numbered, strict=False)]
+    feeds += [ColumnMapping(each, origin=ColumnOrigin.DELETED) for each in numbered[len(sources) :]]
     if clashes := list(_clashes(numbered)):
         what = "the mirror cannot be made"
         raise _unsupported(what, clashes, settings, "rename one of them at the source")
@@ -180,7 +180,7 @@ def _plan_new(
     return _plan(feeds, roles, mirror=schema, known=ColumnMap())
 
 
-def _identifiers(feeds: Sequence[Feed], key: set[int]) -> frozenset[int]:
+def _identifiers(feeds: Sequence[ColumnMapping], key: set[int]) -> frozenset[int]:
     """The mirror's key columns, all of them or none: a part of a key identifies nothing."""
     columns = [each.target for each in feeds if each.source is not None and each.source.id in key]
     if any(each.type in _NEVER_IDENTIFY for each in columns):
@@ -189,7 +189,7 @@ def _identifiers(feeds: Sequence[Feed], key: set[int]) -> frozenset[int]:
 
 
 def _plan(
-    feeds: Sequence[Feed],
+    feeds: Sequence[ColumnMapping],
     roles: ChangelogColumns,
     *,
     mirror: Schema,
@@ -197,7 +197,7 @@ def _plan(
 ) -> SchemaPlan:
     fed = {each.source.id: each.target for each in feeds if each.source is not None}
     key = tuple(fed[each.id] for each in roles.key)
-    deleted = next((each.target for each in feeds if each.origin is Origin.DELETED), None)
+    deleted = next((each.target for each in feeds if each.origin is ColumnOrigin.DELETED), None)
     columns = ColumnMap(
         fields=_mapped(feeds, known, mirror),
         key=tuple(each.id for each in key),
@@ -217,7 +217,9 @@ def _plan(
     )
 
 
-def _mapped(feeds: Sequence[Feed], known: ColumnMap, mirror: Schema) -> tuple[MappedField, ...]:
+def _mapped(
+    feeds: Sequence[ColumnMapping], known: ColumnMap, mirror: Schema
+) -> tuple[MappedField, ...]:
     """The map with what was fed now, and what the source dropped and the mirror kept."""
     attributes = {each.changelog: each.attribute for each in known.fields}
     fed = {
@@ -275,7 +277,7 @@ def _matches_inside(source: Type, target: Type) -> Iterator[MappedField]:
         yield from _matches(children(source), children(target))
 
 
-def _ground(
+def _target(
     known: ColumnMap,
     mirror: Schema,
     roles: ChangelogColumns,
@@ -283,9 +285,9 @@ def _ground(
     *,
     pinned: frozenset[int],
     format_version: int,
-) -> Ground:
+) -> KnownColumns:
     ours = frozenset(each.mirror for each in known.fields)
-    return Ground(
+    return KnownColumns(
         mirror_ids={each.changelog: each.mirror for each in known.fields},
         ours=ours,
         dropped=frozenset(each.mirror for each in known.fields if each.dropped),
@@ -307,17 +309,17 @@ def _flag(known: ColumnMap, mirror: Schema, ours: frozenset[int]) -> int | None:
 
 
 def _with_flag(
-    following: Following, feeds: tuple[Feed, ...], settings: MergeSettings
-) -> tuple[Feed, ...]:
-    has_flag = any(each.origin is Origin.DELETED for each in feeds)
+    following: MirrorFollowing, feeds: tuple[ColumnMapping, ...], settings: MergeSettings
+) -> tuple[ColumnMapping, ...]:
+    has_flag = any(each.origin is ColumnOrigin.DELETED for each in feeds)
     if settings.deletes is not Deletes.SOFT or has_flag:
         return feeds
     new = following.add(Field(0, DELETED_COLUMN, Primitive.BOOLEAN))
-    return (*feeds, Feed(new, origin=Origin.DELETED))
+    return (*feeds, ColumnMapping(new, origin=ColumnOrigin.DELETED))
 
 
 def _key_refusals(
-    feeds: Sequence[Feed], roles: ChangelogColumns, known: ColumnMap, mirror: Schema
+    feeds: Sequence[ColumnMapping], roles: ChangelogColumns, known: ColumnMap, mirror: Schema
 ) -> Iterator[str]:
     names = {each.id: each.name for each in mirror.fields}
     fed = {each.source.id: each.target for each in feeds if each.source is not None}
@@ -343,7 +345,7 @@ def _clashes(fields: Sequence[Field], where: str = "") -> Iterator[str]:
 
 
 def _evolution(
-    following: Following,
+    following: MirrorFollowing,
     mirror: Schema,
     wanted: Schema,
     last_column_id: int,
@@ -352,7 +354,7 @@ def _evolution(
     """The steps; raises with those that are not to be had, and with everything else refused."""
     refused = list(following.refused)
     change, cause = None, None
-    version = following.ground.format_version
+    version = following.target.format_version
     try:
         change = plan_evolution(
             mirror, wanted, last_column_id=last_column_id, format_version=version
@@ -366,7 +368,7 @@ def _evolution(
     return change
 
 
-def _told(following: Following, steps: Sequence[str]) -> tuple[str, ...]:
+def _told(following: MirrorFollowing, steps: Sequence[str]) -> tuple[str, ...]:
     """Everything worth telling: the steps, and what no step shows."""
     return (
         *steps,

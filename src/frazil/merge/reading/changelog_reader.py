@@ -21,7 +21,7 @@ from frazil.merge.planning.change_columns import (
     UNCHANGED,
     UPSERT,
 )
-from frazil.merge.reading.column_expressions import fed_column
+from frazil.merge.reading.column_expressions import mapped_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, spellings
 from frazil.model.table_name import quote
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from frazil.merge.planning.column_mapping import Feed
+    from frazil.merge.planning.column_mapping import ColumnMapping
     from frazil.model.schema.types import Scalar
 
 # Flips the sign bit: signed order of the result is unsigned order of the hash.
@@ -53,7 +53,7 @@ class ReadLayout:
     previous_key: str | None
     # Its members in the order of the key; a struct keeps the names it was made with.
     previous_members: tuple[str, ...] = ()
-    feeds: tuple[Feed, ...]
+    feeds: tuple[ColumnMapping, ...]
     unchanged_ids: Mapping[int, int]
 
 
@@ -77,7 +77,7 @@ def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
         _column(layout.sequence).alias(SEQUENCE),
         sf.expr(f"{operation} in ({_words(Operation.UPDATE)})").alias(IS_UPDATE),
     ]
-    return frame.select(*own, *_partial(layout), *map(fed_column, layout.feeds))
+    return frame.select(*own, *_partial(layout), *map(mapped_column, layout.feeds))
 
 
 def in_key_order(frame: DataFrame) -> DataFrame:

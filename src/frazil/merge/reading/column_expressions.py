@@ -12,10 +12,10 @@ from frazil.model.table_name import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from frazil.merge.planning.column_mapping import Feed
+    from frazil.merge.planning.column_mapping import ColumnMapping
 
 
-def fed_column(feed: Feed) -> Column:
+def mapped_column(feed: ColumnMapping) -> Column:
     """A column of the mirror; null where nothing of the changelog feeds it.
 
     Members of structs are matched by what they were made from: the mirror may have kept some that
@@ -25,7 +25,7 @@ def fed_column(feed: Feed) -> Column:
     return column.alias(feed.target.name)
 
 
-def _shaped(feed: Feed, column: Column) -> Column:
+def _shaped(feed: ColumnMapping, column: Column) -> Column:
     if feed.fits or not feed.members:
         return column
     match feed.target.type:
@@ -43,6 +43,6 @@ def _shaped(feed: Feed, column: Column) -> Column:
             return column
 
 
-def _member(feed: Feed, column: Column) -> Column:
+def _member(feed: ColumnMapping, column: Column) -> Column:
     found = sf.lit(None) if feed.source is None else _shaped(feed, column[feed.source.name])
     return found.alias(feed.target.name)

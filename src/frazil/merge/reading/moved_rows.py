@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from frazil.clients.spark.task_errors import running_tasks
-from frazil.merge.folding.fold import Action, Change, Kind, Outcome, fold
+from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome, fold
 from frazil.merge.reading.expected_rows import (
     DELETED,
     HI,
@@ -106,7 +106,7 @@ def replay(changes: pa.Table, moved: set[Key], layout: HistoryLayout) -> tuple[p
         places = pa.array([each.values[number] for _, each in judged], pa.int64())
         columns[name] = changes[name].take(places)
     columns[DELETED] = pa.array(
-        [each.kind is Kind.SOFT_DELETE or key in truncated for key, each in judged], pa.bool_()
+        [each.kind is KeyAction.SOFT_DELETE or key in truncated for key, each in judged], pa.bool_()
     )
     return pa.table(columns), unjudged
 
@@ -157,20 +157,20 @@ def _spoken(
         yield Change(
             key=keys[row],
             sequence=ranks[row],
-            action=Action.DELETE if is_delete else Action.UPSERT,
+            action=ChangeAction.DELETE if is_delete else ChangeAction.UPSERT,
             values=dict.fromkeys(every - left_out, row),
             unchanged=frozenset(left_out),
             previous_key=None if previous_hi is None else (previous_hi, previous_lo),
         )
 
 
-def _is_absent(outcome: Outcome[Key, int], layout: HistoryLayout) -> bool:
+def _is_absent(outcome: KeyOutcome[Key, int], layout: HistoryLayout) -> bool:
     """Whether the mirror must have no row: removed, or only ever deleted."""
-    if outcome.kind is Kind.SOFT_DELETE:
+    if outcome.kind is KeyAction.SOFT_DELETE:
         in_key = {name for name, _ in layout.key}
         optional = {n for n, each in enumerate(layout.columns) if each.changelog not in in_key}
         return bool(optional) and outcome.missing == optional
-    return outcome.kind is Kind.DELETE
+    return outcome.kind is KeyAction.DELETE
 
 
 def _truncated(changes: pa.Table, keys: list[Key]) -> set[Key]:

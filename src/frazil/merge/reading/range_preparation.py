@@ -105,7 +105,7 @@ def _refuse(facts: pa.Table) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation:
+class RangePreparation:
     """How a range is spread over tasks once its facts are known.
 
     ``empties_mirror`` says that a TRUNCATE leaves nothing of what the mirror had; a late one, and
@@ -131,7 +131,7 @@ def plan_preparation(
     deletes: Deletes,
     merged: SequenceValue | None,
     truncated: SequenceValue | None,
-) -> Preparation:
+) -> RangePreparation:
     """What the TRUNCATEs of a range mean.
 
     ``merged`` is the highest sequence merged before, ``truncated`` the last TRUNCATE: told once
@@ -146,7 +146,7 @@ def plan_preparation(
         and _at_most(truncated, merged)
     )
     empties = truncated is not None and deletes is Deletes.APPLY and not is_late
-    return Preparation(
+    return RangePreparation(
         bits=bits, truncated=truncated, empties_mirror=empties, has_linked=facts.linked > 0
     )
 
@@ -172,7 +172,7 @@ def sequence_literal(value: SequenceValue, type_: Scalar) -> Column:
 
 
 def without_truncated(
-    changes: DataFrame, preparation: Preparation, *, deletes: Deletes, type_: Scalar
+    changes: DataFrame, preparation: RangePreparation, *, deletes: Deletes, type_: Scalar
 ) -> DataFrame:
     """The changes that a TRUNCATE left over; with soft deletes it left all of them."""
     rows = changes.where(sf.col(ACTION) != TRUNCATE)
@@ -217,7 +217,7 @@ def spread_by_hash(changes: DataFrame, bits: int) -> DataFrame:
     return changes.repartitionById(2**bits, sf.coalesce(bucket(bits), sf.lit(0)))
 
 
-def spread(changes: DataFrame, preparation: Preparation) -> DataFrame:
+def spread(changes: DataFrame, preparation: RangePreparation) -> DataFrame:
     """Each change in the partition of its hash bucket; keys that depend on each other in the last.
 
     A row with linked columns needs every change of its own key and of its previous one, so both

@@ -46,7 +46,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class AdmissionTotals:
     """What a task has seen of the range when it is at its end."""
 
     rows: int
@@ -57,7 +57,7 @@ class Seen:
     obstacle: Obstacle | None
 
 
-class ChangeGate:
+class ChangeAdmission:
     """Takes batches in key order; those without a hash come first, a TRUNCATE among them."""
 
     def __init__(self, admission: Admission) -> None:
@@ -103,10 +103,10 @@ class ChangeGate:
         self._refuse_null_keys()
         return self._still_of_effect(batch)
 
-    def seen(self) -> Seen:
+    def seen(self) -> AdmissionTotals:
         """The end of the range."""
         self._refuse_null_keys()
-        return Seen(
+        return AdmissionTotals(
             rows=self._rows,
             late=self._late,
             lowest=self._lowest,

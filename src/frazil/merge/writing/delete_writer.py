@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
-    Placement,
+    FilePartition,
     delete_file_descriptors,
     deletion_vector_puffin,
 )
@@ -158,9 +158,9 @@ class DeleteWriter:
         return pointer, descriptor
 
 
-def _placement(file: IndexedFile) -> Placement:
+def _placement(file: IndexedFile) -> FilePartition:
     values = {int(key): value for key, value in json.loads(file.partition).items()}
-    return Placement(file.spec_id, values)
+    return FilePartition(file.spec_id, values)
 
 
 def _no_longer_named(

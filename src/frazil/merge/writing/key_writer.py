@@ -19,7 +19,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT, without_deletes
 from frazil.merge.planning.change_columns import ACTION, HI, LO, SEQUENCE
 from frazil.merge.planning.sequences import comparable, scalar_like
-from frazil.merge.report import Action
+from frazil.merge.report import MergeAction
 from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
 from frazil.merge.writing.row_completer import Places, RowCompleter
 from frazil.mirror.index.locating import Found, KeyLocator
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.write.data_file import WrittenFile
-    from frazil.clients.iceberg.write.task_writer import Placement
+    from frazil.clients.iceberg.write.task_writer import RowPlaces
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.merge.folding.folded_keys import Folded
+    from frazil.merge.folding.folded_keys import FoldedKeys
     from frazil.merge.planning.sequences import SequenceValue
     from frazil.merge.writing.row_order import RowOrder
     from frazil.mirror.index.locating import TaskIndex
@@ -77,7 +77,7 @@ class LocatedKeys:
     ``source`` has, for each key, where the columns it lacks are to be read.
     """
 
-    folded: Folded
+    folded: FoldedKeys
     found: Found
     late: NDArray[np.bool_]
     is_known: NDArray[np.bool_]
@@ -93,7 +93,7 @@ class WrittenKeys:
     ordinals: NDArray[np.int64]
     deleted: dict[int, DeletionVector]
     entries: Entries
-    counts: Counter[Action]
+    counts: Counter[MergeAction]
     unknown_updates: int
     surplus_rows: int
 
@@ -105,7 +105,7 @@ class _PlacedKeys:
     hi: NDArray[np.uint64]
     lo: NDArray[np.uint64] | None
     sequence: pa.Array | None
-    placement: Placement
+    placement: RowPlaces
 
 
 class KeyWriter:
@@ -126,14 +126,14 @@ class KeyWriter:
         inputs = InputFiles(dict(writing.target.io_properties))
         locations = {each.ordinal: each.location for each in writing.index.files}
         self._completer = RowCompleter(writing.fields, locations, inputs)
-        self._counts: Counter[Action] = Counter()
+        self._counts: Counter[MergeAction] = Counter()
         self._unknown_updates = 0
         self._surplus = 0
         self._deleted: dict[int, list[NDArray[np.int64]]] = {}
         self._placed: list[_PlacedKeys] = []
         self._entries: list[Entries] = []
 
-    def locate(self, folded: Folded, *, mirror_is_empty: bool) -> LocatedKeys:
+    def locate(self, folded: FoldedKeys, *, mirror_is_empty: bool) -> LocatedKeys:
         """Where the keys are now, and which of them are late."""
         count = len(folded)
         found = _nothing() if mirror_is_empty else self._locator.locate(folded.hi, folded.lo)
@@ -215,7 +215,7 @@ class KeyWriter:
         """Give up; the files that were begun are left to maintenance."""
         self._writer.abandon()
 
-    def _sources(self, folded: Folded, found: Found, *, mirror_is_empty: bool) -> Places:
+    def _sources(self, folded: FoldedKeys, found: Found, *, mirror_is_empty: bool) -> Places:
         """The row each key takes its missing columns from: its own, or another key's."""
         own = (folded.source_hi == folded.hi) & (folded.source_lo == folded.lo)
         if mirror_is_empty or bool(own[folded.needs_mirror].all()):
@@ -225,7 +225,7 @@ class KeyWriter:
         hi, lo = (np.ascontiguousarray(asked[:, half]) for half in (0, 1))
         return _first_places(self._locator.locate(hi, lo), back.ravel(), len(asked))
 
-    def _keeping_newest(self, folded: Folded, found: Found) -> Folded:
+    def _keeping_newest(self, folded: FoldedKeys, found: Found) -> FoldedKeys:
         """A soft delete keeps the mirror's row rather than one that came too late."""
         if folded.kept_sequence is None:
             return folded
@@ -245,12 +245,12 @@ class KeyWriter:
         folded, known = keys.folded, keys.is_known
         is_upsert = written & (folded.action == UPSERT)
         gone = ~keys.late & (folded.action != UPSERT)
-        self._counts[Action.LATE] += int(np.count_nonzero(keys.late))
-        self._counts[Action.INSERT] += int(np.count_nonzero(is_upsert & ~known))
-        self._counts[Action.UPDATE] += int(np.count_nonzero(is_upsert & known))
+        self._counts[MergeAction.LATE] += int(np.count_nonzero(keys.late))
+        self._counts[MergeAction.INSERT] += int(np.count_nonzero(is_upsert & ~known))
+        self._counts[MergeAction.UPDATE] += int(np.count_nonzero(is_upsert & known))
         effective = gone & (known | written)
-        self._counts[Action.DELETE] += int(np.count_nonzero(effective))
-        self._counts[Action.NONE] += int(np.count_nonzero(gone & ~effective))
+        self._counts[MergeAction.DELETE] += int(np.count_nonzero(effective))
+        self._counts[MergeAction.NONE] += int(np.count_nonzero(gone & ~effective))
         self._unknown_updates += int(np.count_nonzero(is_upsert & ~known & folded.is_update))
 
     def _mark_dead(self, found: Found) -> None:
@@ -273,7 +273,7 @@ class KeyWriter:
             rows = rows.append_column(self._writing.deleted_column, marks)
         return rows if written.all() else rows.filter(pa.array(written))
 
-    def _write_rows(self, folded: Folded, rows: pa.RecordBatch, keys: NDArray[np.intp]) -> None:
+    def _write_rows(self, folded: FoldedKeys, rows: pa.RecordBatch, keys: NDArray[np.intp]) -> None:
         order = self._writing.order.of(rows)
         placement = self._writer.write(rows.take(order))
         at = keys[order.to_numpy()]
@@ -293,7 +293,7 @@ class KeyWriter:
     def _ordinals(self, files: NDArray[np.integer]) -> NDArray[np.int64]:
         return self._writing.first_ordinal + plan_ordinals(files, self._task, self._tasks)
 
-    def _remember(self, folded: Folded, at: NDArray[np.intp]) -> None:
+    def _remember(self, folded: FoldedKeys, at: NDArray[np.intp]) -> None:
         """Deleted keys keep their sequence, so that a late change does not bring them back."""
         if not len(at):
             return

@@ -16,8 +16,8 @@ from frazil.hooks import Failpoint, SystemClock, failpoint
 from frazil.merge.folding.linked_fold import fold_linked
 from frazil.merge.folding.sorted_folder import LinkedRowsError, SortedFolder
 from frazil.merge.reading.null_lists import restore_null_lists
-from frazil.merge.report import Action, Phase
-from frazil.merge.writing.admission import ChangeGate
+from frazil.merge.report import MergeAction, MergePhase
+from frazil.merge.writing.admission import ChangeAdmission
 from frazil.merge.writing.key_writer import KeyWriter
 from frazil.merge.writing.task_result import Obstacle, TaskResult
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from frazil.merge.folding.change_rows import FoldLayout
-    from frazil.merge.folding.folded_keys import Folded
-    from frazil.merge.writing.admission import Admission, Seen
+    from frazil.merge.folding.folded_keys import FoldedKeys
+    from frazil.merge.writing.admission import Admission, AdmissionTotals
     from frazil.merge.writing.key_writer import KeyWriting
     from frazil.mirror.index.run_building import RunStore
 
@@ -80,8 +80,8 @@ class _Task:
         self.clock = SystemClock()
         # One more than buckets, for keys that depend on each other.
         self.writer = KeyWriter(job.writing, number, 2**job.bits + 1)
-        self.gate = ChangeGate(job.admission)
-        self.seconds: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
+        self.gate = ChangeAdmission(job.admission)
+        self.seconds: dict[MergePhase, float] = dict.fromkeys(MergePhase, 0.0)
 
     def result(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         """Run to the end, or to the first thing that needs another preparation."""
@@ -97,36 +97,36 @@ class _Task:
             return TaskResult(obstacle=seen.obstacle)
         return self._finish(seen)
 
-    def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Folded]:
+    def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldedKeys]:
         if self.number == self.job.linked_task:
             yield from self._folded_together(batches)
             return
         folder = SortedFolder(self.job.layout)
         for chunk in self._admitted(batches):
-            with self._timed(Phase.FOLD):
+            with self._timed(MergePhase.FOLD):
                 folded = folder.push(chunk)
             if folded is not None:
                 yield folded
-        with self._timed(Phase.FOLD):
+        with self._timed(MergePhase.FOLD):
             folded = folder.finish()
         if folded is not None:
             yield folded
 
-    def _folded_together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Folded]:
+    def _folded_together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldedKeys]:
         rows = list(self._admitted(batches))
         if rows:
-            with self._timed(Phase.FOLD):
+            with self._timed(MergePhase.FOLD):
                 folded = fold_linked(pa.Table.from_batches(rows), self.job.layout)
             yield folded
 
     def _admitted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in self._chunks(batches):
-            with self._timed(Phase.FOLD):
+            with self._timed(MergePhase.FOLD):
                 admitted = self.gate.admit(chunk)
             if self.gate.is_blocked:
                 return
             if admitted is not None:
-                with self._timed(Phase.LOCATE):
+                with self._timed(MergePhase.LOCATE):
                     self.writer.compare_superseded(admitted)
                 yield admitted
 
@@ -134,7 +134,7 @@ class _Task:
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         while True:
-            with self._timed(Phase.READ):
+            with self._timed(MergePhase.READ):
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -149,16 +149,16 @@ class _Task:
         if rows:
             yield pa.concat_batches(waiting)
 
-    def _merge(self, folded: Folded) -> None:
-        with self._timed(Phase.LOCATE):
+    def _merge(self, folded: FoldedKeys) -> None:
+        with self._timed(MergePhase.LOCATE):
             is_empty = self.job.mirror_is_empty or self.gate.empties_mirror
             keys = self.writer.locate(folded, mirror_is_empty=is_empty)
         failpoint(Failpoint.MERGE_FOLDED)
-        with self._timed(Phase.WRITE):
+        with self._timed(MergePhase.WRITE):
             self.writer.write(keys)
 
-    def _finish(self, seen: Seen) -> TaskResult:
-        with self._timed(Phase.WRITE):
+    def _finish(self, seen: AdmissionTotals) -> TaskResult:
+        with self._timed(MergePhase.WRITE):
             written = self.writer.close()
         entries = written.entries.sorted()
         part = None
@@ -167,7 +167,7 @@ class _Task:
             part = self.job.store.write_part(self.job.run, self.job.bits, {self.number: entries})
             entries = Entries.empty()
         counts = written.counts
-        counts[Action.LATE] += seen.late
+        counts[MergeAction.LATE] += seen.late
         return TaskResult(
             files=written.files,
             ordinals=tuple(written.ordinals.tolist()),
@@ -185,7 +185,7 @@ class _Task:
         )
 
     @contextmanager
-    def _timed(self, phase: Phase) -> Iterator[None]:
+    def _timed(self, phase: MergePhase) -> Iterator[None]:
         start = self.clock.monotonic()
         try:
             yield

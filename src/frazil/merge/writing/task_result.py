@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.merge.report import Action, Phase
+from frazil.merge.report import MergeAction, MergePhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,27 +44,27 @@ class TaskResult:
     entries: Entries | None = None
     part: RunPart | None = None
     rows: int = 0
-    counts: Mapping[Action, int] = field(default_factory=dict)
+    counts: Mapping[MergeAction, int] = field(default_factory=dict)
     unknown_updates: int = 0
     surplus_rows: int = 0
     lowest: SequenceValue | None = None
     highest: SequenceValue | None = None
     truncated: SequenceValue | None = None
-    seconds: Mapping[Phase, float] = field(default_factory=dict)
+    seconds: Mapping[MergePhase, float] = field(default_factory=dict)
 
 
-def total_seconds(results: Iterable[TaskResult]) -> dict[Phase, float]:
+def total_seconds(results: Iterable[TaskResult]) -> dict[MergePhase, float]:
     """The time of each phase, summed over the tasks."""
-    total: dict[Phase, float] = {}
+    total: dict[MergePhase, float] = {}
     for result in results:
         for phase, seconds in result.seconds.items():
             total[phase] = total.get(phase, 0.0) + seconds
     return total
 
 
-def total_counts(results: Iterable[TaskResult]) -> dict[Action, int]:
+def total_counts(results: Iterable[TaskResult]) -> dict[MergeAction, int]:
     """Keys by what became of them, summed over the tasks."""
-    total = dict.fromkeys(Action, 0)
+    total = dict.fromkeys(MergeAction, 0)
     for result in results:
         for action, count in result.counts.items():
             total[action] += count

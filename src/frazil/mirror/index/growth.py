@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.file_system import OutputFiles
     from frazil.hooks import Randomness
     from frazil.mirror.index.run_building import RunStore
-    from frazil.model.key_index import IndexedFile, IndexManifest, Run
+    from frazil.model.key_index import IndexedFile, IndexManifest, IndexRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class IndexGrowth:
         files: tuple[IndexedFile, ...],
         next_ordinal: int,
         entries: Entries,
-        new_run: Run | None,
+        new_run: IndexRun | None,
     ) -> KeyIndex:
         """The index after a merge; its snapshot is still to be named."""
         young = Entries.concatenate([index.young, entries])
@@ -58,7 +58,9 @@ class IndexGrowth:
         )
         return KeyIndex(manifest, young, blob)
 
-    def _merged(self, runs: tuple[Run, ...], files: tuple[IndexedFile, ...]) -> tuple[Run, ...]:
+    def _merged(
+        self, runs: tuple[IndexRun, ...], files: tuple[IndexedFile, ...]
+    ) -> tuple[IndexRun, ...]:
         chosen = plan_run_merge([run.entries for run in runs], self.max_runs)
         if not chosen:
             return runs

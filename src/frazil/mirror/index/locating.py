@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.codec.key_index.entries import Selection
-    from frazil.model.key_index import IndexedFile, Run, RunBlob, RunPart
+    from frazil.model.key_index import IndexedFile, IndexRun, RunBlob, RunPart
 
 # Requests to an object store that are under way at a time.
 _THREADS = 16
@@ -53,7 +53,7 @@ class TaskIndex:
     the machine that runs the task.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[IndexRun, ...]
     young: bytes | None = field(repr=False)
     files: tuple[IndexedFile, ...]
     io_properties: tuple[tuple[str, str], ...] = field(repr=False)
@@ -124,7 +124,7 @@ def _selected(sequence: pa.Array | None, chosen: Selection) -> pa.Array | None:
 class _Place:
     """One blob of one run."""
 
-    run: Run
+    run: IndexRun
     part: RunPart
     blob: RunBlob
 

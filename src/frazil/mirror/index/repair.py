@@ -18,7 +18,7 @@ from frazil.mirror.index.loading import (
     load_index,
 )
 from frazil.mirror.index.run_building import build_entries, fresh_name
-from frazil.model.key_index import IndexedFile, IndexManifest, Run
+from frazil.model.key_index import IndexedFile, IndexManifest, IndexRun
 from frazil.model.repair import Repair, RepairReason
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class IndexKeeper:
             remembered=remembered,
             now=int(self.clock.now().timestamp()),
         )
-        if isinstance(built, Run):
+        if isinstance(built, IndexRun):
             runs = (*index.manifest.runs, built) if built.parts else index.manifest.runs
             return replace(index, manifest=replace(index.manifest, runs=runs))
         return _with_young(index, built)

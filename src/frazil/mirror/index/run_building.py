@@ -24,7 +24,7 @@ from frazil.mirror.index.run_fetching import fetch_bucket
 from frazil.mirror.index.run_merging import merge_entries
 from frazil.mirror.index.run_tiers import plan_bits
 from frazil.model.command import command
-from frazil.model.key_index import TOMBSTONE, KeyHash, Run, RunPart
+from frazil.model.key_index import TOMBSTONE, IndexRun, KeyHash, RunPart
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ class RunStore:
         OutputFiles(dict(self.io_properties)).write_file(location, puffin.data)
         return run_part(location, puffin)
 
-    def write_run(self, run: str, entries: Entries) -> Run:
+    def write_run(self, run: str, entries: Entries) -> IndexRun:
         """Write a small run in one file, without a job."""
         bits = plan_bits(len(entries))
         sorted_ = entries.sorted()
         buckets = {number: sorted_.take(where) for number, where in sorted_.bucket_slices(bits)}
-        return Run(run, bits, (self.write_part(run, bits, buckets),) if buckets else ())
+        return IndexRun(run, bits, (self.write_part(run, bits, buckets),) if buckets else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def build_entries(
     small: int,
     now: int,
     remembered: DataFrame | None = None,
-) -> Run | Entries:
+) -> IndexRun | Entries:
     """The live keys of these files: a run, or the entries themselves when they are few.
 
     ``remembered`` has the halves of the hash and the sequence of deleted keys to keep beside them.
@@ -144,7 +144,7 @@ def build_entries(
     _refuse_duplicates(sum(twice for _, twice in made), reading)
     if hand_back:
         return Entries.concatenate([entries for entries, _ in made] or [Entries.empty()])
-    return Run(run, bits, tuple(part for part, _ in made))
+    return IndexRun(run, bits, tuple(part for part, _ in made))
 
 
 def hashed_keys(session: SparkSession, reading: KeyReading) -> DataFrame:
@@ -183,7 +183,7 @@ class RunMerging:
     store: RunStore
     run: str
     bits: int
-    runs: tuple[Run, ...]
+    runs: tuple[IndexRun, ...]
     files: tuple[IndexedFile, ...]
     tombstones_before: int | None
 
@@ -208,7 +208,7 @@ class RunMerging:
         return self.store.write_part(self.run, self.bits, {number: merged}) if len(merged) else None
 
 
-def merge_runs(session: SparkSession, merging: RunMerging) -> Run:
+def merge_runs(session: SparkSession, merging: RunMerging) -> IndexRun:
     """One run in place of several; small ones are merged right here."""
     buckets = 2**merging.bits
     if sum(run.entries for run in merging.runs) <= DRIVER_ENTRIES:
@@ -218,7 +218,7 @@ def merge_runs(session: SparkSession, merging: RunMerging) -> Run:
         numbers = session.range(0, buckets, 1, buckets)
         with running_tasks(merging.store.table, "merging runs of the key index"):
             parts = tuple(collect(numbers.mapInArrow(merging.write, PAYLOAD)))
-    return Run(merging.run, merging.bits, parts)
+    return IndexRun(merging.run, merging.bits, parts)
 
 
 def fresh_name(token: Callable[[int], bytes]) -> str:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.file_system import InputFiles
     from frazil.codec.key_index.entries import Entries
-    from frazil.model.key_index import Run, RunBlob, RunPart
+    from frazil.model.key_index import IndexRun, RunBlob, RunPart
 
 
-def fetch_bucket(run: Run, number: int, bits: int, inputs: InputFiles) -> Iterator[Entries]:
+def fetch_bucket(run: IndexRun, number: int, bits: int, inputs: InputFiles) -> Iterator[Entries]:
     """The run's entries of a bucket; runs may be split finer or coarser than asked.
 
     Raises DamagedIndexError for a file that is missing or not what the manifest says.
@@ -29,7 +29,7 @@ def fetch_bucket(run: Run, number: int, bits: int, inputs: InputFiles) -> Iterat
                 yield of_bucket(entries, number, bits) if bits > run.bits else entries
 
 
-def fetch_blob(run: Run, part: RunPart, blob: RunBlob, inputs: InputFiles) -> Entries:
+def fetch_blob(run: IndexRun, part: RunPart, blob: RunBlob, inputs: InputFiles) -> Entries:
     """All entries of one blob."""
     with telling_damage(part.location):
         data = inputs.read_range(part.location, blob.offset, blob.length)

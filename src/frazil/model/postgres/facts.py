@@ -194,7 +194,7 @@ class PublicationFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
+class CatalogRelation:
     """A relation of the database: enough to choose from.
 
     ``root_oid`` is the topmost partitioned table of a partition.
@@ -319,7 +319,7 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class RunningTransaction:
     """A transaction that a new slot waits for: who has it open, and since how many seconds.
 
     ``prepared`` is the name of a prepared one, which no process has open. The age is None where
@@ -346,7 +346,7 @@ class PostgresFacts:
     # Configured patterns that no relation matches.
     unmatched: tuple[str, ...] = ()
     nearest: Mapping[str, str] = field(default_factory=dict)
-    transactions: tuple[OpenTransaction, ...] = ()
+    transactions: tuple[RunningTransaction, ...] = ()
 
     @property
     def by_oid(self) -> Mapping[int, TableFacts]:

@@ -30,7 +30,7 @@ _SCALE_BITS = 0x7FF
 _SCALE_SIGN = 0x400
 
 
-class Kind(StrEnum):
+class TypeKind(StrEnum):
     """What sort of type it is: ``pg_type.typtype``, and ``a`` for what is printed as an array.
 
     That is a type whose ``typoutput`` is ``array_out``. An element type proves nothing, nor does
@@ -56,7 +56,7 @@ class PostgresType:
 
     oid: int
     name: str
-    kind: Kind = Kind.BASE
+    kind: TypeKind = TypeKind.BASE
     modifier: int = NO_MODIFIER
     inner: PostgresType | None = None
     delimiter: str = ","
@@ -64,7 +64,7 @@ class PostgresType:
     @property
     def behind_domains(self) -> PostgresType:
         """The type that decides how values are printed."""
-        if self.kind is Kind.DOMAIN and self.inner is not None:
+        if self.kind is TypeKind.DOMAIN and self.inner is not None:
             return self.inner.behind_domains
         return self
 
@@ -75,7 +75,7 @@ class TypeRow:
 
     oid: int
     name: str
-    kind: Kind
+    kind: TypeKind
     inner: int = 0
     modifier: int = NO_MODIFIER
     delimiter: str = ","
@@ -91,9 +91,9 @@ def resolve_type(oid: int, modifier: int, rows: Mapping[int, TypeRow]) -> Postgr
         message = f"the Postgres type with OID {oid} is not in the catalog that was read"
         raise UnsupportedSchemaChangeError(message)
     inner = None
-    if row.kind is Kind.DOMAIN:
+    if row.kind is TypeKind.DOMAIN:
         inner = resolve_type(row.inner, row.modifier, rows)
-    elif row.kind is Kind.ARRAY:
+    elif row.kind is TypeKind.ARRAY:
         # The modifier of numeric(10,2)[] is its elements'.
         inner = resolve_type(row.inner, modifier, rows)
     return PostgresType(oid, row.name, row.kind, modifier, inner, row.delimiter)
@@ -217,7 +217,7 @@ def numeric_decimal(modifier: int) -> Decimal | None:
 
 
 def _mapped(type_: PostgresType, element_id: int) -> tuple[Type, Form | ArrayForm]:
-    if type_.kind is Kind.ARRAY and type_.inner is not None:
+    if type_.kind is TypeKind.ARRAY and type_.inner is not None:
         element, form = _mapped_scalar(type_.inner.behind_domains)
         return list_of(element_id, element), ArrayForm(form, type_.inner.delimiter)
     return _mapped_scalar(type_)
@@ -237,7 +237,7 @@ def _declared_form(type_: PostgresType, declared: Type) -> Form | ArrayForm | No
         return Form.AS_PRINTED
     if not isinstance(declared, List):
         return _declared_scalar(type_, declared)
-    if type_.kind is not Kind.ARRAY or type_.inner is None:
+    if type_.kind is not TypeKind.ARRAY or type_.inner is None:
         return None
     inner = type_.inner.behind_domains
     form = _declared_form(inner, declared.element.type)

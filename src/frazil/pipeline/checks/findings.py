@@ -19,7 +19,7 @@ _CHECK = "frazil check"
 _COMMAND = "frazil "
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """What became of something that was to be looked at."""
 
     OK = "ok"
@@ -33,7 +33,7 @@ class LookedAt:
 
     about: str
     found: str
-    outcome: Outcome = Outcome.OK
+    outcome: CheckOutcome = CheckOutcome.OK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

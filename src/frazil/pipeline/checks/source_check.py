@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
-from frazil.config import PostgresSource
-from frazil.pipeline.checks.findings import Findings, LookedAt, Outcome, problem_of
+from frazil.config import PostgresSection
+from frazil.pipeline.checks.findings import CheckOutcome, Findings, LookedAt, problem_of
 from frazil.pipeline.checks.source_findings import judge_source, preflight_settings
 from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_blocking
@@ -37,7 +37,7 @@ def check_readiness(config: Config) -> Findings:
     Nothing is created. A source of another kind is not looked at.
     """
     source = config.source
-    if not isinstance(source, PostgresSource):
+    if not isinstance(source, PostgresSection):
         return Findings()
     with connect(source.dsn, purpose=PURPOSE) as session:
         facts = _load(session, source)
@@ -51,9 +51,9 @@ def check_source(config: Config) -> Findings:
     source = config.source
     if source is None:
         return Findings()
-    if not isinstance(source, PostgresSource):
+    if not isinstance(source, PostgresSection):
         words = f"a source of the kind {source.kind} is not looked at"
-        return Findings(looked_at=(LookedAt("source", words, Outcome.SKIPPED),))
+        return Findings(looked_at=(LookedAt("source", words, CheckOutcome.SKIPPED),))
     try:
         with connect(source.dsn, purpose=PURPOSE) as session:
             facts = _load(session, source)
@@ -62,7 +62,7 @@ def check_source(config: Config) -> Findings:
     return _with_replication(judge_source(config, source, facts), source, facts.server)
 
 
-def _load(session: Session, source: PostgresSource) -> PostgresFacts:
+def _load(session: Session, source: PostgresSection) -> PostgresFacts:
     return load_facts(
         session,
         slot=source.slot,
@@ -80,7 +80,7 @@ def _advice(error: FrazilError) -> str | None:
             return None
 
 
-def _with_replication(findings: Findings, source: PostgresSource, server: ServerFacts) -> Findings:
+def _with_replication(findings: Findings, source: PostgresSection, server: ServerFacts) -> Findings:
     """A stream takes a connection of another kind, and poolers let only ordinary ones through."""
     # Where the role may not, or no connection is free, that was said already.
     if not server.role.may_replicate or server.senders_used >= server.max_senders:

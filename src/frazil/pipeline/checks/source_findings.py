@@ -17,14 +17,14 @@ from frazil.sources.postgres.tables.mirror_key import NoKey, mirror_key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from frazil.config import Config, PostgresSource
+    from frazil.config import Config, PostgresSection
     from frazil.model.postgres.facts import PostgresFacts, ServerFacts, TableFacts
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.postgres.problem import Problem
 
 
 def preflight_settings(
-    config: Config, source: PostgresSource, names: Mapping[str, Named]
+    config: Config, source: PostgresSection, names: Mapping[str, Named]
 ) -> PreflightSettings:
     """What the document wants of the server.
 
@@ -43,7 +43,7 @@ def preflight_settings(
     )
 
 
-def judge_source(config: Config, source: PostgresSource, facts: PostgresFacts) -> Findings:
+def judge_source(config: Config, source: PostgresSection, facts: PostgresFacts) -> Findings:
     """Every problem of the source, what stops first, and everything that is in order."""
     names = captured_names(config, (str(table.name) for table in facts.tables))
     settings = preflight_settings(config, source, names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.hooks import SystemRandomness
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Live, TableStanding
+from frazil.ledger.table_state import Streaming, TableState
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 
@@ -30,8 +30,8 @@ def try_writing(lake: Lake, config: Config) -> None:
     try:
         trial = Ledger.ensure(lake, name, format_version=config.mirror.format_version)
         try:
-            row = TableStanding(table=name.table, identity="", state=Live())
-            trial.note([], pipeline=config.pipeline, batch=name.table, standings=[row])
+            row = TableState(table=name.table, identity="", state=Streaming())
+            trial.note([], pipeline=config.pipeline, batch=name.table, table_states=[row])
         finally:
             lake.drop_table(name)
     finally:

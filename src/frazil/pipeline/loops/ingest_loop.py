@@ -15,9 +15,9 @@ from frazil.clients.defects import as_ours
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import ShutdownRequested, SlotBusyError
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.ledger.table_state import Copying, Held, ResyncNeeded
+from frazil.ledger.table_state import Copying, Paused, ResyncRequired
 from frazil.pipeline.loops.merge_loop import JITTER, Ending, engine_ended
-from frazil.pipeline.next_step import Again, plan_step
+from frazil.pipeline.next_step import RetryAfter, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from frazil.hooks import Clock, Randomness
     from frazil.ingest.report import BatchReport
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.model.marker import Position
     from frazil.pipeline.loops.merge_loop import Stop
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
     from frazil.sources.protocol import Limit, Source
 
 _Done = TypeVar("_Done")
@@ -43,7 +43,7 @@ class Ingesting(Protocol):
     """What the loop runs; ``ingest.Ingester`` is one."""
 
     @property
-    def standings(self) -> Mapping[str, TableStanding]:
+    def table_states(self) -> Mapping[str, TableState]:
         """How every table stands."""
 
     @property
@@ -53,7 +53,7 @@ class Ingesting(Protocol):
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
 
-    def read_whole(self) -> BatchReport | None:
+    def copy_tables(self) -> BatchReport | None:
         """Some of the tables that are to be read from their first row."""
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class IngestLoop:
         randomness: Randomness | None = None,
         on_report: Callable[[BatchReport], None] = _ignore,
         on_step: Callable[[float], None] = _ignore,
-        on_error: Callable[[Exception, Step], None] = _ignore,
+        on_error: Callable[[Exception, NextStep], None] = _ignore,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
         self._ingester = ingester
@@ -117,7 +117,7 @@ class IngestLoop:
             raise self._ends_with
         if self._is_halted():
             return Ending.TOLD
-        return Ending.NEEDS_A_PERSON if self._needs_a_person() else Ending.DONE
+        return Ending.ACTION_REQUIRED if self._needs_a_person() else Ending.DONE
 
     def set_interval(self, interval: timedelta) -> None:
         """From the next batch on; from any thread."""
@@ -157,7 +157,7 @@ class IngestLoop:
 
     def _read_all(self) -> None:
         while not self._is_halted():
-            report = self._ingester.read_whole()
+            report = self._ingester.copy_tables()
             if report is None:
                 return
             self._on_report(report)
@@ -217,7 +217,7 @@ class IngestLoop:
         self._on_error(error, step)
         if not self._is_alive():
             self._ends_with = self._ends_with or engine_ended(error)
-        elif not isinstance(step, Again):
+        elif not isinstance(step, RetryAfter):
             self._ends_with = self._ends_with or error
         else:
             is_standby = isinstance(error, SlotBusyError)
@@ -230,7 +230,7 @@ class IngestLoop:
 
     def _needs_a_person(self) -> bool:
         return any(
-            isinstance(each.state, Held | ResyncNeeded)
+            isinstance(each.state, Paused | ResyncRequired)
             or (isinstance(each.state, Copying) and each.state.reason is not None)
-            for each in self._ingester.standings.values()
+            for each in self._ingester.table_states.values()
         )

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Protocol
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import DefectError, FrazilError, RuntimeMissingError, ShutdownRequested
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.pipeline.loops.worker_pool import Attempt, Crew
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold, plan_step
-from frazil.pipeline.status.table_phase import TablePhase, TableStatus
+from frazil.pipeline.loops.worker_pool import Attempt, WorkerPool
+from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, plan_step
+from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from frazil.hooks import Clock, Randomness
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
 
 # The interval is the longest wait, so chance only shortens it: enough that instances started
 # together drift apart, too little for anybody to notice.
@@ -65,7 +65,7 @@ class Ending(StrEnum):
 
     DONE = "everything is merged"
     TOLD = "told to stop"
-    NEEDS_A_PERSON = "some tables need a person, the rest is merged"
+    ACTION_REQUIRED = "some tables need a person, the rest is merged"
     FAILED = "some tables failed, and their attempts are used up"
 
 
@@ -95,7 +95,7 @@ class MergeLoop:
         randomness: Randomness | None = None,
         on_start: Callable[[str], None] = _ignore,
         on_report: Callable[[str, MergeReport, float], None] = _ignore,
-        on_error: Callable[[str, Exception, Step, float], None] = _ignore,
+        on_error: Callable[[str, Exception, NextStep, float], None] = _ignore,
         on_cycle: Callable[[float], None] = _ignore,
         is_alive: Callable[[], bool] = lambda: True,
         may_start: Callable[[], bool] = lambda: True,
@@ -124,12 +124,12 @@ class MergeLoop:
         self._had_their_turn: set[str] = set()
         self._cycle_began: float | None = None
         self._changing = threading.Lock()
-        self._statuses: dict[str, TableStatus] = {}
+        self._statuses: dict[str, MergeStatus] = {}
         for name, merge in tables.items():
             self._add(name, merge)
 
     @property
-    def statuses(self) -> tuple[TableStatus, ...]:
+    def statuses(self) -> tuple[MergeStatus, ...]:
         """How every table stands; may be asked from any thread."""
         with self._changing:
             return tuple(self._statuses.values())
@@ -158,17 +158,17 @@ class MergeLoop:
         running merges have ended between two of their batches.
         """
         self._once = once
-        crew = Crew(self._concurrency, self._merge, self._clock)
+        pool = WorkerPool(self._concurrency, self._merge, self._clock)
         self._read_mail()
         try:
             while self._running or not self._is_over():
                 self._read_mail()
-                self._start_due(crew)
-                attempt = self._wait(crew)
+                self._start_due(pool)
+                attempt = self._wait(pool)
                 if attempt is not None:
                     self._settle(attempt)
         finally:
-            crew.dismiss()
+            pool.dismiss()
         return self._end()
 
     def abandon(self) -> None:
@@ -186,8 +186,8 @@ class MergeLoop:
         self._due[table] = self._clock.monotonic()
         now = self._clock.now()
         with self._changing:
-            self._statuses[table] = TableStatus(
-                table=table, phase=TablePhase.WAITING, since=now, next_run=now
+            self._statuses[table] = MergeStatus(
+                table=table, phase=MergeStep.WAITING, since=now, next_run=now
             )
 
     def _hasten(self, table: str, *, was_mended: bool) -> None:
@@ -196,7 +196,7 @@ class MergeLoop:
             return
         if table in self._running:
             self._asked_again.add(table)
-        elif was_mended and status.phase is TablePhase.STOPPED:
+        elif was_mended and status.phase is MergeStep.STOPPED:
             self._failed.discard(table)
             self._change(table, failures=0)
             self._schedule(table, self._clock.monotonic())
@@ -213,7 +213,7 @@ class MergeLoop:
     def _is_over(self) -> bool:
         return self._is_halted() or (self._once and not (self._due and self._may_start()))
 
-    def _start_due(self, crew: Crew) -> None:
+    def _start_due(self, pool: WorkerPool) -> None:
         if self._is_halted() or not self._may_start():
             return
         now = self._clock.monotonic()
@@ -225,11 +225,11 @@ class MergeLoop:
                 self._cycle_began = now
             del self._due[name]
             self._running.add(name)
-            self._change(name, phase=TablePhase.MERGING, next_run=None)
+            self._change(name, phase=MergeStep.MERGING, next_run=None)
             self._on_start(name)
-            crew.start(name)
+            pool.start(name)
 
-    def _wait(self, crew: Crew) -> Attempt | None:
+    def _wait(self, pool: WorkerPool) -> Attempt | None:
         """Wait until a run ends, a table is due and there is room for it, or the end is wished."""
         has_room = len(self._running) < self._concurrency and not self._is_halted()
         until_due = None
@@ -240,7 +240,7 @@ class MergeLoop:
             if has_room:
                 # Somebody may ask for another one meanwhile.
                 until_due = min(_GLANCE_SECONDS, until_due or _GLANCE_SECONDS)
-            return crew.wait(until_due)
+            return pool.wait(until_due)
         if not self._is_over():
             self._stop.wait(_IDLE_SECONDS if until_due is None else until_due)
         return None
@@ -262,7 +262,7 @@ class MergeLoop:
         table = attempt.table
         self._change(table, report=report, error=None, failures=0)
         if self._once:
-            self._change(table, phase=TablePhase.DONE)
+            self._change(table, phase=MergeStep.DONE)
         else:
             interval = self._interval * self._randomness.uniform(1 - JITTER, 1)
             breath = self._clock.monotonic() + BREATH_SECONDS
@@ -276,13 +276,15 @@ class MergeLoop:
         chance, retry = self._randomness, self._retry
         step = plan_step(error, failures=failures, retry=retry, randomness=chance, once=self._once)
         self._change(table, error=error, failures=failures)
-        if isinstance(step, Again):
+        if isinstance(step, RetryAfter):
             self._schedule(table, self._clock.monotonic() + step.seconds)
         else:
-            self._change(table, phase=TablePhase.STOPPED)
-        if isinstance(step, GiveUp) or (isinstance(step, Hold) and isinstance(error, DefectError)):
+            self._change(table, phase=MergeStep.STOPPED)
+        if isinstance(step, RetriesExhausted) or (
+            isinstance(step, Pause) and isinstance(error, DefectError)
+        ):
             self._failed.add(table)
-        elif isinstance(step, GiveWay) and isinstance(error, FrazilError):
+        elif isinstance(step, Fenced) and isinstance(error, FrazilError):
             self._give_way_to(error)
         self._on_error(table, error, step, attempt.seconds)
         if not self._is_alive():
@@ -295,7 +297,7 @@ class MergeLoop:
     def _schedule(self, table: str, due: float) -> None:
         self._due[table] = due
         wait = timedelta(seconds=max(0.0, due - self._clock.monotonic()))
-        self._change(table, phase=TablePhase.WAITING, next_run=self._clock.now() + wait)
+        self._change(table, phase=MergeStep.WAITING, next_run=self._clock.now() + wait)
 
     def _change(self, table: str, **changes: object) -> None:
         with self._changing:
@@ -323,8 +325,8 @@ class MergeLoop:
             return Ending.TOLD
         if self._failed:
             return Ending.FAILED
-        is_held = any(each.phase is TablePhase.STOPPED for each in self.statuses)
-        return Ending.NEEDS_A_PERSON if is_held else Ending.DONE
+        is_held = any(each.phase is MergeStep.STOPPED for each in self.statuses)
+        return Ending.ACTION_REQUIRED if is_held else Ending.DONE
 
 
 def engine_ended(error: Exception | None = None) -> FrazilError:

@@ -16,7 +16,7 @@ def _nothing() -> None:
     """Nothing was held."""
 
 
-class Pulse:
+class PeriodicThread:
     """Calls ``beat`` every so many seconds while its block runs; the first one comes at once.
 
     ``beat`` must not raise: nobody is there to hear of it. ``at_end`` gives back what it held.

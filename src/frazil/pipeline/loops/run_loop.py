@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from frazil.errors import FrazilError, SlotBusyError
 from frazil.hooks import SystemClock
 from frazil.pipeline.loops.merge_loop import Ending
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LOOK_AGAIN_SECONDS = 60.0
 _GLANCE_SECONDS = 0.25
 
 # What a run comes to when its two halves come to different things: the first that fits.
-_WORST_FIRST = (Ending.TOLD, Ending.FAILED, Ending.NEEDS_A_PERSON, Ending.DONE)
+_WORST_FIRST = (Ending.TOLD, Ending.FAILED, Ending.ACTION_REQUIRED, Ending.DONE)
 
 
 class Ends(Protocol):
@@ -59,7 +59,7 @@ class Capturing(Protocol):
         """From the next batch on."""
 
 
-class Doorbell:
+class MergeSignal:
     """The wish to end, as a merge loop waits for it: whoever has news for the loop rings."""
 
     def __init__(self, stop: Ends, clock: Clock | None = None) -> None:
@@ -202,4 +202,4 @@ class RunLoop:
             waited += _GLANCE_SECONDS
 
     def _ends_all(self, error: FrazilError) -> bool:
-        return recovery_for(error).action is Action.STOP or not self._is_alive()
+        return recovery_for(error).action is RecoveryAction.STOP or not self._is_alive()

@@ -26,7 +26,7 @@ class Attempt:
     outcome: MergeReport | Exception
 
 
-class Crew:
+class WorkerPool:
     """Threads that live as long as the loop, because each holds a connection to the JVM.
 
     They are daemons: a merge that hangs must not keep the process from ending.

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.changelog.table import ChangelogTable
-from frazil.config import OnSlotLost
-from frazil.config import PostgresSource as PostgresSection
+from frazil.config import OnSlotLost, PostgresSection
 from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Copying, Left, Live, TableStanding
+from frazil.ledger.table_state import Copying, Removed, Streaming, TableState
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.source_table import SourceTable
 from frazil.model.table_facts import COLUMNS_PROPERTY
-from frazil.pipeline.capture import capture_settings, postgres_settings, table_wishes
+from frazil.pipeline.capture import capture_settings, postgres_settings, table_options
 from frazil.pipeline.planning.run_plan import ChangelogStep, MirrorStep, RunPlan, TableStep
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import captured_names
@@ -45,9 +44,9 @@ if TYPE_CHECKING:
 def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
     """What a run that begins now would do with what ``look`` has seen."""
     settings = postgres_settings(config)
-    standings, acknowledged = _load_book(lake, config)
-    after = {**standings, **_judged(settings, standings, look, acknowledged)}
-    names = [name for name, each in after.items() if not isinstance(each.state, Left)]
+    table_states, acknowledged = _load_book(lake, config)
+    after = {**table_states, **_judged(settings, table_states, look, acknowledged)}
+    names = [name for name, each in after.items() if not isinstance(each.state, Removed)]
     counts_nothing = all(isinstance(after[name].state, Copying) for name in names)
     since = None if counts_nothing else acknowledged
     preparation = plan_preparation(look, settings, names, since)
@@ -55,10 +54,10 @@ def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
         after |= {name: replace(after[name], state=Copying()) for name in names}
         preparation = plan_preparation(look, settings, names, None)
     planner = _TablePlanner(lake, config, look)
-    lake_names = captured_names(config, names, standings)
+    lake_names = captured_names(config, names, table_states)
     steps = []
     for name in sorted(after):
-        stood = standings[name].state if name in standings else None
+        stood = table_states[name].state if name in table_states else None
         step = TableStep(table=name, state=after[name].state, stood=stood)
         steps.append(planner.plan(step, lake_names.get(name)))
     return RunPlan(
@@ -71,20 +70,20 @@ def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
     )
 
 
-def _load_book(lake: Lake, config: Config) -> tuple[dict[str, TableStanding], Marker | None]:
+def _load_book(lake: Lake, config: Config) -> tuple[dict[str, TableState], Marker | None]:
     try:
         ledger = Ledger.open(lake, ledger_name(config))
     except errors.TableNotFoundError:
         return {}, None
-    return {each.table: each for each in ledger.standings()}, ledger.acknowledged()
+    return {each.table: each for each in ledger.table_states()}, ledger.acknowledged()
 
 
 def _judged(
     settings: PostgresSettings,
-    standings: Mapping[str, TableStanding],
+    table_states: Mapping[str, TableState],
     look: SourceLook,
     acknowledged: Marker | None,
-) -> dict[str, TableStanding]:
+) -> dict[str, TableState]:
     """As an ingest that starts would see them."""
     # What it looks at are names and identities; columns are looked at table by table.
     found = {
@@ -101,10 +100,10 @@ def _judged(
         table = found.get(name) or SourceTable(name=name, identity="", shape="", columns=())
         found[name] = replace(table, obstacle=obstacle)
     changed = judge_tables(
-        standings,
+        table_states,
         found,
-        wants=lambda name: is_meant(name, include=settings.include, exclude=settings.exclude),
-        tell_apart=identity_differences,
+        selects=lambda name: is_meant(name, include=settings.include, exclude=settings.exclude),
+        explain_identity_change=identity_differences,
         position="" if acknowledged is None else str(acknowledged.position),
         retries_held=True,
     )
@@ -113,7 +112,7 @@ def _judged(
 
 def _wished_key(settings: PostgresSettings, table: str) -> tuple[str, ...]:
     try:
-        return settings.wishes(table).key
+        return settings.options(table).key
     except errors.FrazilError:
         # Told with the table's step.
         return ()
@@ -148,9 +147,9 @@ class _TablePlanner:
         table = self._open_table(names.changelog)
         changelog = None if table is None else ChangelogTable(table)
         try:
-            if isinstance(step.state, Live):
+            if isinstance(step.state, Streaming):
                 step = replace(step, has_changes=self._has_changes(changelog, view))
-            described = describe_table(view, table_wishes(self._config, names))
+            described = describe_table(view, table_options(self._config, names))
             return replace(
                 self._with_mirror(step, names, described),
                 estimated_rows=view.table.estimated_rows,
@@ -183,7 +182,7 @@ class _TablePlanner:
             prefix=settings.prefix,
             on_drop=settings.on_drop,
             evolution=settings.evolution,
-            anew=step.is_copied,
+            restart=step.is_copied,
         )
         return ChangelogStep(
             name=names.changelog,

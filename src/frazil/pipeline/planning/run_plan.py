@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.ledger.table_state import Copying, Live
+from frazil.ledger.table_state import Copying, Streaming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from frazil.ledger.table_state import State
     from frazil.model.table_name import TableName
     from frazil.pipeline.tables.captured_names import Named
-    from frazil.sources.postgres.preparation import Preparation
+    from frazil.sources.postgres.preparation import SourcePreparation
 
 _KIB, _MIB = 2**10, 2**20
 NOT_LOOKED_INTO = "changes may wait: somebody reads the slot, or it keeps too much to look into"
@@ -71,7 +71,7 @@ class TableStep:
         """Whether a run has something to do for it; what cannot be done is none."""
         if self.problem is not None:
             return False
-        follows = isinstance(self.state, Live) and bool(self.has_changes)
+        follows = isinstance(self.state, Streaming) and bool(self.has_changes)
         return self.is_copied or follows or self.state != self.stood
 
 
@@ -84,7 +84,7 @@ class RunPlan:
 
     slot: str
     publication: str
-    preparation: Preparation
+    preparation: SourcePreparation
     kept_bytes: int | None
     tables: tuple[TableStep, ...]
     names: Mapping[str, Named] = field(default_factory=dict)
@@ -132,7 +132,7 @@ def _capture(step: TableStep) -> str:
         again = "" if step.stood is None else " again"
         about = "" if step.estimated_rows is None else f", about {step.estimated_rows:,} rows"
         return f"the whole table is read{again}{about}"
-    if not isinstance(step.state, Live):
+    if not isinstance(step.state, Streaming):
         return str(step.state)
     if step.has_changes is None:
         return NOT_LOOKED_INTO

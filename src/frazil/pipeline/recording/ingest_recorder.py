@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import DefectError, FrazilError, SlotBusyError
-from frazil.model.marker import Role
-from frazil.pipeline.next_step import Again
+from frazil.model.marker import MarkerRole
+from frazil.pipeline.next_step import RetryAfter
 from frazil.pipeline.recording.merge_recorder import frames_of
 from frazil.telemetry import metric_names as names
 from frazil.telemetry.logs import get_logger
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frazil.ingest.report import BatchReport, TableIngested
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.pipeline.loops.ingest_loop import Ingesting
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.status.board import StatusBoard
     from frazil.telemetry.metrics import Metrics
     from frazil.telemetry.reporting import Reporting
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-_ROLE = Role.INGEST.value
+_ROLE = MarkerRole.INGEST.value
 
 
 class IngestRecorder:
@@ -62,9 +62,9 @@ class IngestRecorder:
             seconds=round(report.seconds, 3),
         )
 
-    def record_error(self, error: Exception, step: Step) -> None:
+    def record_error(self, error: Exception, step: NextStep) -> None:
         """An attempt that failed, and what the loop does about it."""
-        if isinstance(error, SlotBusyError) and isinstance(step, Again):
+        if isinstance(error, SlotBusyError) and isinstance(step, RetryAfter):
             # Not a failure: nothing is counted, reported or warned of.
             self._board.record_standby(error.reason)
             _log.debug("standby", reason=error.reason)
@@ -79,7 +79,7 @@ class IngestRecorder:
         log = _log.bind(code=error.code, position=error.position, reason=error.reason)
         if isinstance(error, DefectError):
             log = log.bind(frames=frames_of(error))
-        if isinstance(step, Again):
+        if isinstance(step, RetryAfter):
             log.warning("ingest failed and is tried again", wait=round(step.seconds, 3))
         else:
             log.error("ingest stopped", remedy=error.next_step or error.remedy)
@@ -113,9 +113,9 @@ class TracedIngest:
         self._tracing = tracing
 
     @property
-    def standings(self) -> Mapping[str, TableStanding]:
+    def table_states(self) -> Mapping[str, TableState]:
         """As the ingest has them."""
-        return self._inner.standings
+        return self._inner.table_states
 
     @property
     def tables_to_read(self) -> set[str]:
@@ -127,10 +127,10 @@ class TracedIngest:
         with self._tracing.span(SpanName.BATCH, role=_ROLE):
             return self._traced(self._inner.step())
 
-    def read_whole(self) -> BatchReport | None:
+    def copy_tables(self) -> BatchReport | None:
         """Whole tables, in a span."""
         with self._tracing.span(SpanName.BATCH, role=_ROLE):
-            return self._traced(self._inner.read_whole())
+            return self._traced(self._inner.copy_tables())
 
     def close(self) -> None:
         """Let go of everything."""

@@ -10,9 +10,9 @@ import traceback
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.merge.report import Phase
-from frazil.model.marker import Role
-from frazil.pipeline.next_step import Again, GiveUp, GiveWay, Hold
+from frazil.merge.report import MergePhase
+from frazil.model.marker import MarkerRole
+from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
 from frazil.telemetry import metric_names as ours
 from frazil.telemetry import metric_names_foreign as foreign
 from frazil.telemetry.log_fields import bound
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from frazil.merge.report import MergeCommit, MergeReport
     from frazil.pipeline.loops.merge_loop import TableMerge
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.status.board import StatusBoard
     from frazil.telemetry.metrics import Metrics
     from frazil.telemetry.reporting import Reporting
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-_ROLE = Role.MERGE.value
+_ROLE = MarkerRole.MERGE.value
 # Longer chains are circular or absurd.
 _MOST_CAUSES = 12
 
@@ -97,7 +97,7 @@ class Recorder:
             self._metrics.add(foreign.MERGER_TABLE_SUCCESS, table=table)
             self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
 
-    def record_error(self, table: str, error: Exception, step: Step, seconds: float) -> None:
+    def record_error(self, table: str, error: Exception, step: NextStep, seconds: float) -> None:
         """A run that failed, and what the loop does about it."""
         if isinstance(error, errors.FrazilError):
             self._metrics.add(ours.ERRORS, code=error.code)
@@ -107,7 +107,7 @@ class Recorder:
         if self._has_merger_names:
             self._metrics.add(foreign.MERGER_TABLE_FAILURE, table=table)
             self._metrics.observe(foreign.MERGER_TABLE_DURATION, seconds, table=table)
-        if not isinstance(step, Again):
+        if not isinstance(step, RetryAfter):
             self._reporting.report(error)
         _log_error(table, error, step)
 
@@ -121,7 +121,7 @@ class Recorder:
     def _record_commit(self, table: str, commit: MergeCommit) -> None:
         add, observe = self._metrics.add, self._metrics.observe
         add(ours.COMMITS, table=table, role=_ROLE, outcome="ok")
-        observe(ours.COMMIT_DURATION, commit.phases.get(Phase.COMMIT, 0.0))
+        observe(ours.COMMIT_DURATION, commit.phases.get(MergePhase.COMMIT, 0.0))
         observe(ours.BATCH_ROWS, commit.rows_read)
         observe(ours.BATCH_DURATION, commit.seconds, role=_ROLE)
         for phase, seconds in commit.phases.items():
@@ -143,7 +143,7 @@ class Recorder:
     def _record_for_merger(self, commit: MergeCommit) -> None:
         self._metrics.add(foreign.MERGER_ROWS_SCANNED, commit.rows_read)
         self._metrics.add(foreign.MERGER_ROWS_DEDUPLICATED, sum(commit.counts.values()))
-        merging = max(0.0, commit.seconds - commit.phases.get(Phase.PLAN, 0.0))
+        merging = max(0.0, commit.seconds - commit.phases.get(MergePhase.PLAN, 0.0))
         self._metrics.observe(foreign.MERGER_MERGE_DURATION, merging)
         self._metrics.add(foreign.MERGER_BYTES_WRITTEN, commit.bytes_written)
 
@@ -188,7 +188,7 @@ def _outcome(error: Exception) -> str:
             return "failed"
 
 
-def _log_error(table: str, error: Exception, step: Step) -> None:
+def _log_error(table: str, error: Exception, step: NextStep) -> None:
     log = _log.bind(table=table, error=type(error).__name__)
     if not isinstance(error, errors.FrazilError):
         # A stranger's text may quote a row; where it happened is enough to find the defect.
@@ -198,13 +198,13 @@ def _log_error(table: str, error: Exception, step: Step) -> None:
     if isinstance(error, errors.DefectError) and error.__cause__ is not None:
         log = log.bind(frames=frames_of(error))
     match step:
-        case Again(seconds=seconds):
+        case RetryAfter(seconds=seconds):
             log.warning("merge failed and is tried again", wait=round(seconds, 3))
-        case Hold():
+        case Pause():
             log.error("table stopped until somebody acts", remedy=error.next_step or error.remedy)
-        case GiveUp():
+        case RetriesExhausted():
             log.error("merge failed and its attempts are used up")
-        case GiveWay():
+        case Fenced():
             log.warning("merge gives way to another process")
 
 

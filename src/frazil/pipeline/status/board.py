@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.hooks import SystemClock
-from frazil.ledger.table_state import Copying, Left
-from frazil.model.marker import Role
-from frazil.pipeline.next_step import Again
+from frazil.ledger.table_state import Copying, Removed
+from frazil.model.marker import MarkerRole
+from frazil.pipeline.next_step import RetryAfter
 from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness
 from frazil.pipeline.status.lake_totals import LakeTotals
 from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
 from frazil.pipeline.status.source_answers import SourceAnswers
-from frazil.pipeline.status.table_phase import TablePhase
+from frazil.pipeline.status.table_phase import MergeStep
 from frazil.pipeline.status.tally import StatusTally
 from frazil.pipeline.status.throughput import Throughput
 from frazil.pipeline.status.values import (
@@ -28,7 +28,7 @@ from frazil.pipeline.status.values import (
     PipelineStatus,
     Sample,
     SourceStatus,
-    TableState,
+    TableStatus,
 )
 from frazil.version import __version__
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from frazil.hooks import Clock
-    from frazil.ingest.progress import WholeProgress
+    from frazil.ingest.progress import CopyProgress
     from frazil.ingest.report import BatchReport
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
     from frazil.merge.report import MergeReport
-    from frazil.pipeline.next_step import Step
+    from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.status.lake_facts import LakeFacts
     from frazil.pipeline.status.lake_totals import LakeQuestion
-    from frazil.pipeline.status.table_phase import TableStatus
-    from frazil.pipeline.status.values import Trouble
+    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.values import ProblemStatus
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.sources.postgres.slot.watch import SlotLook
 
@@ -58,11 +58,11 @@ class Ingested(Protocol):
     """The ingester, as the board sees it."""
 
     @property
-    def standings(self) -> Mapping[str, TableStanding]:
+    def table_states(self) -> Mapping[str, TableState]:
         """How every table stands."""
 
     @property
-    def progress(self) -> WholeProgress | None:
+    def progress(self) -> CopyProgress | None:
         """How far the whole tables that are being read have come."""
 
     @property
@@ -113,9 +113,9 @@ class StatusBoard:
         self._source: WatchedSource | None = None
         self._kind = ""
         self._names: Callable[[str], CapturedNames | None] = lambda _table: None
-        self._merges: Callable[[], Sequence[TableStatus]] | None = None
+        self._merges: Callable[[], Sequence[MergeStatus]] | None = None
         self._answers = SourceAnswers(self._started_at)
-        self._source_trouble: Trouble | None = None
+        self._source_trouble: ProblemStatus | None = None
         self._standby: str | None = None
         self._next_ingest: datetime | None = None
         # When each phase and each trouble began, by table.
@@ -140,7 +140,7 @@ class StatusBoard:
         with self._lock:
             self._ingested, self._source, self._kind, self._names = ingested, source, kind, names
 
-    def follow_merges(self, statuses: Callable[[], Sequence[TableStatus]]) -> None:
+    def follow_merges(self, statuses: Callable[[], Sequence[MergeStatus]]) -> None:
         """Show the mirrors of this loop from now on."""
         with self._lock:
             self._merges = statuses
@@ -171,7 +171,7 @@ class StatusBoard:
                 # A copy is as fresh as nobody knows until its changes follow.
                 base = None if report.is_whole else self._capture.through_of(each.table)
                 self._expect_of(self._names(each.table), base)
-                self._lake.ask(each.changelog, Role.INGEST, each.table)
+                self._lake.ask(each.changelog, MarkerRole.INGEST, each.table)
 
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes, and what it had is booked."""
@@ -190,13 +190,15 @@ class StatusBoard:
             self._source_trouble, self._standby = None, reason
             self._capture = CaptureFreshness()
 
-    def record_ingest_error(self, error: Exception, step: Step) -> None:
+    def record_ingest_error(self, error: Exception, step: NextStep) -> None:
         """Capturing failed for all tables."""
         with self._lock:
             self._tally.add_error(error)
             now = self._clock.now()
             since = now if self._source_trouble is None else self._source_trouble.since
-            retry_at = now + timedelta(seconds=step.seconds) if isinstance(step, Again) else None
+            retry_at = (
+                now + timedelta(seconds=step.seconds) if isinstance(step, RetryAfter) else None
+            )
             self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
             self._standby = None
 
@@ -243,7 +245,7 @@ class StatusBoard:
             if mirror in self._merge_began:
                 self._looked_at[mirror] = self._merge_began[mirror]
             if report.commits:
-                self._lake.ask(str(report.mirror), Role.MERGE, mirror)
+                self._lake.ask(str(report.mirror), MarkerRole.MERGE, mirror)
 
     def record_merge_error(self, mirror: str, error: Exception) -> None:
         """A run that failed."""
@@ -276,14 +278,14 @@ class StatusBoard:
         """How everything stands at this moment."""
         with self._lock:
             ingested, merges = self._ingested, self._merges
-        standings = {} if ingested is None else ingested.standings
+        table_states = {} if ingested is None else ingested.table_states
         progress = None if ingested is None else ingested.progress
         statuses = {} if merges is None else {each.table: each for each in merges()}
         with self._lock:
             tables = [
                 self._captured(standing, statuses, progress)
-                for standing in standings.values()
-                if not isinstance(standing.state, Left)
+                for standing in table_states.values()
+                if not isinstance(standing.state, Removed)
             ]
             shown = {each.mirror for each in tables}
             tables += [
@@ -322,10 +324,10 @@ class StatusBoard:
 
     def _captured(
         self,
-        standing: TableStanding,
-        statuses: Mapping[str, TableStatus],
-        progress: WholeProgress | None,
-    ) -> TableState:
+        standing: TableState,
+        statuses: Mapping[str, MergeStatus],
+        progress: CopyProgress | None,
+    ) -> TableStatus:
         table, names = standing.table, self._names(standing.table)
         mirror = None if names is None else str(names.mirror)
         merge = None if mirror is None else statuses.get(mirror)
@@ -337,10 +339,10 @@ class StatusBoard:
         changelog = None if names is None else str(names.changelog)
         read = mirror if self._reads_mirror(mirror, merge, phase) else changelog
         is_first = read is not None and self._is_first_load(
-            read, Role.INGEST if read == changelog else Role.MERGE, table
+            read, MarkerRole.INGEST if read == changelog else MarkerRole.MERGE, table
         )
         if changelog is not None:
-            self._lake.want(changelog, Role.INGEST, table)
+            self._lake.want(changelog, MarkerRole.INGEST, table)
         return self._state(
             table,
             phase,
@@ -355,10 +357,10 @@ class StatusBoard:
             copy=_copy_status(table, progress) if phase is Phase.COPYING else None,
         )
 
-    def _merged(self, status: TableStatus) -> TableState:
+    def _merged(self, status: MergeStatus) -> TableStatus:
         trouble = self._trouble_of(status.table, None, status)
         phase, report = self._phase_of(None, status, trouble), status.report
-        is_first = self._is_first_load(status.table, Role.MERGE, status.table)
+        is_first = self._is_first_load(status.table, MarkerRole.MERGE, status.table)
         return self._state(
             status.table,
             phase,
@@ -376,8 +378,8 @@ class StatusBoard:
         self,
         table: str,
         phase: Phase,
-        trouble: Trouble | None,
-        merge: TableStatus | None,
+        trouble: ProblemStatus | None,
+        merge: MergeStatus | None,
         *,
         changelog: str | None,
         mirror: str | None,
@@ -386,12 +388,12 @@ class StatusBoard:
         lag_bytes: int | None = None,
         captured: Mapping[str, int] | None = None,
         copy: CopyStatus | None = None,
-    ) -> TableState:
+    ) -> TableStatus:
         known, since = self._phases.get(table, (None, self._clock.now()))
         if known is not phase:
             since = self._clock.now()
             self._phases[table] = phase, since
-        return TableState(
+        return TableStatus(
             table=table,
             phase=phase,
             since=since,
@@ -412,7 +414,7 @@ class StatusBoard:
         )
 
     def _lag_of(
-        self, phase: Phase, table: str, mirror: str | None, trouble: Trouble | None
+        self, phase: Phase, table: str, mirror: str | None, trouble: ProblemStatus | None
     ) -> float | None:
         if phase is Phase.COPYING:
             return None
@@ -427,13 +429,13 @@ class StatusBoard:
             return max(lag or 0.0, (self._clock.now() - trouble.since).total_seconds())
         return lag
 
-    def _reads_mirror(self, mirror: str | None, merge: TableStatus | None, phase: Phase) -> bool:
+    def _reads_mirror(self, mirror: str | None, merge: MergeStatus | None, phase: Phase) -> bool:
         """Whether readers of a captured table have a mirror, or are to get one here."""
         if mirror is None or self._merges is None or mirror in self._no_mirrors:
             return False
         return merge is not None or phase is Phase.COPYING or self._mirrors.lacks(mirror)
 
-    def _is_first_load(self, lake_table: str, role: Role, table: str) -> bool:
+    def _is_first_load(self, lake_table: str, role: MarkerRole, table: str) -> bool:
         """Whether it has no commit yet; one that was not asked yet may have."""
         self._lake.want(lake_table, role, table)
         return self._lake.was_empty(lake_table) and not self._tally.commits_of(lake_table)
@@ -455,12 +457,12 @@ class StatusBoard:
         return None if through is None else max(0.0, self._clock.monotonic() - through)
 
     def _trouble_of(
-        self, table: str, standing: TableStanding | None, merge: TableStatus | None
-    ) -> Trouble | None:
+        self, table: str, standing: TableState | None, merge: MergeStatus | None
+    ) -> ProblemStatus | None:
         now = self._clock.now()
         trouble = None if standing is None else trouble_of_state(table, standing.state, since=now)
         if trouble is None and merge is not None and merge.error is not None:
-            retry_at = None if merge.phase is TablePhase.STOPPED else merge.next_run or now
+            retry_at = None if merge.phase is MergeStep.STOPPED else merge.next_run or now
             return trouble_of_error(merge.error, since=merge.since, retry_at=retry_at)
         if trouble is None:
             self._troubles.pop(table, None)
@@ -473,13 +475,13 @@ class StatusBoard:
         return replace(trouble, since=since)
 
     def _phase_of(
-        self, standing: TableStanding | None, merge: TableStatus | None, trouble: Trouble | None
+        self, standing: TableState | None, merge: MergeStatus | None, trouble: ProblemStatus | None
     ) -> Phase:
         if trouble is not None and trouble.retry_at is None:
             return Phase.STOPPED
         if standing is not None and isinstance(standing.state, Copying):
             return Phase.COPYING
-        if merge is not None and merge.phase is TablePhase.MERGING:
+        if merge is not None and merge.phase is MergeStep.MERGING:
             return Phase.MERGING
         is_captured = self._source_trouble is None and self._standby is None
         if standing is None or trouble is not None or not is_captured:
@@ -487,7 +489,7 @@ class StatusBoard:
         return Phase.STREAMING
 
 
-def _copy_status(table: str, progress: WholeProgress | None) -> CopyStatus | None:
+def _copy_status(table: str, progress: CopyProgress | None) -> CopyStatus | None:
     if progress is None or table not in progress.tables:
         return None
     return CopyStatus(

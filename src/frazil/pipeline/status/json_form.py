@@ -20,11 +20,11 @@ from frazil.pipeline.status.values import (
     IndexStatus,
     Phase,
     PipelineStatus,
+    ProblemStatus,
     Sample,
     SlotStatus,
     SourceStatus,
-    TableState,
-    Trouble,
+    TableStatus,
 )
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def _redacted(value: object, redact: Callable[[str], str]) -> object:
             return value
 
 
-def _table(value: object) -> TableState:
+def _table(value: object) -> TableStatus:
     known = _record(value)
-    return TableState(
+    return TableStatus(
         table=_text(known.get("table")),
         phase=Phase(_text(known.get("phase"))),
         since=_time(known.get("since")),
@@ -185,9 +185,9 @@ def _commit(value: object) -> CommitStatus:
     )
 
 
-def _trouble(value: object) -> Trouble:
+def _trouble(value: object) -> ProblemStatus:
     known = _record(value)
-    return Trouble(
+    return ProblemStatus(
         code=_optional(_text, known.get("code")),
         reason=_text(known.get("reason")),
         remedy=_text(known.get("remedy")),

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import FrazilError, TableNotFoundError
-from frazil.model.marker import Role
-from frazil.pipeline.recovery import Action, recovery_for
+from frazil.model.marker import MarkerRole
+from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.status.values import CommitStatus
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LakeFacts:
     error: FrazilError | None = None
 
 
-def load_lake_facts(lake: Lake, name: TableName, role: Role | None, table: str) -> LakeFacts:
+def load_lake_facts(lake: Lake, name: TableName, role: MarkerRole | None, table: str) -> LakeFacts:
     """One table of the lake; one that is not there yet has no commits.
 
     What may pass is raised. Without a role nobody asks for its marker.
@@ -44,10 +44,10 @@ def load_lake_facts(lake: Lake, name: TableName, role: Role | None, table: str) 
     except TableNotFoundError:
         return LakeFacts()
     except FrazilError as error:
-        if recovery_for(error).action is not Action.NEVER:
+        if recovery_for(error).action is not RecoveryAction.NEVER:
             raise
         return LakeFacts(error=error)
-    word = (role or Role.INGEST).value
+    word = (role or MarkerRole.INGEST).value
     commits = tuple(_commit(each, table, word, str(name)) for each in newest)
     return LakeFacts(rows=readable_rows(newest[0]) if newest else 0, commits=commits)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frazil.model.marker import Role
+    from frazil.model.marker import MarkerRole
     from frazil.pipeline.status.lake_facts import LakeFacts
 
 
@@ -18,7 +18,7 @@ class LakeQuestion:
     """A table of the lake that somebody should ask, for the table that the status shows."""
 
     lake_table: str
-    role: Role
+    role: MarkerRole
     table: str
 
 
@@ -29,12 +29,12 @@ class LakeTotals:
         self._facts: dict[str, LakeFacts] = {}
         self._questions: dict[str, LakeQuestion] = {}
 
-    def want(self, lake_table: str, role: Role, table: str) -> None:
+    def want(self, lake_table: str, role: MarkerRole, table: str) -> None:
         """Somebody shows this table: it is asked if nobody has yet."""
         if lake_table not in self._facts:
             self.ask(lake_table, role, table)
 
-    def ask(self, lake_table: str, role: Role, table: str) -> None:
+    def ask(self, lake_table: str, role: MarkerRole, table: str) -> None:
         """There is a newer commit."""
         self._questions[lake_table] = LakeQuestion(lake_table, role, table)
 

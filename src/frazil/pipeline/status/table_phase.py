@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from frazil.merge.report import MergeReport
 
 
-class TablePhase(StrEnum):
+class MergeStep(StrEnum):
     """What the loop does with a table."""
 
     WAITING = "waiting"
@@ -28,7 +28,7 @@ class TablePhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatus:
+class MergeStatus:
     """One table at one moment.
 
     ``error`` is that of the last run, if it failed; ``failures`` counts the runs that failed in a
@@ -36,7 +36,7 @@ class TableStatus:
     """
 
     table: str
-    phase: TablePhase
+    phase: MergeStep
     since: datetime
     next_run: datetime | None = None
     report: MergeReport | None = None

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.pipeline.status.values import CommitStatus, IndexStatus
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class StatusTally:
                 CommitStatus(
                     at=at,
                     table=each.table,
-                    role=Role.INGEST.value,
+                    role=MarkerRole.INGEST.value,
                     lake_table=each.changelog,
                     snapshot_id=each.snapshot_id,
                     rows=each.rows,
@@ -82,7 +82,7 @@ class StatusTally:
                 CommitStatus(
                     at=at,
                     table=mirror,
-                    role=Role.MERGE.value,
+                    role=MarkerRole.MERGE.value,
                     lake_table=str(report.mirror),
                     snapshot_id=commit.snapshot_id,
                     rows=commit.rows_read,

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frazil.ingest.progress import WholeProgress
+    from frazil.ingest.progress import CopyProgress
     from frazil.ingest.report import BatchReport
 
 # The tasks of a copy tell their rows when they end: shorter, and the rate would jump to 0 between.
@@ -36,7 +36,7 @@ class Throughput:
             self._rows += report.rows - self._copied
             self._copied = report.rows
 
-    def follow(self, progress: WholeProgress | None) -> None:
+    def follow(self, progress: CopyProgress | None) -> None:
         """How far a running copy is."""
         if progress is None:
             self._copying, self._copied = (), 0

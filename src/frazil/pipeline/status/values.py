@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class ProblemStatus:
     """What went wrong and what ends it; ``code`` is None for a defect of ours.
 
     ``retry_at`` is when it is tried again; None when a person has to act.
@@ -82,7 +82,7 @@ class CopyStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
+class TableStatus:
     """One table: of the source where there is one, else the mirror that is merged.
 
     ``lag_seconds`` is how old the newest state is that readers of the mirror are sure to see;
@@ -111,7 +111,7 @@ class TableState:
     """The last few, newest first."""
     next_run: datetime | None = None
     """Of its merge."""
-    trouble: Trouble | None = None
+    trouble: ProblemStatus | None = None
 
     @property
     def rows(self) -> int | None:
@@ -152,7 +152,7 @@ class SourceStatus:
     pending_commits: int = 0
     """Of the batch that is being written."""
     next_run: datetime | None = None
-    trouble: Trouble | None = None
+    trouble: ProblemStatus | None = None
     standby: str | None = None
     """Who does the work while this process stands by; None while it works itself."""
 
@@ -185,7 +185,7 @@ class PipelineStatus:
     is_live: bool
     roles: tuple[str, ...] = ()
     source: SourceStatus | None = None
-    tables: tuple[TableState, ...] = ()
+    tables: tuple[TableStatus, ...] = ()
     commits: tuple[CommitStatus, ...] = ()
     """The last few of all tables, newest first."""
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class PipelineStatus:
     """Oldest first."""
 
     @property
-    def stopped(self) -> tuple[TableState, ...]:
+    def stopped(self) -> tuple[TableStatus, ...]:
         """The tables that need a person."""
         return tuple(each for each in self.tables if each.phase is Phase.STOPPED)
 
@@ -209,7 +209,7 @@ class PipelineStatus:
         return longest_lag(each for each in self.tables if not each.is_first_load)
 
 
-def longest_lag(tables: Iterable[TableState]) -> float | None:
+def longest_lag(tables: Iterable[TableStatus]) -> float | None:
     """The longest of these; None while nobody can tell of one, or without any."""
     lags = [each.lag_seconds for each in tables]
     known = [each for each in lags if each is not None]

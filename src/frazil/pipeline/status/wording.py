@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableState
+    from frazil.pipeline.status.values import (
+        CommitStatus,
+        PipelineStatus,
+        SourceStatus,
+        TableStatus,
+    )
 
 UNKNOWN: Final = "–"
 
@@ -97,7 +102,7 @@ def total(counts: Mapping[str, int]) -> int:
     return sum(counts.values())
 
 
-def last_commit(table: TableState) -> CommitStatus | None:
+def last_commit(table: TableStatus) -> CommitStatus | None:
     """The newest commit to either of its tables."""
     return table.commits[0] if table.commits else None
 
@@ -151,7 +156,7 @@ def freshness(status: PipelineStatus) -> str | None:
     return " ".join(sentences)
 
 
-def lag(table: TableState) -> str:
+def lag(table: TableStatus) -> str:
     """How far readers of a table are behind; of one without readers, how far it is loaded."""
     if not table.is_first_load:
         return duration(table.lag_seconds)
@@ -159,12 +164,12 @@ def lag(table: TableState) -> str:
     return f"first load{share}"
 
 
-def rows(table: TableState) -> str:
+def rows(table: TableStatus) -> str:
     """How many rows readers find."""
     return UNKNOWN if table.rows is None else number(table.rows)
 
 
-def _seen(known: Sequence[TableState], status: PipelineStatus, *, is_all: bool) -> str:
+def _seen(known: Sequence[TableStatus], status: PipelineStatus, *, is_all: bool) -> str:
     longest = duration(longest_lag(known))
     if status.source is None:
         # Whether the changelogs have everything is the business of who fills them.

@@ -68,8 +68,8 @@ def _load_named(lake: Lake, config: Config) -> Mapping[str, CapturedNames]:
         ledger = Ledger.open(lake, ledger_name(config))
     except TableNotFoundError:
         return {}
-    standings = {each.table: each for each in ledger.standings()}
-    named = captured_names(config, standings, standings).items()
+    table_states = {each.table: each for each in ledger.table_states()}
+    named = captured_names(config, table_states, table_states).items()
     return {source: names for source, names in named if isinstance(names, CapturedNames)}
 
 

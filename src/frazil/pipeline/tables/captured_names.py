@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from frazil.config import Config
-    from frazil.ledger.table_state import TableStanding
+    from frazil.ledger.table_state import TableState
 
 _PLACEHOLDER = re.compile(r"\{(schema|table)\}")
 
@@ -33,7 +33,7 @@ Named: TypeAlias = CapturedNames | FrazilError
 
 # How good a claim to a name in the lake is: of two, the better one keeps it.
 _NEW, _CHOSEN, _CAPTURED, _OWN = range(4)
-_NOT_IN_THE_LEDGER: Mapping[str, TableStanding] = MappingProxyType({})
+_NOT_IN_THE_LEDGER: Mapping[str, TableState] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class _Claim:
 def captured_names(
     config: Config,
     source_names: Iterable[str],
-    standings: Mapping[str, TableStanding] = _NOT_IN_THE_LEDGER,
+    table_states: Mapping[str, TableState] = _NOT_IN_THE_LEDGER,
 ) -> Mapping[str, Named]:
     """The tables of the lake for each ``schema.table`` of the source, or why it can have none.
 
     The templates name them; an entry of ``tables`` with this ``source`` goes before, as does the
     ``changelog`` of the mirror so named. Of tables that would become one table of the lake, the one
-    that ``standings`` says was captured before keeps the name and the others are refused; where
+    that ``table_states`` says was captured before keeps the name and the others are refused; where
     none was, all are. Catalogs may ignore the case of names, so that a difference in case is none.
     """
     named: dict[str, Named] = {}
@@ -67,11 +67,11 @@ def captured_names(
                 table=source,
                 next_step="leave it out by source.exclude, or change the templates of names",
             )
-    ranks = {source: _rank(standings.get(source)) for source in named}
+    ranks = {source: _rank(table_states.get(source)) for source in named}
     return named | dict(_collisions(config, named, ranks))
 
 
-def _rank(standing: TableStanding | None) -> int:
+def _rank(standing: TableState | None) -> int:
     if standing is None or not standing.identity:
         return _NEW
     return _CHOSEN if isinstance(standing.state, Copying) else _CAPTURED
@@ -85,20 +85,20 @@ class LakeNames:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._standings: Callable[[], Mapping[str, TableStanding]] = dict
+        self._table_states: Callable[[], Mapping[str, TableState]] = dict
         self._judged: tuple[object, Mapping[str, Named]] = None, {}
 
-    def follow(self, standings: Callable[[], Mapping[str, TableStanding]]) -> None:
+    def follow(self, table_states: Callable[[], Mapping[str, TableState]]) -> None:
         """Ask here how all tables stand from now on."""
-        self._standings = standings
+        self._table_states = table_states
 
     def of(self, source: str) -> CapturedNames:
         """What this one becomes; raises ConfigError if it is in the way of another one."""
-        standings = self._standings()
-        tables = {source: _NEW} | {name: _rank(each) for name, each in standings.items()}
+        table_states = self._table_states()
+        tables = {source: _NEW} | {name: _rank(each) for name, each in table_states.items()}
         judged, named = self._judged
         if tables != judged:
-            named = captured_names(self._config, sorted(tables), standings)
+            named = captured_names(self._config, sorted(tables), table_states)
             # In one go, because two threads may ask.
             self._judged = tables, named
         found = named[source]

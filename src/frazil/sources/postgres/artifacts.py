@@ -32,7 +32,7 @@ _LONGEST_NAME = 63
 _PREFIX_CHARACTERS = 32
 
 
-class TraceKind(StrEnum):
+class ArtifactKind(StrEnum):
     """What it is."""
 
     SLOT = "slot"
@@ -41,13 +41,13 @@ class TraceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Artifact:
     """One thing at the server, and the statement that removes it.
 
     ``stays`` says why it is left alone; then the statement is for somebody else, if there is one.
     """
 
-    kind: TraceKind
+    kind: ArtifactKind
     name: str
     statement: str | None = None
     stays: str | None = None
@@ -55,7 +55,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFacts:
+class ArtifactFacts:
     """What is at the server under the names of a pipeline.
 
     ``readers`` are all slots that begin like ``slot_name``, each with whoever reads it.
@@ -68,10 +68,10 @@ class TraceFacts:
     readers: tuple[SlotReader, ...]
 
 
-def load_trace_facts(session: Session, *, slot: str, publication: str) -> TraceFacts:
+def load_artifact_facts(session: Session, *, slot: str, publication: str) -> ArtifactFacts:
     """Look for the slot, those of copies, and the publication."""
     with session.one_view():
-        return TraceFacts(
+        return ArtifactFacts(
             slot_name=slot,
             server=load_server(session),
             slot=load_slot(session, slot),
@@ -80,7 +80,7 @@ def load_trace_facts(session: Session, *, slot: str, publication: str) -> TraceF
         )
 
 
-def plan_removal(facts: TraceFacts, *, creates_publication: bool) -> tuple[Trace, ...]:
+def plan_removal(facts: ArtifactFacts, *, creates_publication: bool) -> tuple[Artifact, ...]:
     """Every trace, in the order in which they go; pure.
 
     The slot goes first: while somebody reads it, nothing has been changed yet.
@@ -92,7 +92,7 @@ def plan_removal(facts: TraceFacts, *, creates_publication: bool) -> tuple[Trace
     )
 
 
-def _slot(facts: TraceFacts) -> Iterator[Trace]:
+def _slot(facts: ArtifactFacts) -> Iterator[Artifact]:
     slot = facts.slot
     if slot is None:
         return
@@ -101,8 +101,8 @@ def _slot(facts: TraceFacts) -> Iterator[Trace]:
         stays = "it is physical, and frazil makes no such slots"
     elif slot.plugin != PLUGIN or slot.database != facts.server.database:
         stays = f"it uses {slot.plugin} in the database {slot.database}, so it is not this one's"
-    yield Trace(
-        kind=TraceKind.SLOT,
+    yield Artifact(
+        kind=ArtifactKind.SLOT,
         name=slot.name,
         statement=f"select pg_drop_replication_slot({quote_literal(slot.name)});",
         stays=stays,
@@ -110,7 +110,7 @@ def _slot(facts: TraceFacts) -> Iterator[Trace]:
     )
 
 
-def _publication(facts: TraceFacts, *, creates_publication: bool) -> Iterator[Trace]:
+def _publication(facts: ArtifactFacts, *, creates_publication: bool) -> Iterator[Artifact]:
     publication = facts.publication
     if publication is None:
         return
@@ -121,19 +121,19 @@ def _publication(facts: TraceFacts, *, creates_publication: bool) -> Iterator[Tr
         stays = "the server is a standby, so it can be dropped on the primary only"
     elif not publication.is_ours:
         stays = f"the role {facts.server.role.name} does not own it, so its owner may drop it"
-    yield Trace(
-        kind=TraceKind.PUBLICATION,
+    yield Artifact(
+        kind=ArtifactKind.PUBLICATION,
         name=publication.name,
         statement=f"drop publication if exists {quote_identifier(publication.name)};",
         stays=stays,
     )
 
 
-def _copies(facts: TraceFacts) -> Iterator[Trace]:
+def _copies(facts: ArtifactFacts) -> Iterator[Artifact]:
     for reader in facts.readers:
         if reader.is_temporary and _is_of_copy(reader.slot, facts.slot_name):
-            yield Trace(
-                kind=TraceKind.COPY_SLOT,
+            yield Artifact(
+                kind=ArtifactKind.COPY_SLOT,
                 name=reader.slot,
                 stays="it goes by itself when the copy that uses it ends",
                 reader=reader,
@@ -148,7 +148,7 @@ def _is_of_copy(name: str, slot: str) -> bool:
     return found["slot"] == slot or was_cut
 
 
-def require_idle(trace: Trace) -> None:
+def require_idle(trace: Artifact) -> None:
     """SlotBusyError, naming who must stop, while somebody reads the slot."""
     if trace.stays is None and trace.reader is not None:
         refuse_busy(trace.reader)
@@ -167,7 +167,7 @@ def refuse_busy(reader: SlotReader) -> None:
     )
 
 
-def remove(session: Session, trace: Trace) -> bool:
+def remove(session: Session, trace: Artifact) -> bool:
     """Remove it; False when it was gone already. Needs a session that may write.
 
     SlotBusyError when somebody began to read the slot after it was looked at.

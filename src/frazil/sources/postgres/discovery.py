@@ -37,18 +37,18 @@ def discover_tables(session: Session, settings: PostgresSettings) -> tuple[Sourc
 def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
     obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
     try:
-        wishes = settings.wishes(view.name)
+        options = settings.options(view.name)
     except FrazilError as error:
         # Another table has its name in the lake.
-        wishes, obstacle = None, obstacle or error
+        options, obstacle = None, obstacle or error
     # Without one, it is gone for whoever captured it under this name.
-    key = () if wishes is None else wishes.key
+    key = () if options is None else options.key
     identity = identity_of(view, key) if is_sendable(view) else ""
     known = SourceTable(name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle)
-    if wishes is None or not identity:
+    if options is None or not identity:
         return known
     try:
-        described = describe_table(view, wishes).table
+        described = describe_table(view, options).table
     except Exception:  # noqa: BLE001 - a defect too is told for its own table
         # The reason is raised when it is read; until then it is only a name.
         return known

@@ -60,7 +60,7 @@ class SourceLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation:
+class SourcePreparation:
     """What a run does at the server first: SQL, and a slot that is made; or why it cannot."""
 
     statements: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ def plan_preparation(
     settings: PostgresSettings,
     tables: Collection[str],
     since: Marker | None,
-) -> Preparation:
+) -> SourcePreparation:
     """What ``PostgresSource.prepare`` would do for these tables; pure."""
     publication, slot = look.publication, look.slot
     wanted = [view.table for name, view in look.views.items() if name in tables]
@@ -142,9 +142,9 @@ def plan_preparation(
             creates=settings.creates_publication,
         )
     except FrazilError as error:
-        return Preparation(problem=error)
+        return SourcePreparation(problem=error)
     creates_slot = slot is None or is_useless(slot, publication)
-    return Preparation(statements=plan.statements, creates_slot=creates_slot)
+    return SourcePreparation(statements=plan.statements, creates_slot=creates_slot)
 
 
 def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.sources.postgres.spool_files import SpoolFiles
-    from frazil.sources.postgres.tables.description import TableWishes
+    from frazil.sources.postgres.tables.description import TableOptions
 
 
-class Wishes(Protocol):
+class OptionsOf(Protocol):
     """What is wanted of every table."""
 
-    def __call__(self, table: str) -> TableWishes:
+    def __call__(self, table: str) -> TableOptions:
         """Of this one, by its name at the source."""
 
 
@@ -22,7 +22,7 @@ class Wishes(Protocol):
 class PostgresSettings:
     """The connection, the names at the server, the spool and the bounds."""
 
-    dsn: Hidden = field(repr=False)
+    dsn: SecretText = field(repr=False)
     slot: str
     publication: str
     creates_publication: bool
@@ -32,4 +32,4 @@ class PostgresSettings:
     spool_bytes: int
     heartbeat_seconds: float
     copy_connections: int
-    wishes: Wishes
+    options: OptionsOf

@@ -15,7 +15,7 @@ from frazil.clients.postgres.catalog_facts import (
     load_slot,
 )
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.dsn import Access
+from frazil.clients.postgres.dsn import SessionAccess
 from frazil.clients.postgres.replication import connect_replication
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
@@ -150,11 +150,13 @@ class PostgresSource:
         with self._session("looking at tables") as session, session.one_view():
             return discover_tables(session, self._settings)
 
-    def tell_apart(self, before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
+    def explain_identity_change(
+        self, before: str, now: str, *, was_gone: bool = False
+    ) -> tuple[str, ...]:
         """What the server never announces, by what the ledger recorded."""
         return identity_differences(before, now, was_gone=was_gone)
 
-    def wants(self, table: str) -> bool:
+    def selects(self, table: str) -> bool:
         """Whether the patterns choose this name."""
         settings = self._settings
         return is_meant(table, include=settings.include, exclude=settings.exclude)
@@ -224,7 +226,7 @@ class PostgresSource:
         seen = SeenTransaction(last.last_final_lsn, last.last_xid, last.last_committed_at)
         return replace(batch, witness=self._witnessed(end, seen))
 
-    def plan_whole(self, tables: Collection[str]) -> Batch | None:
+    def plan_copy(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables in the snapshot that is held, or in a new one."""
         with self._rounds:
             if not tables:
@@ -354,7 +356,7 @@ class PostgresSource:
         except BaseException:
             stream.close()
             raise
-        planner = StreamPlanner(settings.spool, settings.wishes, self._look)
+        planner = StreamPlanner(settings.spool, settings.options, self._look)
         return _Stream(stream, spool, planner, after=after, backend=backend)
 
     def _read_slot(self, after: int, *, purpose: str) -> tuple[ReplicationStream, int]:
@@ -412,7 +414,9 @@ class PostgresSource:
         """Write a word into the log, so that a slot behind a busy neighbour moves on."""
         with (
             suppress(errors.SourceUnavailableError, errors.PermissionError),
-            connect(self._settings.dsn, purpose="heartbeat", access=Access.READ_WRITE) as session,
+            connect(
+                self._settings.dsn, purpose="heartbeat", access=SessionAccess.READ_WRITE
+            ) as session,
         ):
             session.execute(_HEARTBEAT, doing="writing a heartbeat")
 
@@ -440,7 +444,9 @@ class PostgresSource:
     # --- the catalog ---
 
     @contextmanager
-    def _session(self, purpose: str, access: Access = Access.READ_ONLY) -> Iterator[Session]:
+    def _session(
+        self, purpose: str, access: SessionAccess = SessionAccess.READ_ONLY
+    ) -> Iterator[Session]:
         with connect(self._settings.dsn, purpose=purpose, access=access) as session:
             yield session
 
@@ -475,7 +481,7 @@ class PostgresSource:
     def _publish(
         self, tables: Collection[str], *, only_adds: bool = False
     ) -> Mapping[str, errors.FrazilError]:
-        with self._session("publication", Access.READ_WRITE) as session:
+        with self._session("publication", SessionAccess.READ_WRITE) as session:
             return publish_tables(session, self._settings, tables, only_adds=only_adds)
 
 

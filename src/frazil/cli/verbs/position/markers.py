@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.config import KafscaleSource
+from frazil.config import KafscaleSection
 from frazil.errors import ConfigError
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.table_name import TableName, parse_table_name
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.config import Config, Table
 
 
-class Kind(StrEnum):
+class TableRole(StrEnum):
     """What a table is to the pipeline."""
 
     CHANGELOG = "changelog"
@@ -28,23 +28,23 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MarkerTable:
     """A table that has, or should have, a marker; without a role it is asked which it has."""
 
-    kind: Kind
+    kind: TableRole
     name: TableName
-    role: Role | None
+    role: MarkerRole | None
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A changelog and its mirror; either may be unknown or not there."""
 
-    changelog: Place | None
-    mirror: Place | None
+    changelog: MarkerTable | None
+    mirror: MarkerTable | None
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[MarkerTable, ...]:
         """The known ones, in the order in which data walks."""
         return tuple(place for place in (self.changelog, self.mirror) if place is not None)
 
@@ -63,33 +63,35 @@ def plan_pairs(config: Config, table: str | None = None) -> tuple[Pair, ...]:
     return (Pair(_other(table, config), None),)
 
 
-def ledger_place(config: Config) -> Place:
+def ledger_place(config: Config) -> MarkerTable:
     """The pipeline's ledger."""
     name = f"{config.ledger.namespace}.{config.ledger.table}"
-    return Place(Kind.LEDGER, _name(name, config), Role.INGEST)
+    return MarkerTable(TableRole.LEDGER, _name(name, config), MarkerRole.INGEST)
 
 
-def place_to_set(config: Config, table: str, role: Role) -> tuple[Place, Place | None]:
+def place_to_set(
+    config: Config, table: str, role: MarkerRole
+) -> tuple[MarkerTable, MarkerTable | None]:
     """The table whose marker of this role is meant, and for a mirror the changelog it counts in.
 
     A pair may be called by either of its names: the role says which table it is.
     """
     pair = plan_pairs(config, table)[0]
-    if pair.changelog is not None and pair.changelog.kind is not Kind.CHANGELOG:
-        return Place(pair.changelog.kind, pair.changelog.name, role), None
-    wanted = pair.mirror if role is Role.MERGE else pair.changelog
+    if pair.changelog is not None and pair.changelog.kind is not TableRole.CHANGELOG:
+        return MarkerTable(pair.changelog.kind, pair.changelog.name, role), None
+    wanted = pair.mirror if role is MarkerRole.MERGE else pair.changelog
     if wanted is None:
-        kind = Kind.MIRROR if role is Role.MERGE else Kind.CHANGELOG
+        kind = TableRole.MIRROR if role is MarkerRole.MERGE else TableRole.CHANGELOG
         message = f"the configuration names no {kind} for {table}."
         raise ConfigError(message, next_step=f"name the {kind} itself")
-    return wanted, pair.changelog if role is Role.MERGE else None
+    return wanted, pair.changelog if role is MarkerRole.MERGE else None
 
 
 def _configured(config: Config) -> Iterator[Pair]:
     for table in config.tables:
         changelog = table.changelog or _derived_changelog(config, table)
         yield _pair(changelog, table.mirror, config)
-    if isinstance(config.source, KafscaleSource):
+    if isinstance(config.source, KafscaleSection):
         listed = {table.mirror for table in config.tables}
         for topic in config.source.topics:
             if topic.mirror is None or topic.mirror not in listed:
@@ -98,14 +100,22 @@ def _configured(config: Config) -> Iterator[Pair]:
 
 def _pair(changelog: str | None, mirror: str | None, config: Config) -> Pair:
     return Pair(
-        None if changelog is None else Place(Kind.CHANGELOG, _name(changelog, config), Role.INGEST),
-        None if mirror is None else Place(Kind.MIRROR, _name(mirror, config), Role.MERGE),
+        None
+        if changelog is None
+        else MarkerTable(TableRole.CHANGELOG, _name(changelog, config), MarkerRole.INGEST),
+        None
+        if mirror is None
+        else MarkerTable(TableRole.MIRROR, _name(mirror, config), MarkerRole.MERGE),
     )
 
 
-def _other(table: str, config: Config) -> Place:
+def _other(table: str, config: Config) -> MarkerTable:
     ledger = ledger_place(config)
-    return ledger if table == str(ledger.name) else Place(Kind.OTHER, _name(table, config), None)
+    return (
+        ledger
+        if table == str(ledger.name)
+        else MarkerTable(TableRole.OTHER, _name(table, config), None)
+    )
 
 
 def _name(text: str, config: Config) -> TableName:

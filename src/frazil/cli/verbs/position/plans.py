@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from frazil.config import BufferSource, KafscaleSource, PostgresSource
+from frazil.config import BufferSection, KafscaleSection, PostgresSection
 from frazil.errors import ConfigError
-from frazil.model.marker import Marker, Role
+from frazil.model.marker import Marker, MarkerRole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,18 +36,18 @@ def parse_position(text: str) -> Position:
     return {str(partition): int(offset) for partition, offset in offsets.items()}
 
 
-def check_position(position: Position, role: Role, source: Source | None) -> None:
+def check_position(position: Position, role: MarkerRole, source: Source | None) -> None:
     """Refuse what cannot be a position of this role with this source."""
     text = "" if isinstance(position, Mapping) else position
     problem = None
-    if role is Role.MERGE:
+    if role is MarkerRole.MERGE:
         if not _NUMBER.fullmatch(text):
             problem = "a mirror's position is a snapshot id of its changelog"
-    elif isinstance(source, PostgresSource) and not _LSN.fullmatch(text):
+    elif isinstance(source, PostgresSection) and not _LSN.fullmatch(text):
         problem = "a position in Postgres is an LSN such as 0/1A2B3C4D"
-    elif isinstance(source, BufferSource) and not _NUMBER.fullmatch(text):
+    elif isinstance(source, BufferSection) and not _NUMBER.fullmatch(text):
         problem = "a position in the buffer is a number"
-    elif isinstance(source, KafscaleSource) and not isinstance(position, Mapping):
+    elif isinstance(source, KafscaleSection) and not isinstance(position, Mapping):
         problem = "a position in KafScale is a JSON object of offsets"
     elif not position:
         problem = "a position is not empty"

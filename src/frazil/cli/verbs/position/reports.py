@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.cli.verbs.position.markers import Kind, Place, ledger_place, plan_pairs
+from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_place, plan_pairs
 from frazil.errors import FrazilError, MarkerLostError, RolledBackError
 from frazil.ledger.rows import position_text
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import nearest_marker
-from frazil.model.marker import Role
+from frazil.model.marker import MarkerRole
 from frazil.model.table_name import parse_table_name
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.read.table_metadata import TableState
+    from frazil.clients.iceberg.read.table_metadata import TableMetadata
     from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
     from frazil.model.marker import Marker
@@ -28,8 +28,8 @@ HEADER = ("TABLE", "KIND", "ROLE", "POSITION", "BATCH", "SNAPSHOT", "MARKER", "P
 class MarkerReport:
     """One marker; ``recoverable`` is the one of the state that is there, if that can be told."""
 
-    place: Place
-    role: Role | None
+    place: MarkerTable
+    role: MarkerRole | None
     marker: Marker | None = None
     problem: FrazilError | None = None
     recoverable: Marker | None = None
@@ -59,7 +59,7 @@ def load_reports(lake: Lake, config: Config, table: str | None) -> list[MarkerRe
     return [report for place in places for report in reports_of(lake, place)]
 
 
-def reports_of(lake: Lake, place: Place) -> list[MarkerReport]:
+def reports_of(lake: Lake, place: MarkerTable) -> list[MarkerReport]:
     """The markers of one table; that it cannot be opened is told, not raised."""
     try:
         table = lake.open(place.name)
@@ -68,11 +68,13 @@ def reports_of(lake: Lake, place: Place) -> list[MarkerReport]:
         return [MarkerReport(place, place.role, problem=error)]
     if place.role is not None:
         return [load_report(table, state, place, place.role)]
-    found = [role for role in Role if role.property_name in state.properties]
-    return [load_report(table, state, place, role) for role in found or [Role.INGEST]]
+    found = [role for role in MarkerRole if role.property_name in state.properties]
+    return [load_report(table, state, place, role) for role in found or [MarkerRole.INGEST]]
 
 
-def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -> MarkerReport:
+def load_report(
+    table: LakeTable, state: TableMetadata, place: MarkerTable, role: MarkerRole
+) -> MarkerReport:
     """The marker of one role on an opened table."""
     marker = None
     try:
@@ -86,10 +88,10 @@ def load_report(table: LakeTable, state: TableState, place: Place, role: Role) -
 
 
 def _recoverable(
-    table: LakeTable, role: Role, marker: Marker | None, error: FrazilError
+    table: LakeTable, role: MarkerRole, marker: Marker | None, error: FrazilError
 ) -> Marker | None:
     # Only a mirror may go on from an older state: merging twice is harmless.
-    nearest = nearest_marker(table.walk_with_expired(), role) if role is Role.MERGE else None
+    nearest = nearest_marker(table.walk_with_expired(), role) if role is MarkerRole.MERGE else None
     if nearest is None and _is_unproven(error):
         # Nothing speaks for a rollback; whoever knows that there was none may go on.
         return marker
@@ -133,16 +135,19 @@ def report_json(report: MarkerReport, redactor: Redactor) -> dict[str, object]:
     }
 
 
-def _captured(lake: Lake, config: Config, known: set[str]) -> list[Place]:
+def _captured(lake: Lake, config: Config, known: set[str]) -> list[MarkerTable]:
     """Tables that the source chose: only the ledger knows them."""
     try:
-        standings = Ledger.open(lake, ledger_place(config).name).standings()
+        table_states = Ledger.open(lake, ledger_place(config).name).table_states()
     except FrazilError:
         # The ledger's own line says what is wrong with it.
         return []
-    names = [each.table for each in standings if each.table not in known]
+    names = [each.table for each in table_states if each.table not in known]
     catalog = config.catalog.name
-    return [Place(Kind.OTHER, parse_table_name(name, catalog=catalog), None) for name in names]
+    return [
+        MarkerTable(TableRole.OTHER, parse_table_name(name, catalog=catalog), None)
+        for name in names
+    ]
 
 
 def _problem(report: MarkerReport) -> str:

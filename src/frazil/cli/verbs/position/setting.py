@@ -14,10 +14,10 @@ from frazil.ledger.rows import position_text
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import nearest_marker
 from frazil.model.command import command
-from frazil.model.marker import Override, Role
+from frazil.model.marker import MarkerRole, Override
 
 if TYPE_CHECKING:
-    from frazil.cli.verbs.position.markers import Place
+    from frazil.cli.verbs.position.markers import MarkerTable
     from frazil.cli.verbs.position.reports import MarkerReport
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
@@ -33,7 +33,7 @@ class SetRequest:
     """What the operator typed."""
 
     table: str
-    role: Role
+    role: MarkerRole
     # Without one, that of the state that is there.
     to: str | None
     source: str | None = None
@@ -64,7 +64,7 @@ def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
         # The position was looked up in this very table, so this is what it counts in.
         source = source or _load_uuid(lake, changelog, position)
     known = [marker for marker in (report.marker, nearest) if marker is not None]
-    if role is Role.INGEST and not known and source is None:
+    if role is MarkerRole.INGEST and not known and source is None:
         source = _load_ledger_source(lake, config)
     batch = f"set-{SystemRandomness().token(_BATCH_BYTES).hex()}"
     goal = plan_goal(known, pipeline=config.pipeline, position=position, source=source, batch=batch)
@@ -83,7 +83,7 @@ def _found(report: MarkerReport) -> Position:
     return report.recoverable.position
 
 
-def _load_uuid(lake: Lake, changelog: Place, position: Position) -> str:
+def _load_uuid(lake: Lake, changelog: MarkerTable, position: Position) -> str:
     table = lake.open(changelog.name)
     text = position_text(position)
     if text not in {str(snapshot.id) for snapshot in table.load_ancestry()}:

@@ -10,7 +10,7 @@ from frazil.pipeline.status.values import Phase
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.pipeline.status.values import PipelineStatus, SlotStatus, TableState, Trouble
+    from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, SlotStatus, TableStatus
 
 HEADER: Final = ("TABLE", "PHASE", "LAG", "ROWS", "LAST COMMIT", "SNAPSHOT", "NEXT RUN")
 
@@ -52,7 +52,7 @@ def source_line(status: PipelineStatus) -> str | None:
     return "  ".join(facts)
 
 
-def table_row(table: TableState, status: PipelineStatus) -> tuple[str, ...]:
+def table_row(table: TableStatus, status: PipelineStatus) -> tuple[str, ...]:
     """One table under ``HEADER``."""
     commit = words.last_commit(table)
     return (
@@ -86,7 +86,7 @@ def status_lines(status: PipelineStatus) -> list[str]:
     return [line for line in (heading(status), sentence(status), source_line(status)) if line]
 
 
-def _trouble(about: str, trouble: Trouble, now: datetime) -> list[str]:
+def _trouble(about: str, trouble: ProblemStatus, now: datetime) -> list[str]:
     code = "" if trouble.code is None else f" ({trouble.code})"
     when = f"since {words.ago(trouble.since, now)}"
     if trouble.retry_at is not None:
@@ -94,7 +94,7 @@ def _trouble(about: str, trouble: Trouble, now: datetime) -> list[str]:
     return [f"{about} {when}{code}", f"  {trouble.reason}", f"  Next: {trouble.remedy}"]
 
 
-def _phase(table: TableState) -> str:
+def _phase(table: TableStatus) -> str:
     if table.copy is not None and table.phase is Phase.COPYING:
         left = table.copy.remaining_seconds
         rest = "" if left is None else f", {words.duration(left)} left"
@@ -102,7 +102,7 @@ def _phase(table: TableState) -> str:
     return f"{table.phase}, trouble" if _is_retried(table) else str(table.phase)
 
 
-def _is_retried(table: TableState) -> bool:
+def _is_retried(table: TableStatus) -> bool:
     return table.trouble is not None and table.phase is not Phase.STOPPED
 
 
@@ -114,7 +114,7 @@ def _lag(seconds: float | None, count: int | None) -> str:
     return f"{words.duration(seconds)}, {words.size(count)}"
 
 
-def _next_run(table: TableState, now: datetime) -> str:
+def _next_run(table: TableStatus, now: datetime) -> str:
     if table.phase is Phase.MERGING:
         return "runs"
     return words.UNKNOWN if table.next_run is None else words.until(table.next_run, now)

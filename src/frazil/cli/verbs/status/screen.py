@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from frazil.pipeline.status.values import PipelineStatus, TableState
+    from frazil.pipeline.status.values import PipelineStatus, TableStatus
 
 _STYLES: Final = {
     Phase.STOPPED: "bold red",
@@ -93,6 +93,6 @@ def _troubles(status: PipelineStatus) -> list[RenderableType]:
     return [Text(), *(Text(line, style="" if line[:1] == " " else "bold") for line in lines)]
 
 
-def _style(table: TableState) -> str:
+def _style(table: TableStatus) -> str:
     is_retried = table.trouble is not None and table.phase is not Phase.STOPPED
     return _TROUBLE if is_retried else _STYLES[table.phase]

@@ -50,7 +50,7 @@ def show_status(
         status = _read_lake(config, invocation.redactor)
     shown = redact_status(status, invocation.redactor)
     print_status(shown, output)
-    return ExitCode.NEEDS_A_PERSON if shown.action_required else ExitCode.DONE
+    return ExitCode.ACTION_REQUIRED if shown.action_required else ExitCode.DONE
 
 
 def print_status(status: PipelineStatus, output: OutputFormat) -> None:

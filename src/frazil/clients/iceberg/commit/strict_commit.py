@@ -29,13 +29,13 @@ from frazil.codec.marker_json import encode_marker
 from frazil.hooks import Failpoint, failpoint
 from frazil.model import marker as markers
 from frazil.model.command import command
-from frazil.model.marker import Marker, Move, Override, SnapshotRef
+from frazil.model.marker import Marker, MarkerMove, Override, SnapshotRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
-    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader, TableState
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata, TableReader
     from frazil.model.schema.types import Schema
 
 
@@ -76,7 +76,7 @@ class StrictCommit:
     change a schema without a new head.
     """
 
-    move: Move | Override
+    move: MarkerMove | Override
     changes: FileChanges = field(default_factory=FileChanges)
     schema: Schema | None = None
     schema_before: int | None = None
@@ -86,7 +86,7 @@ class StrictCommit:
     planned_on: int | None = None
 
 
-class Outcome(StrEnum):
+class CommitOutcome(StrEnum):
     """How a commit came to be in the table."""
 
     COMMITTED = "committed"
@@ -98,7 +98,7 @@ class Outcome(StrEnum):
 class Receipt:
     """Proof that the move is in the table."""
 
-    outcome: Outcome
+    outcome: CommitOutcome
     marker: Marker
 
 
@@ -164,7 +164,7 @@ class Committer:
             raise self._unreadable(error) from error
         verdict = self._judge(base, commit.move)
         if isinstance(verdict, markers.AlreadyDone):
-            return Receipt(Outcome.ALREADY_DONE, verdict.marker)
+            return Receipt(CommitOutcome.ALREADY_DONE, verdict.marker)
         self._require_planned_on(base, commit)
         staged = self._stage(transaction, commit, self._reader.state(base))
         written = verdict.marker.written_by(SnapshotRef(staged.id, staged.sequence))
@@ -175,9 +175,9 @@ class Committer:
         except Py4JError as error:
             return self._look(commit.move, written, error)
         failpoint(Failpoint.COMMIT_LANDED)
-        return Receipt(Outcome.COMMITTED, written)
+        return Receipt(CommitOutcome.COMMITTED, written)
 
-    def marker(self, metadata: JavaObject, role: markers.Role) -> Marker | None:
+    def marker(self, metadata: JavaObject, role: markers.MarkerRole) -> Marker | None:
         """The valid marker of this version of the table, or None for a table without rows of ours.
 
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the marker
@@ -191,7 +191,7 @@ class Committer:
         self._require_valid(found, role, state, metadata)
         return found
 
-    def _same_table(self, metadata: JavaObject) -> TableState:
+    def _same_table(self, metadata: JavaObject) -> TableMetadata:
         state = self._reader.state(metadata)
         if state.uuid != self._uuid:
             message = f"its UUID is {state.uuid} and was {self._uuid}."
@@ -206,7 +206,7 @@ class Committer:
             raise errors.CommitConflictError("the table has a newer schema.", table=self._name)
 
     def _judge(
-        self, base: JavaObject, move: Move | Override
+        self, base: JavaObject, move: MarkerMove | Override
     ) -> markers.Allowed | markers.AlreadyDone:
         if isinstance(move, Override):
             return self._judge_override(base, move)
@@ -223,7 +223,7 @@ class Committer:
             raise errors.CommitConflictError(message, table=self._name)
         return markers.Allowed(move.goal)
 
-    def _refusal(self, verdict: markers.Verdict, move: Move) -> errors.FrazilError:
+    def _refusal(self, verdict: markers.Verdict, move: MarkerMove) -> errors.FrazilError:
         match verdict:
             case markers.Overtaken(found):
                 message = (
@@ -242,7 +242,7 @@ class Committer:
                     message, table=self._name, next_step=self._continuing(move.role)
                 )
 
-    def _require_empty(self, state: TableState, role: markers.Role) -> None:
+    def _require_empty(self, state: TableMetadata, role: markers.MarkerRole) -> None:
         head = state.head
         if head is not None and head.count("total-records"):
             message = f"the table has {head.count('total-records')} rows and no marker of ours."
@@ -251,7 +251,7 @@ class Committer:
             )
 
     def _require_valid(
-        self, found: Marker, role: markers.Role, state: TableState, metadata: JavaObject
+        self, found: Marker, role: markers.MarkerRole, state: TableMetadata, metadata: JavaObject
     ) -> None:
         # Nearly always the head wrote the marker; only otherwise is the history read.
         writer, head = found.snapshot, state.head
@@ -270,7 +270,7 @@ class Committer:
         return MetadataLog(self._gateway, self._table, metadata, self._reader).walk()
 
     def _rolled_back(
-        self, found: Marker, role: markers.Role, validity: Validity
+        self, found: Marker, role: markers.MarkerRole, validity: Validity
     ) -> errors.RolledBackError:
         writer = "unknown" if found.snapshot is None else found.snapshot.id
         is_proven = validity is Validity.ROLLED_BACK
@@ -285,12 +285,12 @@ class Committer:
         error.is_proven = is_proven
         return error
 
-    def _continuing(self, role: markers.Role, *, may_append: bool = False) -> str:
+    def _continuing(self, role: markers.MarkerRole, *, may_append: bool = False) -> str:
         """The command that goes on from the state that is there.
 
         A mirror may go on from an older one: merging twice is harmless, appending twice is not.
         """
-        if role is markers.Role.MERGE or may_append:
+        if role is markers.MarkerRole.MERGE or may_append:
             return command("position", "set", self._name, "--role", role)
         return command("resync", self._name)
 
@@ -299,7 +299,7 @@ class Committer:
         return None if head is None else int(head.snapshotId())
 
     def _stage(
-        self, transaction: JavaObject, commit: StrictCommit, base: TableState
+        self, transaction: JavaObject, commit: StrictCommit, base: TableMetadata
     ) -> SnapshotFacts:
         """Everything but the marker, applied inside the transaction; counts must be as planned."""
         staging = transaction.table().operations()
@@ -361,7 +361,7 @@ class Committer:
         return update
 
     def _with_marker(
-        self, transaction: JavaObject, commit: StrictCommit, written: Marker, base: TableState
+        self, transaction: JavaObject, commit: StrictCommit, written: Marker, base: TableMetadata
     ) -> JavaObject:
         """The staged metadata with what must land together with the snapshot."""
         builder = self._gateway.table_metadata.buildFrom(transaction.table().operations().current())
@@ -382,7 +382,7 @@ class Committer:
                 builder.setStatistics(entry)
         return builder.build()
 
-    def _look(self, move: Move | Override, written: Marker, cause: Py4JError) -> Receipt:
+    def _look(self, move: MarkerMove | Override, written: Marker, cause: Py4JError) -> Receipt:
         """Ask the table what became of a commit that ended in an exception."""
         try:
             metadata = self._reload().operations().current()
@@ -395,10 +395,10 @@ class Committer:
         if ours is not None:
             # Landed, whatever was reported. If it was rolled back since, this says so.
             self.marker(metadata, move.role)
-            return Receipt(Outcome.FOUND_AFTERWARDS, written)
+            return Receipt(CommitOutcome.FOUND_AFTERWARDS, written)
         verdict = self._judge(metadata, move)
         if isinstance(verdict, markers.AlreadyDone):
-            return Receipt(Outcome.FOUND_AFTERWARDS, verdict.marker)
+            return Receipt(CommitOutcome.FOUND_AFTERWARDS, verdict.marker)
         refused = translate(cause, table=self._name, doing="committing")
         if isinstance(refused, errors.PermissionError):
             # Trying again for hours would not help.
@@ -406,12 +406,12 @@ class Committer:
         message = f"the commit did not land and nobody else has done the work ({refused.message})"
         raise errors.CommitConflictError(message, table=self._name) from cause
 
-    def _unknown(self, move: Move | Override, error: Py4JError) -> errors.FrazilError:
+    def _unknown(self, move: MarkerMove | Override, error: Py4JError) -> errors.FrazilError:
         """A table that is gone is an answer; no answer at all is not."""
         gone = translate(error, table=self._name, doing="looking for the commit")
         return gone if isinstance(gone, errors.TableNotFoundError) else self._no_answer(move)
 
-    def _no_answer(self, move: Move | Override) -> errors.CommitUnknownError:
+    def _no_answer(self, move: MarkerMove | Override) -> errors.CommitUnknownError:
         message = f"no answer to a commit of batch {move.goal.batch}, nor to the question."
         return errors.CommitUnknownError(message, table=self._name)
 
@@ -441,7 +441,7 @@ class Committer:
         return errors.StaleIndexError(message, table=self._name)
 
 
-def _kept_versions(state: TableState) -> int:
+def _kept_versions(state: TableMetadata) -> int:
     text = state.properties.get(KEPT_VERSIONS_PROPERTY, "")
     return int(text) if text.isdecimal() else KEPT_VERSIONS
 

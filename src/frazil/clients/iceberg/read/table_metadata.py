@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
-    from frazil.model.marker import Marker, Role
+    from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
 
@@ -43,7 +43,7 @@ class SnapshotFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class TableMetadata:
     """A table at the moment it was asked."""
 
     uuid: str
@@ -53,7 +53,7 @@ class TableState:
     properties: Mapping[str, str]
     head: SnapshotFacts | None
 
-    def marker(self, role: Role, *, table: str) -> Marker | None:
+    def marker(self, role: MarkerRole, *, table: str) -> Marker | None:
         """The marker as it stands in the properties; whether it is valid is another question."""
         text = self.properties.get(role.property_name)
         if text is None:
@@ -77,15 +77,15 @@ class TableReader:
         self._gateway = gateway
         self.name = name
         # A version of the metadata never changes, so its facts are asked for once.
-        self._last: tuple[JavaObject, TableState] | None = None
+        self._last: tuple[JavaObject, TableMetadata] | None = None
 
-    def state(self, metadata: JavaObject) -> TableState:
+    def state(self, metadata: JavaObject) -> TableMetadata:
         """The facts of this version."""
         last = self._last
         if last is not None and last[0] is metadata:
             return last[1]
         with translated(self.name, "reading the table's metadata"):
-            state = TableState(
+            state = TableMetadata(
                 uuid=metadata.uuid(),
                 format_version=metadata.formatVersion(),
                 location=metadata.location(),

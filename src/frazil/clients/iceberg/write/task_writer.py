@@ -36,7 +36,7 @@ _UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RowPlaces:
     """Where each row of a batch went: the file's ordinal and the row's position in it.
 
     With many partitions it is known only once the writer is closed.
@@ -73,7 +73,7 @@ class TaskWriter:
         self._open_files = open_files
         self._side_by_side = side_by_side
         self._spill: PartitionSpill | None = None
-        self._spilled: list[Placement] = []
+        self._spilled: list[RowPlaces] = []
         self._current: OrderedDict[_Key, tuple[int, DataFile]] = OrderedDict()
         self._locations: list[str] = []
         self._finished: dict[int, WrittenFile] = {}
@@ -83,13 +83,13 @@ class TaskWriter:
         """Every file begun so far, finished or not, by ordinal."""
         return tuple(self._locations)
 
-    def write(self, batch: pa.RecordBatch) -> Placement:
+    def write(self, batch: pa.RecordBatch) -> RowPlaces:
         """Take the rows and tell where each of them lies, at the latest when all is closed.
 
         Raises UnrepresentableValueError before anything of the batch is taken, and StorageError.
         """
         fitted = conform(batch, self._target.schema, self._schema)
-        placement = Placement(
+        placement = RowPlaces(
             np.empty(fitted.num_rows, np.int32), np.empty(fitted.num_rows, np.int64)
         )
         if fitted.num_rows == 0:
@@ -138,7 +138,7 @@ class TaskWriter:
         partition: tuple[PartitionValue, ...],
         rows: pa.RecordBatch,
         places: npt.NDArray[np.int64] | slice,
-        placement: Placement,
+        placement: RowPlaces,
     ) -> None:
         size = rows.nbytes / rows.num_rows
         files = np.empty(rows.num_rows, np.int32)

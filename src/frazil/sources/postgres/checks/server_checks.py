@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.model.postgres.facts import (
-        OpenTransaction,
         PostgresFacts,
+        RunningTransaction,
         ServerFacts,
         SlotFacts,
     )
@@ -199,7 +199,7 @@ def _transactions(facts: PostgresFacts) -> Iterator[Problem]:
     )
 
 
-def _transaction(each: OpenTransaction) -> str:
+def _transaction(each: RunningTransaction) -> str:
     age = "" if each.age_seconds is None else f", open for {each.age_seconds:.0f} s"
     who = each.role or "an unknown role"
     if each.prepared is not None:
@@ -207,7 +207,7 @@ def _transaction(each: OpenTransaction) -> str:
     return f"process {each.process} of {who}{age}"
 
 
-def _ending(each: OpenTransaction) -> str:
+def _ending(each: RunningTransaction) -> str:
     if each.prepared is not None:
         return f"rollback prepared {quote_literal(each.prepared)};"
     return f"select pg_terminate_backend({each.process});"

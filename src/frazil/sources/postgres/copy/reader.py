@@ -22,12 +22,12 @@ from frazil.codec.pgcopy.fields import rows_alone, split_fields
 from frazil.codec.pgcopy.values import Wire, convert_binary, wire_of
 from frazil.model.change import Operation
 from frazil.sources.postgres.copy.planning import CopySplit, columns_query, copy_query
-from frazil.sources.protocol import ChangeColumn, TableRows, TableTrouble
+from frazil.sources.protocol import ChangeColumn, TableFailure, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.clients.postgres.session import Session
     from frazil.codec.pgoutput.frames import Frames
     from frazil.errors import FrazilError
@@ -53,7 +53,7 @@ _MEANINGS: Mapping[str, type[FrazilError]] = dict.fromkeys(
 class CopyReader:
     """Reads the splits of a copy, whose snapshot must be held until the last one is read."""
 
-    dsn: Hidden = field(repr=False)
+    dsn: SecretText = field(repr=False)
     snapshot: str
     tables: tuple[CopyTable, ...]
 
@@ -88,7 +88,7 @@ class CopyReader:
         if trouble is not None:
             # What its frames hold, rows among it, need not live as long as the error.
             trouble.with_traceback(None).table = table.name
-            yield TableTrouble(table.name, trouble)
+            yield TableFailure(table.name, trouble)
 
 
 def _read(session: Session, table: CopyTable, split: CopySplit) -> Generator[pa.RecordBatch]:

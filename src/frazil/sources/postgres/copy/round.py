@@ -23,7 +23,7 @@ from frazil.sources.postgres.copy.reader import CopyReader
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.postgres.tables.catalog_views import is_published, load_views
 from frazil.sources.postgres.tables.description import describe_table
-from frazil.sources.protocol import Anew, Batch, Split, TablePart, TableTrouble
+from frazil.sources.protocol import Batch, Restart, Split, TableFailure, TablePart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -107,7 +107,7 @@ class CopyRound:
     def next_batch(self, wanted: Collection[str]) -> Batch | None:
         """Some of these tables, small ones together; None when it knows none of them."""
         troubles = tuple(
-            TableTrouble(name, error) for name, error in self._troubles.items() if name in wanted
+            TableFailure(name, error) for name, error in self._troubles.items() if name in wanted
         )
         chosen = self._choose(wanted)
         if not chosen and not troubles:
@@ -176,7 +176,7 @@ class CopyRound:
     def _take(self, name: str, view: CatalogView, leaves: tuple[Leaf, ...]) -> None:
         try:
             self._require_published(name, view)
-            description = describe_table(view, self._settings.wishes(name))
+            description = describe_table(view, self._settings.options(name))
         except FrazilError as error:
             self._troubles[name] = error
         except Exception as error:  # noqa: BLE001 - a defect stops its own table only
@@ -222,13 +222,13 @@ class CopyRound:
 
     def _part(self, table: _Table) -> TablePart:
         goal = format_lsn(self._snapshot.consistent_point)
-        return TablePart(table=table.description.table, start=None, goal=goal, anew=self._anew)
+        return TablePart(table=table.description.table, start=None, goal=goal, restart=self._anew)
 
     @property
-    def _anew(self) -> Anew:
+    def _anew(self) -> Restart:
         # Before the first transaction that is not in the snapshot, which may start exactly there.
         point = self._snapshot.consistent_point
-        return Anew(position=point - 1, origin=format_lsn(point))
+        return Restart(position=point - 1, origin=format_lsn(point))
 
     def _check(self) -> None:
         if not self._snapshot.is_alive():

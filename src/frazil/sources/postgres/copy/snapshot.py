@@ -11,7 +11,7 @@ from frazil.hooks import SystemClock
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from frazil.clients.postgres.dsn import Hidden
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.clients.postgres.replication import (
         CreatedSlot,
         ReplicationConnection,
@@ -78,7 +78,7 @@ class CopySnapshot:
 
 
 def open_copy_snapshot(
-    dsn: Hidden,
+    dsn: SecretText,
     *,
     slot: str,
     clock: Clock = _CLOCK,

@@ -29,7 +29,7 @@ from frazil.sources.postgres.tables.description import describe_known, describe_
 from frazil.sources.postgres.tables.identity import relation_oid
 from frazil.sources.postgres.tables.mirror_key import NoKey, mirror_key
 from frazil.sources.postgres.tables.shape import decode_shape
-from frazil.sources.protocol import Batch, Split, TablePart, TableTrouble
+from frazil.sources.protocol import Batch, Split, TableFailure, TablePart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from frazil.codec.pgoutput.messages import Relation
     from frazil.model.schema.types import Type
     from frazil.model.source_table import SourceTable
-    from frazil.sources.postgres.settings import Wishes
+    from frazil.sources.postgres.settings import OptionsOf
     from frazil.sources.postgres.spool_files import SpoolFiles
     from frazil.sources.postgres.stream.segment import Segment
     from frazil.sources.postgres.tables.catalog_view import CatalogView
-    from frazil.sources.postgres.tables.description import TableDescription, TableWishes
+    from frazil.sources.postgres.tables.description import TableDescription, TableOptions
     from frazil.sources.postgres.tables.shape import KnownShape
     from frazil.sources.protocol import Progress, TableProgress
 
@@ -101,9 +101,9 @@ class _Described:
 class StreamPlanner:
     """Plans batches of one stream; remembers what it learnt of tables meanwhile."""
 
-    def __init__(self, files: SpoolFiles, wishes: Wishes, look: Look) -> None:
+    def __init__(self, files: SpoolFiles, options: OptionsOf, look: Look) -> None:
         self._files = files
-        self._wishes = wishes
+        self._wishes = options
         self._look = look
         self._views: dict[str, CatalogView] = {}
         # By table, the shape before, the relation, and the transaction that it came in.
@@ -118,7 +118,7 @@ class StreamPlanner:
         live = [each for each in self._live(taken, progress) if each.after < (taken.end or 0)]
         self._load_views(live)
         described: list[_Described] = []
-        troubles: list[TableTrouble] = []
+        troubles: list[TableFailure] = []
         for each in live:
             try:
                 described.append(self._describe_all(each))
@@ -130,7 +130,7 @@ class StreamPlanner:
         return self._batch(batch_of, [each for each in kept if each.live.segments], troubles), rest
 
     def _batch(
-        self, taken: Taken, tables: Sequence[_Described], troubles: list[TableTrouble]
+        self, taken: Taken, tables: Sequence[_Described], troubles: list[TableFailure]
     ) -> Batch:
         end = taken.end or 0
         readings: list[TableReading] = []
@@ -268,11 +268,11 @@ class StreamPlanner:
         view = self._view(live)
         known = decode_shape(before.table.shape, table=live.name)
         matched = match_relation(relation, known, view, xid=xid or None)
-        wishes = self._wishes(live.name)
+        options = self._wishes(live.name)
         is_known = matched.numbers == known.numbers and _says_what_is_known(relation, known)
-        if is_known and not _lost_key(known, view, wishes):
+        if is_known and not _lost_key(known, view, options):
             return before
-        return describe_relation(relation, matched.numbers, view, wishes, known=known)
+        return describe_relation(relation, matched.numbers, view, options, known=known)
 
     def _known(self, live: _Live, known: KnownShape) -> TableDescription:
         return describe_known(known, self._view(live), self._wishes(live.name))
@@ -286,11 +286,11 @@ class StreamPlanner:
         return view
 
 
-def _trouble(table: str, error: Exception) -> TableTrouble:
+def _trouble(table: str, error: Exception) -> TableFailure:
     if not isinstance(error, FrazilError):
         error = defect_of_table(error, table, "planning a batch")
     error.table = table
-    return TableTrouble(table, error)
+    return TableFailure(table, error)
 
 
 def _came_back(table: str) -> UnsupportedSchemaChangeError:
@@ -343,13 +343,13 @@ def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:
     return key <= marked
 
 
-def _lost_key(known: KnownShape, view: CatalogView, wishes: TableWishes) -> bool:
+def _lost_key(known: KnownShape, view: CatalogView, options: TableOptions) -> bool:
     """Whether rows were found by a key that the table has not any more.
 
     A message does not tell where the replica identity is the whole row. The catalog may be ahead
     of it, and then the table stops a little early.
     """
-    found = mirror_key(view.table, view.published, wishes.key)
+    found = mirror_key(view.table, view.published, options.key)
     numbers = {each.name: each.number for each in view.table.attributes}
     key = set() if isinstance(found, NoKey) else {numbers[name] for name in found}
     return bool(known.key) and key != set(known.key)

@@ -16,7 +16,7 @@ from frazil.sources.postgres.stream.change_rows import changes_by_table, make_ro
 from frazil.sources.postgres.stream.row_images import RefusedRowsError
 from frazil.sources.postgres.stream.segment_part import SegmentPart
 from frazil.sources.postgres.stream.segment_transactions import segment_transactions
-from frazil.sources.protocol import TableRows, TableTrouble
+from frazil.sources.protocol import TableFailure, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ class StreamReader:
                     del waiting[table.oid]
                 except Exception as error:  # noqa: BLE001 - of one table, whatever it is
                     found = defect_of_table(error, table.name, "reading changes")
-                    yield TableTrouble(table.name, found)
+                    yield TableFailure(table.name, found)
                     del waiting[table.oid]
                 else:
                     yield from _slices(table, rows)
@@ -101,7 +101,7 @@ def _slices(table: TableReading, rows: pa.RecordBatch) -> Iterator[TableRows]:
 
 def _trouble(
     table: TableReading, transactions: SegmentTransactions, error: RefusedRowsError
-) -> TableTrouble:
+) -> TableFailure:
     reason = error.reason
     told = type(reason)(
         reason.message,
@@ -109,4 +109,4 @@ def _trouble(
         position=format_lsn(transactions.position(error.number)),
         next_step=reason.next_step,
     )
-    return TableTrouble(table.name, told)
+    return TableFailure(table.name, told)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableWishes:
+class TableOptions:
     """What the configuration says about a table; columns by their names at the source."""
 
     key: tuple[str, ...] = ()
@@ -60,33 +60,33 @@ class TableDescription:
     no_key: NoKey | None = None
 
 
-def describe_table(view: CatalogView, wishes: TableWishes) -> TableDescription:
+def describe_table(view: CatalogView, options: TableOptions) -> TableDescription:
     """The table as the catalog shows it.
 
     Raises UnsupportedSchemaChangeError for names that Spark takes for one, ConfigError for a
     declared type that cannot hold what its column may hold.
     """
     columns = tuple(_shape_column(each) for each in view.sent)
-    found = mirror_key(view.table, view.published, wishes.key)
+    found = mirror_key(view.table, view.published, options.key)
     numbers = {each.name: each.number for each in columns}
     key = found if isinstance(found, NoKey) else tuple(numbers[name] for name in found)
     sent = set(numbers.values())
     hidden = tuple(each.number for each in view.table.attributes if each.number not in sent)
     shape = KnownShape(columns=columns, key=(), highest=view.highest_number, hidden=hidden)
-    return _describe(view, shape, key, wishes, known=frozenset())
+    return _describe(view, shape, key, options, known=frozenset())
 
 
-def describe_known(shape: KnownShape, view: CatalogView, wishes: TableWishes) -> TableDescription:
+def describe_known(shape: KnownShape, view: CatalogView, options: TableOptions) -> TableDescription:
     """The table as it was last described; the view only tells what its types are."""
     _refuse_alike(shape.columns, view.name)
-    plans = {each.number: _plan(each, view, wishes) for each in shape.columns}
+    plans = {each.number: _plan(each, view, options) for each in shape.columns}
     columns = tuple(
         SourceColumn(number=each.number, name=each.name, type=plans[each.number].type)
         for each in shape.columns
     )
     table = SourceTable(
         name=view.name,
-        identity=identity_of(view, wishes.key),
+        identity=identity_of(view, options.key),
         shape=encode_shape(shape),
         columns=columns,
         key=shape.key,
@@ -98,7 +98,7 @@ def describe_relation(
     relation: Relation,
     numbers: Sequence[int],
     view: CatalogView,
-    wishes: TableWishes,
+    options: TableOptions,
     *,
     known: KnownShape,
 ) -> TableDescription:
@@ -111,25 +111,25 @@ def describe_relation(
         ShapeColumn(number, each.name, each.type_oid, each.type_modifier)
         for number, each in zip(numbers, relation.columns, strict=True)
     )
-    key = _key_of(relation, numbers, view, wishes)
+    key = _key_of(relation, numbers, view, options)
     highest = max((known.highest, *numbers))
     # What lies between may be gone, or computed and not sent.
     born = range(known.highest + 1, highest + 1)
     hidden = tuple(each for each in (*known.hidden, *born) if each not in numbers)
     shape = KnownShape(columns=columns, key=(), highest=highest, hidden=hidden)
-    return _describe(view, shape, key, wishes, known=frozenset(known.numbers))
+    return _describe(view, shape, key, options, known=frozenset(known.numbers))
 
 
 def _describe(
     view: CatalogView,
     shape: KnownShape,
     key: tuple[int, ...] | NoKey,
-    wishes: TableWishes,
+    options: TableOptions,
     *,
     known: frozenset[int],
 ) -> TableDescription:
     _refuse_alike(shape.columns, view.name)
-    plans = {each.number: _plan(each, view, wishes) for each in shape.columns}
+    plans = {each.number: _plan(each, view, options) for each in shape.columns}
     attributes = {each.number: each for each in view.table.attributes}
     columns = tuple(
         _source_column(each, plans[each.number], attributes.get(each.number), known)
@@ -140,7 +140,7 @@ def _describe(
     shape = replace(shape, key=found)
     table = SourceTable(
         name=view.name,
-        identity=identity_of(view, wishes.key),
+        identity=identity_of(view, options.key),
         shape=encode_shape(shape),
         columns=columns,
         key=found,
@@ -168,13 +168,13 @@ def _refuse_alike(columns: Sequence[ShapeColumn], table: str) -> None:
             )
 
 
-def _plan(column: ShapeColumn, view: CatalogView, wishes: TableWishes) -> ColumnPlan:
+def _plan(column: ShapeColumn, view: CatalogView, options: TableOptions) -> ColumnPlan:
     try:
         return plan_column(
             column.name,
             resolve_type(column.type_oid, column.type_modifier, view.types),
-            declared=wishes.declared.get(column.name),
-            on_unrepresentable=wishes.per_column.get(column.name, wishes.on_unrepresentable),
+            declared=options.declared.get(column.name),
+            on_unrepresentable=options.per_column.get(column.name, options.on_unrepresentable),
         )
     except ConfigError as error:
         error.table = view.name
@@ -214,21 +214,21 @@ def _older_rows(attribute: Attribute, plan: ColumnPlan) -> tuple[Default | None,
 
 
 def _key_of(
-    relation: Relation, numbers: Sequence[int], view: CatalogView, wishes: TableWishes
+    relation: Relation, numbers: Sequence[int], view: CatalogView, options: TableOptions
 ) -> tuple[int, ...] | NoKey:
     """The key by the catalog, if the message does not contradict it.
 
     With the default identity the message marks the primary key as it was: another one found rows
     by other columns, or did not find them.
     """
-    found = mirror_key(view.table, view.published, wishes.key)
+    found = mirror_key(view.table, view.published, options.key)
     if isinstance(found, NoKey):
         return found
     by_name = {each.name: each.number for each in view.table.attributes}
     key = tuple(by_name[name] for name in found)
     pairs = zip(numbers, relation.columns, strict=True)
     marked = {number for number, column in pairs if column.is_key}
-    is_own = relation.replica_identity is ReplicaIdentity.DEFAULT and not wishes.key
+    is_own = relation.replica_identity is ReplicaIdentity.DEFAULT and not options.key
     if not set(key) <= marked or (is_own and set(key) != marked):
         return NoKey(NoKeyReason.NOT_COVERED, found)
     return key

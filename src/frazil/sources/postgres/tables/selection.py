@@ -12,7 +12,7 @@ from frazil.model.postgres.facts import Persistence, RelationKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from frazil.model.postgres.facts import Relation, TableFacts
+    from frazil.model.postgres.facts import CatalogRelation, TableFacts
 
 _WILDCARDS = frozenset("*?")
 _TABLES = frozenset({RelationKind.TABLE, RelationKind.PARTITIONED})
@@ -31,7 +31,7 @@ class _Pattern:
     text: str
     expression: re.Pattern[str]
 
-    def means(self, relation: Relation) -> bool:
+    def means(self, relation: CatalogRelation) -> bool:
         # Everything in a schema means its tables; a view is meant by its very name only.
         if relation.kind not in _TABLES and not is_literal(self.text):
             return False
@@ -39,7 +39,7 @@ class _Pattern:
 
 
 def select_tables(
-    relations: Iterable[Relation], *, include: Iterable[str], exclude: Iterable[str]
+    relations: Iterable[CatalogRelation], *, include: Iterable[str], exclude: Iterable[str]
 ) -> Selection:
     """Choose by ``schema.table``, where * and ? stand for other characters.
 
