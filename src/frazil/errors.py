@@ -93,13 +93,6 @@ class FrazilError(Exception):
     def __str__(self) -> str:
         return self.reason if self.next_step is None else f"{self.reason} Next: {self.next_step}"
 
-    @property
-    def told(self) -> str:
-        """The code and the sentence, as they are written down for others to read."""
-        # Whoever reads it splits at the first `Next: `, which no name of a table may write.
-        reason = self.reason.replace(" Next: ", " Next:\u00a0")
-        return f"{self.code} {reason}" + (f" Next: {self.next_step}" if self.next_step else "")
-
     def __reduce__(self) -> tuple[object, ...]:
         # BaseException would rebuild from ``args`` alone and lose every keyword.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))

@@ -1,54 +1,55 @@
-"""What the log says when the state of a table changes."""
+"""Log events about the states of tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
-from frazil.ingest.planning.table_decisions import GONE, IS_GONE
-from frazil.ledger.table_state import Copying, Paused, ResyncRequired
+from frazil.ledger.table_state import Copying, Gone, ResyncRequired
+from frazil.model.cause import Cause
 from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from frazil.ledger.table_state import TableState
-    from frazil.model.source_table import SourceTable
+    from frazil.ledger.table_state import Paused, TableState
 
 _log = get_logger(__name__)
 
 
-def log_state(standing: TableState, found: SourceTable | None = None) -> None:
-    """A new state, and the table at the source that led to it."""
-    match standing.state:
-        case Copying(reason=str()) if found is not None and found.obstacle is not None:
-            _log_stopped("table cannot be captured", standing.table, found.obstacle)
-        case Paused(reason=reason) if reason == GONE:
-            log_paused(standing.table, IS_GONE)
+def log_state(table_state: TableState) -> None:
+    """A new state."""
+    table = table_state.table
+    match table_state.state:
+        case Copying(Cause() as cause):
+            _log_cause("table cannot be captured", table, cause)
+        case Gone() as state:
+            log_paused(table, state.cause)
         case ResyncRequired() as state:
-            _log_stopped("resync needed", standing.table, state.error(standing.table))
+            _log_cause("resync required", table, Cause.of(state.error(table)))
         case state:
-            _log.info("table stands", table=standing.table, state=str(state))
+            _log.info("table state changed", table=table, state=str(state))
 
 
-def log_paused(table: str, error: FrazilError) -> None:
-    """A table that is held, and why."""
-    _log_stopped("table held", table, error)
+def log_paused(table: str, cause: Cause) -> None:
+    """A table that is paused, and why."""
+    _log_cause("table paused", table, cause)
 
 
-def _log_stopped(event: str, table: str, error: FrazilError) -> None:
-    remedy = error.next_step or error.remedy
-    _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
+def _log_cause(event: str, table: str, cause: Cause) -> None:
+    _log.error(event, table=table, code=cause.code, reason=cause.reason, remedy=cause.remedy)
 
 
-def outlasted(held: Paused) -> str:
-    """Why a table that was paused for too long has to be read again."""
+def paused_too_long(state: Paused | Gone) -> str:
+    """Why a table that was paused for too long has to be copied again."""
     # What was to be done then does not help any more.
-    why = held.reason.partition(" Next: ")[0].removesuffix(".")
-    return f"it was stopped for longer than source.on_stopped_table allows, by {why}"
+    return (
+        "it was paused for longer than source.on_stopped_table allows, by "
+        f"{str(state.cause).removesuffix('.')}"
+    )
 
 
 def no_changelog(table: str) -> FrazilError:
-    """What pauses a table whose changelog says nothing of its position."""
+    """What pauses a table whose changelog does not say its position."""
     return TableNotFoundError(
         "its changelog is gone, or was emptied.", table=table, next_step=command("resync", table)
     )

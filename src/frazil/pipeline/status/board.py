@@ -17,7 +17,7 @@ from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import RetryAfter
 from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness
 from frazil.pipeline.status.lake_totals import LakeTotals
-from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
+from frazil.pipeline.status.problems import problem_of_error, problem_of_state
 from frazil.pipeline.status.source_answers import SourceAnswers
 from frazil.pipeline.status.table_phase import MergeStep
 from frazil.pipeline.status.tally import StatusTally
@@ -199,7 +199,7 @@ class StatusBoard:
             retry_at = (
                 now + timedelta(seconds=step.seconds) if isinstance(step, RetryAfter) else None
             )
-            self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
+            self._source_trouble = problem_of_error(error, since=since, retry_at=retry_at)
             self._standby = None
 
     def record_look(self, look: SlotLook, *, asked: float) -> None:
@@ -216,7 +216,7 @@ class StatusBoard:
         with self._lock:
             self._answers.fail()
 
-    def record_standing_since(self, since: Mapping[str, datetime]) -> None:
+    def record_state_since(self, since: Mapping[str, datetime]) -> None:
         """How long tables have stood as they do, also before this process."""
         with self._lock:
             self._standing_since = dict(since)
@@ -460,10 +460,10 @@ class StatusBoard:
         self, table: str, standing: TableState | None, merge: MergeStatus | None
     ) -> ProblemStatus | None:
         now = self._clock.now()
-        trouble = None if standing is None else trouble_of_state(table, standing.state, since=now)
+        trouble = None if standing is None else problem_of_state(table, standing.state, since=now)
         if trouble is None and merge is not None and merge.error is not None:
             retry_at = None if merge.phase is MergeStep.STOPPED else merge.next_run or now
-            return trouble_of_error(merge.error, since=merge.since, retry_at=retry_at)
+            return problem_of_error(merge.error, since=merge.since, retry_at=retry_at)
         if trouble is None:
             self._troubles.pop(table, None)
             self._standing_since.pop(table, None)

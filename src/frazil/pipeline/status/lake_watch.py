@@ -47,6 +47,6 @@ class LakeWatch:
         """Once, and only when a table is stopped: it may have been so before this process."""
         if self._has_dates or not self._board.now().stopped:
             return
-        dated = Ledger.open(lake, ledger_name(self._config)).dated_standings()
-        self._board.record_standing_since({each.standing.table: each.since for each in dated})
+        dated = Ledger.open(lake, ledger_name(self._config)).dated_states()
+        self._board.record_state_since({each.state.table: each.since for each in dated})
         self._has_dates = True
