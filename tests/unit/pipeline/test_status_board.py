@@ -180,7 +180,7 @@ def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
     assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
     assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
-    pipeline.board.record_look(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
+    pipeline.board.record_answer(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None
     assert lost.slot is not None

@@ -1,4 +1,4 @@
-"""Tells a running process what the lake holds: totals, and what happened before it started."""
+"""Loads for a running process what the lake holds: totals, and what happened before it started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LakeWatch:
-    """Answers what a board wants to know of the lake; one thread looks."""
+    """Answers what a board asks of the lake; one thread queries it."""
 
     def __init__(self, session: Session, config: Config, board: StatusBoard) -> None:
         self._session = session
