@@ -1,4 +1,4 @@
-"""The whole family of errors, on one page.
+"""All errors of frazil, on one page.
 
 ::
 
@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-# This module imports nothing but typing: every room, and every Spark task, may load it at no cost.
+# This module imports nothing but typing: every package and every Spark task loads it at no cost.
 
 
 class FrazilError(Exception):
@@ -93,13 +93,6 @@ class FrazilError(Exception):
     def __str__(self) -> str:
         return self.reason if self.next_step is None else f"{self.reason} Next: {self.next_step}"
 
-    @property
-    def told(self) -> str:
-        """The code and the sentence, as they are written down for others to read."""
-        # Whoever reads it splits at the first `Next: `, which no name of a table may write.
-        reason = self.reason.replace(" Next: ", " Next:\u00a0")
-        return f"{self.code} {reason}" + (f" Next: {self.next_step}" if self.next_step else "")
-
     def __reduce__(self) -> tuple[object, ...]:
         # BaseException would rebuild from ``args`` alone and lose every keyword.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
@@ -137,7 +130,7 @@ class ConfigError(FrazilError):
 
 
 class SourceError(FrazilError):
-    """Something at, or on the way to, the place changes come from."""
+    """Something at the source of changes, or on the way to it."""
 
 
 class SourceUnavailableError(SourceError):
@@ -179,7 +172,7 @@ class SlotBusyError(SourceError):
     """Another connection is reading the replication slot."""
 
     code = "FRZ-SRC-04"
-    meaning = "Another process works for the same replication slot; this one stands by."
+    meaning = "Another process reads the same replication slot; this one is a standby."
     remedy = (
         "Nothing if it is the same pipeline: this process takes over when the other one ends. "
         "Otherwise give this pipeline its own name and slot."
@@ -291,15 +284,15 @@ class WriteFailedError(LakeError):
         "A Spark task failed while writing files; nothing was committed, and the files are "
         "left to maintenance."
     )
-    remedy = "The batch is tried again; if it repeats, look at the cause logged with it."
+    remedy = "The batch is tried again; if it repeats, see the cause logged with it."
 
 
 class CommitConflictError(LakeError):
-    """Somebody else committed first."""
+    """Another writer committed first."""
 
     code = "FRZ-LAK-05"
     meaning = "The table moved between planning and committing, so the catalog refused the commit."
-    remedy = "Nothing: the work is planned anew on the new state."
+    remedy = "Nothing: the work is planned again on the new state."
 
 
 class CommitUnknownError(LakeError):
@@ -338,9 +331,9 @@ class MarkerLostError(LakeError):
     code = "FRZ-LAK-09"
     meaning = "The table holds rows but no marker of ours, so it is not known what they contain."
     remedy = (
-        "Run `frazil position set TABLE --role merge` for a mirror whose snapshots still tell how "
+        "Run `frazil position set TABLE --role merge` for a mirror whose snapshots still show how "
         "far it was merged, else `frazil resync TABLE`, or `merge_table(..., rebuild=True)`. A "
-        "table of somebody else is never taken over: give the mirror another name."
+        "table of another owner is never taken over: give the mirror another name."
     )
 
 
@@ -350,15 +343,15 @@ class RolledBackError(LakeError):
     code = "FRZ-LAK-10"
     meaning = (
         "The snapshot that wrote the marker is not an ancestor of the table's current state, or "
-        "so much was expired that this can no longer be told."
+        "so much was expired that this cannot be proven any more."
     )
     remedy = (
-        "`frazil position show TABLE` tells what the current state is. Roll forward again, or run "
+        "`frazil position show TABLE` shows the current state. Roll forward again, or run "
         "`frazil position set TABLE --role merge` to continue a mirror from the state that is "
         "there. `frazil resync TABLE` and `merge_table(..., rebuild=True)` build it again."
     )
 
-    # False where so much was expired that nobody can tell.
+    # False where so much was expired that it cannot be proven.
     is_proven = True
 
 
@@ -409,12 +402,12 @@ class EqualityDeletesError(LakeError):
 
 
 class ForeignChangeError(LakeError):
-    """Somebody changed rows of a table that only ever grows."""
+    """Rows were changed in a table that is append-only."""
 
     code = "FRZ-LAK-16"
     meaning = (
         "A changelog's history holds a snapshot that removed or replaced rows; what it changed "
-        "cannot be told from the rows that are left."
+        "cannot be known from the rows that are left."
     )
     remedy = (
         "Roll the changelog back to before that snapshot, or run `frazil resync TABLE`: it reads "
@@ -454,7 +447,7 @@ class LeaseLostError(FrazilError):
 
 
 class ShutdownRequested(FrazilError):  # noqa: N818 - a request, not a fault
-    """Somebody asked the process to stop."""
+    """The process was asked to stop."""
 
     code = "FRZ-OPS-01"
     meaning = "The process was asked to stop and left its work at a clean point."
@@ -478,12 +471,12 @@ class ServiceError(FrazilError):
 
 
 class DefectError(FrazilError):
-    """Something that nobody foresaw: an exception of another kind than these."""
+    """An unexpected exception: any that is not one of these."""
 
     code = "FRZ-OPS-04"
     meaning = (
         "An exception that frazil does not know was raised, on the driver or in a Spark task: a "
-        "defect in frazil. The message has its kind, its place and a reference, and no row."
+        "defect in frazil. The message has its type, its location and a reference, and no row."
     )
     remedy = (
         "Report it with its reference, which the log and the error report have too. A restart or "

@@ -25,6 +25,7 @@ from frazil.ledger.rows import LedgerEntry
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying, Paused, Removed, Streaming, TableState
 from frazil.mirror.table import MirrorTable
+from frazil.model.cause import Cause
 from frazil.model.marker import Marker, MarkerRole, Override
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -303,7 +304,7 @@ def test_the_ledger_keeps_the_position_and_the_newest_word_on_each_table(house: 
     assert (ledger.acknowledged(), ledger.table_states()) == (None, ())
     copying = [standing(name, Copying()) for name in ("a.x", "a.y", "a.z")]
     ledger.record([], start=None, goal=at(1), table_states=copying)
-    held = standing("a.y", Paused("1", "type changed"))
+    held = standing("a.y", Paused("1", Cause(None, "type changed")))
     receipt = ledger.record(
         [entry("b2", "a.x"), entry("b2", "a.z")],
         start="1",

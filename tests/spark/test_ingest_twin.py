@@ -28,7 +28,7 @@ from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.marker import MarkerRole
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.table_name import TableName
-from frazil.pipeline.status.problems import trouble_of_state
+from frazil.pipeline.status.problems import problem_of_state
 from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
 from frazil.testing.in_memory_database import (
     DeleteRow,
@@ -155,7 +155,7 @@ def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
     world.check(ORDERS)
     state = world.states(ingester)[USERS]
     assert isinstance(state, Paused)
-    assert "does not fit" in state.reason
+    assert "does not fit" in state.cause.reason
     assert ingester.acknowledged == before, "the source must keep what the held table needs"
 
 
@@ -205,10 +205,10 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     state = world.states(ingester)[USERS]
     assert isinstance(state, ResyncRequired)
     assert parse_lsn(str(ingester.acknowledged)) > before
-    told = trouble_of_state(USERS, state, since=datetime.now(UTC))
+    told = problem_of_state(USERS, state, since=datetime.now(UTC))
     assert told is not None
     assert "does not fit" in told.reason
-    (record,) = [each for each in caplog.records if each.msg == "resync needed"]
+    (record,) = [each for each in caplog.records if each.msg == "resync required"]
     said = getattr(record, FIELDS_ATTRIBUTE)
     assert (said["table"], said["code"]) == (USERS, told.code)
     assert (said["reason"], said["remedy"]) == (told.reason, told.remedy)
@@ -323,10 +323,9 @@ def test_a_defect_in_a_task_pauses_its_table_after_a_few_attempts(
     assert isinstance(error, DefectError)
     state = world.states(ingester)[USERS]
     assert isinstance(state, Paused)
-    assert re.search(
-        r"FRZ-OPS-04 .*unexpected KeyError at .*\(reference [0-9a-f]{8}\)", state.reason
-    )
-    assert "a value of row" not in state.reason
+    assert state.cause.code == "FRZ-OPS-04"
+    assert re.search(r"unexpected KeyError at .*\(reference [0-9a-f]{8}\)", state.cause.reason)
+    assert "a value of row" not in state.cause.reason
     world.add(ORDERS, 3)
     world.run(ingester)
     world.check(ORDERS)
@@ -361,7 +360,7 @@ def test_a_defect_on_the_driver_pauses_its_table_after_as_many_attempts(
     world.run(ingester)
     state = world.states(ingester)[USERS]
     assert isinstance(state, Paused)
-    assert "unexpected ZeroDivisionError" in state.reason
+    assert "unexpected ZeroDivisionError" in state.cause.reason
     world.check(ORDERS)
 
 

@@ -19,6 +19,7 @@ from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.mirror.table import MirrorTable
+from frazil.model.cause import Cause
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from frazil.pipeline.offline_status import load_offline_status
@@ -133,9 +134,9 @@ def stand(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stan
     fill(mirror, MarkerRole.MERGE, changelog.load_state().uuid, *snapshots)
     states: dict[str, State] = {
         "public.live": Streaming(),
-        "public.held": Paused("0/5", INCOMPATIBLE.told),
+        "public.held": Paused("0/5", Cause.of(INCOMPATIBLE)),
         "public.copying": Copying(),
-        "public.failed": Copying("FRZ-LAK-02 the store refused. Next: frazil check"),
+        "public.failed": Copying(Cause("FRZ-LAK-02", "the store refused. Next: frazil check")),
         "public.lost": ResyncRequired("0/9", "its row filter changed"),
     }
     Ledger.ensure(lake, name("shop_ledger", "frazil")).note(

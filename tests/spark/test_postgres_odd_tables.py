@@ -231,9 +231,9 @@ def test_rows_of_a_table_that_inherits_are_its_own(db: CapturedDatabase) -> None
 
 def test_names_that_would_be_one_are_refused_and_the_others_go_on(db: CapturedDatabase) -> None:
     reasons = {
-        name: state.reason
+        name: str(state.cause)
         for name, state in db.states().items()
-        if isinstance(state, Copying) and state.reason is not None
+        if isinstance(state, Copying) and state.cause is not None
     }
     twins = {"Twin", "twin", "books", "books_changelog"}
     assert set(reasons) == {"alike", "dotted.name", "clash", *twins}
@@ -273,7 +273,7 @@ def test_rows_that_a_policy_would_hide_are_an_error_and_the_other_tables_go_on(
             states = db.states()
             assert states["plain"] == Streaming()
             assert isinstance(states["secured"], Copying)
-            assert "row-level security" in (states["secured"].reason or "")
+            assert "row-level security" in str(states["secured"].cause)
             assert db.ending is Ending.ACTION_REQUIRED
             db.run(f"alter role {role} bypassrls")
             db.catch_up()

@@ -71,9 +71,9 @@ def _role(db: CapturedDatabase) -> str:
 def _reasons(db: CapturedDatabase) -> dict[str, str]:
     """Tables that wait, and why."""
     return {
-        name: state.reason
+        name: str(state.cause)
         for name, state in db.states().items()
-        if isinstance(state, Copying) and state.reason is not None
+        if isinstance(state, Copying) and state.cause is not None
     }
 
 

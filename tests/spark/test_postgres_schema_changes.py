@@ -246,7 +246,7 @@ def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
 ) -> None:
     state = evolved.states[table]
     assert isinstance(state, Paused)
-    assert f"frazil resync public.{table}" in state.reason
+    assert f"frazil resync public.{table}" in (state.cause.remedy or "")
     assert {row["id"] for row in evolved.held_rows[table]} == {1, 2}
     assert evolved.ending is Ending.ACTION_REQUIRED
     assert evolved.db.states()[table] == Streaming()

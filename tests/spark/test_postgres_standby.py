@@ -53,7 +53,7 @@ def test_a_standby_is_captured_like_any_server(spark: SparkSession, shared_folde
         states = db.states()
         assert states["users"] == Streaming()
         assert isinstance(states["late"], Copying)
-        assert "add it on the primary" in (states["late"].reason or "")
+        assert "add it on the primary" in str(states["late"].cause)
         db.run(
             "insert into users values (3, 'z')",
             "update users set name = 'changed' where id = 1",

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frazil.ingest.planning.table_decisions import GONE
-from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
+from frazil.ledger.table_state import Gone, Paused, ResyncRequired, Streaming
 from tests.support.captured import captured_database
 
 if TYPE_CHECKING:
@@ -192,16 +191,14 @@ def test_a_table_that_is_not_what_it_was_waits_for_a_resync(lived: Lived, table:
 
 def test_a_table_that_was_renamed_away_waits_until_it_is_back(lived: Lived) -> None:
     away = lived.seen["changed"]["renamed_away"]
-    assert isinstance(away, Paused)
-    assert away.reason == GONE
+    assert isinstance(away, Gone)
     assert lived.seen["changed"]["renamed_to"] == Streaming()
     assert lived.seen["repaired"]["renamed_away"] == Streaming()
     lived.db.assert_mirrored("renamed_away")
     added = [each.short for each in lived.db.changes("renamed_away") if each.operation == "INSERT"]
     assert added == [("INSERT", 3, "under another name"), ("INSERT", 4, "back")]
     gone = lived.seen["repaired"]["renamed_to"]
-    assert isinstance(gone, Paused)
-    assert gone.reason == GONE
+    assert isinstance(gone, Gone)
 
 
 def test_reading_a_table_again_is_one_snapshot_and_readers_see_no_gap(lived: Lived) -> None:
@@ -240,4 +237,4 @@ def test_a_widened_type_is_accepted_or_stops_its_table_as_told(lived: Lived) -> 
     assert [each.operation for each in lived.db.changes("accepted")] == ["READ", "INSERT"]
     stopped = lived.seen["repaired"]["stopped"]
     assert isinstance(stopped, Paused)
-    assert "the type of n was widened, and on_widen is stop" in stopped.reason
+    assert "the type of n was widened, and on_widen is stop" in stopped.cause.reason

@@ -409,7 +409,7 @@ def test_a_copy_refuses_what_does_not_fit(values: Values, table: str) -> None:
     _, value = REFUSED_IN_COPY[table]
     state = values.after_copy[table]
     assert isinstance(state, Copying)
-    assert_refused(values.refused_in_copy[table], value, state.reason)
+    assert_refused(values.refused_in_copy[table], value, str(state.cause))
     assert not values.world.changelog_rows(table)
 
 
@@ -419,7 +419,7 @@ def test_a_stream_refuses_what_does_not_fit(values: Values, table: str) -> None:
     _, value = REFUSED_IN_STREAM[table]
     state = values.after_stream[table]
     assert isinstance(state, Paused)
-    assert_refused(values.refused_in_stream[table], value, state.reason)
+    assert_refused(values.refused_in_stream[table], value, str(state.cause))
     assert not values.world.changelog_rows(table)
 
 

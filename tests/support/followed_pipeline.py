@@ -112,7 +112,7 @@ class Pipeline:
         self.board.record_step(10.0)
 
     def looks(self, newest: int) -> None:
-        self.board.record_look(SlotLook(newest, SLOT), asked=self.clock.monotonic())
+        self.board.record_answer(SlotLook(newest, SLOT), asked=self.clock.monotonic())
 
     def status(self) -> PipelineStatus:
         return self.board.now()

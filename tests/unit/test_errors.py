@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from frazil import errors
 from frazil.errors import ConfigError, FrazilError, MalformedChangeError, leaves
 from frazil.pipeline.recovery import RECOVERY, RecoveryAction, recovery_for
-from frazil.pipeline.status.problems import trouble_of_error
+from frazil.pipeline.status.problems import problem_of_error
 
 LEAVES = leaves()
 
@@ -139,8 +139,8 @@ def test_a_name_cannot_write_the_next_step_of_an_error() -> None:
     )
     silent = errors.UnsupportedSchemaChangeError("changed", table=hostile)
 
-    found = trouble_of_error(error, since=datetime.now(UTC))
-    meant = trouble_of_error(silent, since=datetime.now(UTC))
+    found = problem_of_error(error, since=datetime.now(UTC))
+    meant = problem_of_error(silent, since=datetime.now(UTC))
 
     assert found.remedy == "frazil resync it"
     assert meant.remedy == errors.UnsupportedSchemaChangeError.remedy

@@ -16,9 +16,18 @@ from frazil.clients.iceberg.read.table_metadata import TableMetadata
 from frazil.codec.marker_json import decode_marker
 from frazil.errors import ForeignChangeError, MarkerLostError, UnsupportedSchemaChangeError
 from frazil.ingest.planning.column_numbers import NumberedField, decode_column_numbers
-from frazil.ledger.rows import state_from
-from frazil.ledger.table_state import Copying, Paused, Removed, ResyncRequired, Streaming
+from frazil.ledger.rows import STATE_COLUMNS, state_from
+from frazil.ledger.table_state import (
+    IS_GONE,
+    Copying,
+    Gone,
+    Paused,
+    Removed,
+    ResyncRequired,
+    Streaming,
+)
 from frazil.merge.planning.column_map import ColumnMap, MappedField, decode_column_map
+from frazil.model.cause import Cause
 from frazil.model.marker import MarkerRole, SnapshotRef
 from frazil.model.recorded_version import NEWER_STEP, newer_version
 from frazil.sources.postgres.tables.shape import ShapeColumn, decode_shape
@@ -77,12 +86,17 @@ def test_columns_of_the_first_release_are_read() -> None:
     assert (shape.key, shape.highest, shape.hidden) == ((1,), 3, (2,))
 
 
+def row_of(*values: str | None) -> dict[str, str | None]:
+    """A row of that release, which had fewer columns."""
+    return dict.fromkeys(STATE_COLUMNS) | dict(zip(STATE_COLUMNS, values, strict=False))
+
+
 def test_states_of_tables_of_the_first_release_are_read() -> None:
-    assert [state_from(*each).state for each in STATE["standings"]] == [
+    assert [state_from(row_of(*each)).state for each in STATE["standings"]] == [
         Copying(),
-        Copying("FRZ-LAK-02 x"),
+        Copying(Cause("FRZ-LAK-02", "x")),
         Streaming(),
-        Paused("0/1", "FRZ-SCH-01 x"),
+        Paused("0/1", Cause("FRZ-SCH-01", "x")),
         ResyncRequired("0/2", "why"),
         Removed("0/3"),
     ]
@@ -124,9 +138,21 @@ def test_what_a_newer_release_wrote_is_refused_with_the_way_out(
     assert caught.value.next_step != NEWER_STEP
 
 
+def test_a_cause_of_the_first_release_is_taken_apart() -> None:
+    text = "FRZ-SCH-01 public.a: the type changed. Next: frazil resync public.a"
+    assert state_from(row_of("public.a", "{}", "held", "0/1", text)).state == Paused(
+        "0/1", Cause("FRZ-SCH-01", "public.a: the type changed.", "frazil resync public.a")
+    )
+
+
+def test_a_table_that_the_first_release_found_gone_is_gone() -> None:
+    text = f"{IS_GONE.code} {IS_GONE}"
+    assert state_from(row_of("public.a", "{}", "held", "0/1", text)).state == Gone("0/1")
+
+
 def test_a_state_that_only_a_newer_release_knows_is_refused() -> None:
     with pytest.raises(ForeignChangeError) as caught:
-        state_from("public.a", "{}", "sleeping", None, None)
+        state_from(row_of("public.a", "{}", "sleeping", None, None))
     assert caught.value.next_step == NEWER_STEP
 
 

@@ -27,15 +27,17 @@ from frazil.ingest.ledger_cache import LedgerCache, judging_loss
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
-from frazil.ingest.state_log import log_paused, log_state, no_changelog, outlast_held
+from frazil.ingest.state_log import log_paused, log_state, no_changelog, require_resync
 from frazil.ledger.rows import position_text
-from frazil.ledger.table_state import Copying, Paused, Removed, Streaming, TableState
+from frazil.ledger.table_state import Copying, Gone, Paused, Removed, Streaming, TableState
+from frazil.model.cause import Cause
 from frazil.model.marker import Marker
 from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from types import UnionType
 
     from pyspark.sql import SparkSession
 
@@ -75,26 +77,26 @@ class Ingester:
         self._turn = nullcontext if claim is None else claim.turn
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
-        self._ledger_cache = LedgerCache(ledger, settings.pipeline)
+        self._ledger = LedgerCache(ledger, settings.pipeline)
         self._tables: dict[str, CapturedTable] = {}
         self._places: dict[str, CapturedPosition] = {}
-        self._obstacles_met: dict[str, str] = {}
+        self._obstacles_met: dict[str, Cause] = {}
         # Read whole at the moment: the source must keep what came since.
         self._being_read: set[str] = set()
         self._progress_of_whole: ReadingProgress | None = None
         self._walking: list[BatchResult] = []
         self._retrying = RetryingTables(settings.defect_attempts)
-        self._is_started, self._retries_held = False, True
+        self._is_started, self._retries_paused = False, True
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
         """How every table stands."""
-        return dict(self._ledger_cache.table_states)
+        return dict(self._ledger.table_states)
 
     @property
     def acknowledged(self) -> Position | None:
         """What the source was acknowledged to."""
-        marker = self._ledger_cache.acknowledged
+        marker = self._ledger.acknowledged
         return None if marker is None else marker.position
 
     def start(self) -> None:
@@ -102,21 +104,21 @@ class Ingester:
 
         What is read here may be relied on because nobody else works for the source by then.
         """
-        with self._ledger_cache.lock, self._turn():
+        with self._ledger.lock, self._turn():
             if self._is_started:
                 return
-            self._ledger_cache.refresh()
+            self._ledger.refresh()
             self._places.clear()
             self._tables.clear()
             # A new process tries again: that is when somebody may have acted.
-            self._prepare_source(self._look(retries_held=self._retries_held))
-            if self._retries_held:
+            self._prepare_source(self._look(retries_paused=self._retries_paused))
+            if self._retries_paused:
                 self._retrying.forget()
-            self._is_started, self._retries_held = True, False
+            self._is_started, self._retries_paused = True, False
 
     def retry_held(self) -> None:
         """Try tables again that are held, with the next step: somebody says they were mended."""
-        self._retries_held = True
+        self._retries_paused = True
 
     def stop(self) -> None:
         """Let go of the source; the next step begins again."""
@@ -126,12 +128,12 @@ class Ingester:
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
         try:
-            if self._retries_held:
+            if self._retries_paused:
                 self.stop()
             self.start()
             self._notice()
             progress = self._progress()
-            with judging_loss(self._ledger_cache, self._notice):
+            with judging_loss(self._ledger, self._notice):
                 batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 if not progress.tables:
@@ -158,7 +160,7 @@ class Ingester:
         if not wanted:
             self._end_reading()
             return None
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             joins = bool(wanted - self._being_read)
             self._being_read |= wanted
             kept_since = self.acknowledged
@@ -217,11 +219,7 @@ class Ingester:
     @property
     def tables_to_read(self) -> set[str]:
         """Tables that are to be read whole."""
-        return {
-            name
-            for name, each in self._ledger_cache.table_states.items()
-            if each.state == Copying()
-        }
+        return {name for name, each in self._ledger.table_states.items() if each.state == Copying()}
 
     def close(self) -> None:
         """Let go of everything."""
@@ -242,12 +240,12 @@ class Ingester:
 
     def _notice(self) -> None:
         """Take up what somebody else wrote in the ledger: a resync, for instance."""
-        with self._ledger_cache.lock:
-            if self._ledger_cache.refresh():
+        with self._ledger.lock:
+            if self._ledger.refresh():
                 self._places.clear()
 
     def _progress(self) -> Progress:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             known = {}
             for name, standing in self._live().items():
                 place = self._place(name)
@@ -258,7 +256,7 @@ class Ingester:
     def _live(self) -> dict[str, TableState]:
         return {
             name: each
-            for name, each in self._ledger_cache.table_states.items()
+            for name, each in self._ledger.table_states.items()
             if isinstance(each.state, Streaming)
         }
 
@@ -279,13 +277,13 @@ class Ingester:
         return self._places[name]
 
     def _hold(self, name: str, error: errors.FrazilError) -> None:
-        log_paused(name, error)
-        held = self._standing(name, Paused(self._position_text(), error.told))
-        self._ledger_cache.note([held], batch=self._new_name())
+        log_paused(name, Cause.of(error))
+        held = self._standing(name, Paused(self._position_text(), Cause.of(error)))
+        self._ledger.note([held], batch=self._new_name())
 
     def _standing(self, name: str, state: State) -> TableState:
         return TableState(
-            table=name, identity=self._ledger_cache.table_states[name].identity, state=state
+            table=name, identity=self._ledger.table_states[name].identity, state=state
         )
 
     def _position_text(self) -> str:
@@ -293,48 +291,48 @@ class Ingester:
 
     # --- the source ---
 
-    def _look(self, *, retries_held: bool = False) -> tuple[TableState, ...]:
+    def _look(self, *, retries_paused: bool = False) -> tuple[TableState, ...]:
         found = {each.name: each for each in self._source.discover()}
         changed = judge_tables(
-            self._ledger_cache.table_states,
+            self._ledger.table_states,
             found,
             selects=self._source.selects,
             explain_identity_change=self._source.explain_identity_change,
             position=self._position_text(),
-            retries_held=retries_held,
+            retries_paused=retries_paused,
             obstacles_met=self._obstacles_met,
         )
         blocked = {name: it.obstacle for name, it in found.items() if it.obstacle is not None}
-        self._obstacles_met |= {name: obstacle.told for name, obstacle in blocked.items()}
+        self._obstacles_met |= {name: Cause.of(each) for name, each in blocked.items()}
         for each in changed:
-            log_state(each, found.get(each.table))
+            log_state(each)
         return changed
 
     def _look_again(self) -> None:
-        """Look without a batch: for tables to capture, and for log that is kept for too long."""
-        with self._ledger_cache.lock:
+        """Inspect without a batch: for tables to capture, and for log that is kept too long."""
+        with self._ledger.lock:
             changed, batch = {each.table: each for each in self._look()}, self._new_name()
             end = self._source.newest()
             if not self._has(Streaming, changed) and self._is_past_bound(end):
-                changed |= self._without_held(changed)
-                self._ledger_cache.move(self._marker(end, batch=batch), tuple(changed.values()))
+                changed |= self._without_paused(changed)
+                self._ledger.move(self._marker(end, batch=batch), tuple(changed.values()))
                 self._source.acknowledge(end)
             elif changed:
-                self._ledger_cache.note(tuple(changed.values()), batch=batch)
+                self._ledger.note(tuple(changed.values()), batch=batch)
 
     def _prepare_source(self, changed: Sequence[TableState]) -> None:
         """Let the source keep what these tables need; then write down how they stand.
 
         In this order: what was seen at a source that is refused is not written down.
         """
-        table_states = {**self._ledger_cache.table_states, **{each.table: each for each in changed}}
+        table_states = {**self._ledger.table_states, **{each.table: each for each in changed}}
         names = [name for name, each in table_states.items() if not isinstance(each.state, Removed)]
-        since = self._ledger_cache.acknowledged
+        since = self._ledger.acknowledged
         if self._counts_nothing([table_states[name] for name in names]):
             # The source may begin wherever it is.
             since = None
         try:
-            with judging_loss(self._ledger_cache, self._notice):
+            with judging_loss(self._ledger, self._notice):
                 position = self._source.prepare(names, since, self._reached(table_states))
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
@@ -344,22 +342,20 @@ class Ingester:
                 replace(each, state=Copying()) if name in names else each
                 for name, each in table_states.items()
             ]
-            self._ledger_cache.note(changed, batch=self._new_name())
+            self._ledger.note(changed, batch=self._new_name())
             since, position, changed = None, self._source.prepare(names, None), ()
         if changed:
-            self._ledger_cache.note(changed, batch=self._new_name())
+            self._ledger.note(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
         elif since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
-            self._ledger_cache.move(
-                self._marker(position, batch=self._new_name(), witness=since.witness)
-            )
+            self._ledger.move(self._marker(position, batch=self._new_name(), witness=since.witness))
 
     def _reached(self, table_states: Mapping[str, TableState]) -> list[Position]:
         """Where tables are whose rows stay; what keeps one from telling is told when it is read."""
         for name, each in table_states.items():
-            if isinstance(each.state, Streaming | Paused) and name not in self._places:
+            if isinstance(each.state, Streaming | Paused | Gone) and name not in self._places:
                 is_live = isinstance(each.state, Streaming)
                 place = place_if_known(partial(self._table, name), is_live=is_live)
                 if place is not None:
@@ -374,11 +370,11 @@ class Ingester:
     def _begin_at(self, position: Position) -> None:
         goal, known = (
             self._marker(position, batch=self._new_name()),
-            self._ledger_cache.acknowledged,
+            self._ledger.acknowledged,
         )
         at = goal.source, goal.epoch, goal.position, goal.witness
         if known is None or (known.source, known.epoch, known.position, known.witness) != at:
-            self._ledger_cache.restart_at(goal)
+            self._ledger.restart_at(goal)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(
@@ -400,27 +396,27 @@ class Ingester:
         The batch has changes of the tables it was ``planned_for``. A table that has become live
         since is not among them, and needs what it left out.
         """
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             # Somebody may have asked for a resync since the batch was planned.
             self._notice()
             self._take_places(result)
             # Before every acknowledgement: what the source does not announce is found here.
             looked = {each.table: each for each in self._look()}
             table_states = {**looked, **self._troubled(result), **self._reread(result)}
-            if self._has(Paused, table_states) and self._is_past_bound(batch.end):
-                table_states |= self._without_held(table_states)
+            if self._has(Paused | Gone, table_states) and self._is_past_bound(batch.end):
+                table_states |= self._without_paused(table_states)
             holds = self._being_read or any(
-                isinstance(each.state, Paused)
+                isinstance(each.state, Paused | Gone)
                 or (isinstance(each.state, Streaming) and each.table not in planned_for)
-                for each in {**self._ledger_cache.table_states, **table_states}.values()
+                for each in {**self._ledger.table_states, **table_states}.values()
             )
-            known = self._ledger_cache.acknowledged
+            known = self._ledger.acknowledged
             stays = known is not None and (holds or batch.end is None)
             goal = known.position if known is not None and stays else batch.end
             witness = batch.witness or (None if known is None else known.witness)
             if goal is None:
                 return None
-            self._ledger_cache.move(
+            self._ledger.move(
                 self._marker(goal, batch=result.batch, witness=witness),
                 tuple(table_states.values()),
                 ledger_entries(result, self._clock.now()),
@@ -428,7 +424,7 @@ class Ingester:
             return goal
 
     def _book_whole(self, result: BatchResult, *, kept_since: Position | None) -> None:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             self._notice()
             if self.acknowledged != kept_since:
                 # The position stays where it is for as long as tables are read: it began anew.
@@ -445,21 +441,20 @@ class Ingester:
             ]
             # What may pass leaves the table where it is: to be read.
             table_states += [
-                self._standing(name, Copying(error.told))
+                self._standing(name, Copying(Cause.of(error)))
                 for name, error in result.troubles.items()
-                if name in self._ledger_cache.table_states
-                and not self._retrying.may_pass(name, error)
+                if name in self._ledger.table_states and not self._retrying.may_pass(name, error)
             ]
             entries = ledger_entries(result, self._clock.now())
-            self._ledger_cache.note(table_states, entries, batch=result.batch)
+            self._ledger.note(table_states, entries, batch=result.batch)
             self._being_read -= {each.table for each in table_states}
 
     def _troubled(self, result: BatchResult) -> dict[str, TableState]:
         at = self._position_text()
         for name, error in result.troubles.items():
-            log_paused(name, error)
+            log_paused(name, Cause.of(error))
         return {
-            name: self._standing(name, Paused(at, error.told))
+            name: self._standing(name, Paused(at, Cause.of(error)))
             for name, error in result.troubles.items()
             if name in self._live()
         }
@@ -481,12 +476,12 @@ class Ingester:
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         return kept > self._settings.held_bytes
 
-    def _has(self, kind: type[State], changed: Mapping[str, TableState]) -> bool:
-        table_states = {**self._ledger_cache.table_states, **changed}.values()
+    def _has(self, kind: type[State] | UnionType, changed: Mapping[str, TableState]) -> bool:
+        table_states = {**self._ledger.table_states, **changed}.values()
         return any(isinstance(each.state, kind) for each in table_states)
 
-    def _without_held(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
-        return outlast_held({**self._ledger_cache.table_states, **changed}, self._position_text())
+    def _without_paused(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
+        return require_resync({**self._ledger.table_states, **changed}, self._position_text())
 
     def _take_places(self, result: BatchResult) -> None:
         for name, done in result.committed.items():
@@ -496,7 +491,7 @@ class Ingester:
             )
 
     def _end_reading(self) -> None:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             self._being_read.clear()
             self._progress_of_whole = None
         self._source.plan_copy(())

@@ -1,4 +1,4 @@
-"""What the log says when the state of a table changes."""
+"""Log events about the states of tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
-from frazil.ingest.planning.table_decisions import GONE, IS_GONE
-from frazil.ledger.table_state import Copying, Paused, ResyncRequired
+from frazil.ledger.table_state import Copying, Gone, Paused, ResyncRequired
+from frazil.model.cause import Cause
 from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
@@ -15,54 +15,55 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frazil.ledger.table_state import TableState
-    from frazil.model.source_table import SourceTable
 
 _log = get_logger(__name__)
 
 
-def log_state(standing: TableState, found: SourceTable | None = None) -> None:
-    """A new state, and the table at the source that led to it."""
-    match standing.state:
-        case Copying(reason=str()) if found is not None and found.obstacle is not None:
-            _log_stopped("table cannot be captured", standing.table, found.obstacle)
-        case Paused(reason=reason) if reason == GONE:
-            log_paused(standing.table, IS_GONE)
+def log_state(table_state: TableState) -> None:
+    """A new state."""
+    table = table_state.table
+    match table_state.state:
+        case Copying(Cause() as cause):
+            _log_cause("table cannot be captured", table, cause)
+        case Gone() as state:
+            log_paused(table, state.cause)
         case ResyncRequired() as state:
-            _log_stopped("resync needed", standing.table, state.error(standing.table))
+            _log_cause("resync required", table, Cause.of(state.error(table)))
         case state:
-            _log.info("table stands", table=standing.table, state=str(state))
+            _log.info("table state changed", table=table, state=str(state))
 
 
-def log_paused(table: str, error: FrazilError) -> None:
-    """A table that is held, and why."""
-    _log_stopped("table held", table, error)
+def log_paused(table: str, cause: Cause) -> None:
+    """A table that is paused, and why."""
+    _log_cause("table paused", table, cause)
 
 
-def _log_stopped(event: str, table: str, error: FrazilError) -> None:
-    remedy = error.next_step or error.remedy
-    _log.error(event, table=table, code=error.code, reason=error.reason, remedy=remedy)
+def _log_cause(event: str, table: str, cause: Cause) -> None:
+    _log.error(event, table=table, code=cause.code, reason=cause.reason, remedy=cause.remedy)
 
 
-def outlast_held(table_states: Mapping[str, TableState], position: str) -> dict[str, TableState]:
-    """The tables that were paused for too long, as they stand from here on."""
-    forgotten = {
-        name: replace(each, state=ResyncRequired(position, _outlasted(each.state)))
+def require_resync(table_states: Mapping[str, TableState], position: str) -> dict[str, TableState]:
+    """The tables that were paused for too long: a resync is required from here on."""
+    required = {
+        name: replace(each, state=ResyncRequired(position, _paused_too_long(each.state)))
         for name, each in table_states.items()
-        if isinstance(each.state, Paused)
+        if isinstance(each.state, Paused | Gone)
     }
-    for each in forgotten.values():
+    for each in required.values():
         log_state(each)
-    return forgotten
+    return required
 
 
-def _outlasted(held: Paused) -> str:
+def _paused_too_long(state: Paused | Gone) -> str:
     # What was to be done then does not help any more.
-    why = held.reason.partition(" Next: ")[0].removesuffix(".")
-    return f"it was stopped for longer than source.on_stopped_table allows, by {why}"
+    return (
+        "it was paused for longer than source.on_stopped_table allows, by "
+        f"{str(state.cause).removesuffix('.')}"
+    )
 
 
 def no_changelog(table: str) -> FrazilError:
-    """What pauses a table whose changelog says nothing of its position."""
+    """What pauses a table whose changelog does not say its position."""
     return TableNotFoundError(
         "its changelog is gone, or was emptied.", table=table, next_step=command("resync", table)
     )

@@ -1,1 +1,1 @@
-"""The pipeline's own book: what was done, how each table stands, and what could not be written."""
+"""The ledger of a pipeline: what was done, the state of each table, and dead letters."""

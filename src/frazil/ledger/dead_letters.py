@@ -1,4 +1,4 @@
-"""The dead letters: what could not be written, kept whole until somebody decides."""
+"""The dead letters: records that could not be written, kept complete until an operator decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger's rows: a batch's work on one table, or how a table stands; pure."""
+"""The ledger's rows: a batch's work on one table, or the state of a table; pure."""
 
 from __future__ import annotations
 
@@ -8,31 +8,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.ledger.table_state import (
-    Copying,
-    Paused,
-    ResyncRequired,
-    Streaming,
-    TableState,
-    parse_state,
-)
+from frazil.ledger.recorded_states import parse_state, state_columns
+from frazil.ledger.table_state import TableState
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from frazil.ledger.table_state import State
     from frazil.model.marker import MarkerRole, Position
 
 Row = dict[str, object]
 
 
 class RowKind(StrEnum):
-    """What a row tells."""
+    """What a row is about."""
 
     BATCH = "batch"
-    STANDING = "standing"
+    STATE = "state"
+
+
+# The second is what the first releases wrote.
+STATE_KINDS = (RowKind.STATE.value, "standing")
 
 
 # No column is called like a word of SQL: people type these queries by hand.
@@ -40,7 +37,7 @@ SCHEMA = Schema(
     0,
     (
         Field(1, "commit_number", Primitive.LONG, required=True, doc="later commits are higher"),
-        Field(2, "kind", Primitive.STRING, required=True, doc="batch, or standing of a table"),
+        Field(2, "kind", Primitive.STRING, required=True, doc="batch, or state of a table"),
         Field(3, "table_name", Primitive.STRING, required=True),
         Field(4, "batch", Primitive.STRING, required=True),
         Field(5, "committed_at", Primitive.TIMESTAMPTZ, required=True),
@@ -51,13 +48,28 @@ SCHEMA = Schema(
         Field(10, "file_count", Primitive.LONG),
         Field(11, "seconds", Primitive.DOUBLE),
         Field(12, "note", Primitive.STRING),
-        Field(13, "state", Primitive.STRING, doc="copying, live, held, resync needed or left"),
+        Field(
+            13,
+            "state",
+            Primitive.STRING,
+            doc="copying, streaming, paused, gone, resync required or removed",
+        ),
         Field(14, "state_position", Primitive.STRING),
         Field(15, "state_reason", Primitive.STRING),
         Field(16, "source_identity", Primitive.STRING, doc="what the table is at the source"),
+        Field(17, "state_code", Primitive.STRING, doc="the code of the error that stopped it"),
+        Field(18, "state_remedy", Primitive.STRING),
     ),
 )
-STANDING_COLUMNS = ("table_name", "source_identity", "state", "state_position", "state_reason")
+STATE_COLUMNS = (
+    "table_name",
+    "source_identity",
+    "state",
+    "state_position",
+    "state_reason",
+    "state_code",
+    "state_remedy",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,25 +103,33 @@ def plan_rows(
     batch: str,
     now: datetime,
 ) -> list[Row]:
-    """The rows of one commit; ``batch`` and ``now`` are those of the standings."""
+    """The rows of one commit; ``batch`` and ``now`` are those of the states."""
     tables = [each.table for each in table_states]
     if len(set(tables)) < len(tables):
-        raise ValueError("a table has two standings in one commit")
+        raise ValueError("a table has two states in one commit")
     shared: Row = {"commit_number": commit_number}
     return [
         *({**shared, **_entry_row(each)} for each in entries),
         *(
-            {**shared, "batch": batch, "committed_at": now, **_standing_row(each)}
+            {**shared, "batch": batch, "committed_at": now, **_state_row(each)}
             for each in table_states
         ),
     ]
 
 
-def state_from(
-    table: str, identity: str, word: str, position: str | None, reason: str | None
-) -> TableState:
-    """A standing from the columns of ``STANDING_COLUMNS``."""
-    return TableState(table=table, identity=identity, state=parse_state(word, position, reason))
+def state_from(row: Mapping[str, str | None]) -> TableState:
+    """A state from the columns of ``STATE_COLUMNS``."""
+    return TableState(
+        table=row["table_name"] or "",
+        identity=row["source_identity"] or "",
+        state=parse_state(
+            row["state"] or "",
+            position=row["state_position"],
+            reason=row["state_reason"],
+            code=row["state_code"],
+            remedy=row["state_remedy"],
+        ),
+    )
 
 
 def _entry_row(entry: LedgerEntry) -> Row:
@@ -128,25 +148,10 @@ def _entry_row(entry: LedgerEntry) -> Row:
     }
 
 
-def _standing_row(standing: TableState) -> Row:
-    position, reason = _details(standing.state)
+def _state_row(state: TableState) -> Row:
     return {
-        "kind": RowKind.STANDING.value,
-        "table_name": standing.table,
-        "source_identity": standing.identity,
-        "state": standing.state.word,
-        "state_position": position,
-        "state_reason": reason,
+        "kind": RowKind.STATE.value,
+        "table_name": state.table,
+        "source_identity": state.identity,
+        **state_columns(state.state),
     }
-
-
-def _details(state: State) -> tuple[str | None, str | None]:
-    match state:
-        case Streaming():
-            return None, None
-        case Copying(reason):
-            return None, reason
-        case Paused(position, reason) | ResyncRequired(position, reason):
-            return position, reason
-        case _:
-            return state.position, None

@@ -1,4 +1,4 @@
-"""The ledger: a row per batch and table, how each table stands, and what may be acknowledged."""
+"""The ledger: a row per batch and table, the state of each table, and what may be acknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, Receipt, 
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.java_errors import translated
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.ledger.rows import SCHEMA, STANDING_COLUMNS, RowKind, plan_rows, state_from
+from frazil.ledger.rows import SCHEMA, STATE_COLUMNS, STATE_KINDS, plan_rows, state_from
 from frazil.ledger.table_state import Removed
 from frazil.ledger.writing import write_rows
 from frazil.model.marker import (
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from frazil.ledger.rows import LedgerEntry
     from frazil.ledger.table_state import TableState
     from frazil.model.marker import Position
+    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
-    # From the marker that was found to how it shall move.
+    # From the marker that was found to how it moves.
     _Decision = Callable[[TableMetadata, Marker | None], MarkerMove | Override]
 
 # The marker's source while notes were written and no source was ever read.
@@ -52,14 +53,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class DatedState:
-    """How a table stands, and since when."""
+    """The state of a table, and since when it has it."""
 
-    standing: TableState
+    state: TableState
     since: datetime
 
 
 class Ledger:
-    """One pipeline's book; lives on the driver."""
+    """The ledger of one pipeline; lives on the driver."""
 
     def __init__(
         self,
@@ -98,16 +99,16 @@ class Ledger:
         goal: Marker,
         table_states: Sequence[TableState] = (),
     ) -> Receipt:
-        """Book a batch after all its tables have committed, in one commit.
+        """Record a batch after all its tables have committed, in one commit.
 
-        ``goal`` is what the source may then be acknowledged to. Standings are those that changed.
-        Repeating the same batch is a no-op, and the receipt says so. Raises FencedError when the
-        ledger is not at ``start``.
+        ``goal`` is what the source may then be acknowledged to, ``table_states`` are those that
+        changed. Repeating the same batch is a no-op, and the receipt says so. Raises FencedError
+        when the ledger is not at ``start``.
         """
 
         def move(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
             if not start and found is not None and found.source == _NO_SOURCE:
-                # Nothing was read yet: what is there only keeps the place of a marker.
+                # Nothing was read yet: the marker that is there only carries states of tables.
                 return Override(MarkerRole.INGEST, _seen(state), goal)
             return MarkerMove(MarkerRole.INGEST, start, goal)
 
@@ -129,9 +130,9 @@ class Ledger:
         batch: str,
         table_states: Sequence[TableState] = (),
     ) -> Receipt:
-        """Book what moves no source, a merge or an operator's act, and leave the position alone.
+        """Record what moves no source, a merge or an operator's act, and leave the position alone.
 
-        May run beside an ingest of another process. Not idempotent: each call is one more note.
+        May run during an ingest of another process. Not idempotent: each call writes again.
         """
         blank = Marker(pipeline=pipeline, source=_NO_SOURCE, position="", batch=batch)
 
@@ -142,14 +143,14 @@ class Ledger:
         return self._write(stay, entries, table_states, batch=batch)
 
     def table_states(self) -> tuple[TableState, ...]:
-        """How every captured table stands by the newest word on it, by name.
+        """The newest state of every captured table, by name.
 
         A table that is not among them is new, whatever marker it has.
         """
-        return tuple(each.standing for each in self.dated_standings())
+        return tuple(each.state for each in self.dated_states())
 
-    def dated_standings(self) -> tuple[DatedState, ...]:
-        """The same, with the time of that word."""
+    def dated_states(self) -> tuple[DatedState, ...]:
+        """The same, with the time since when."""
         head = self.table.load_state().head
         if head is None:
             return ()
@@ -157,13 +158,13 @@ class Ledger:
             rows = newest_states(self.table.read(head.id)).collect()
         found = (
             DatedState(
-                state_from(*(row[name] for name in STANDING_COLUMNS)),
+                state_from({name: row[name] for name in STATE_COLUMNS}),
                 _EPOCH + timedelta(microseconds=row["since"]),
             )
             for row in rows
         )
-        captured = [each for each in found if not isinstance(each.standing.state, Removed)]
-        return tuple(sorted(captured, key=lambda each: each.standing.table))
+        captured = [each for each in found if not isinstance(each.state.state, Removed)]
+        return tuple(sorted(captured, key=lambda each: each.state.table))
 
     def _write(
         self,
@@ -173,7 +174,7 @@ class Ledger:
         *,
         batch: str,
     ) -> Receipt:
-        """Write and commit, again on the new head when somebody else was faster."""
+        """Write and commit, again on the new head when another writer was faster."""
         return repeat_on_conflict(
             lambda: self._attempt(decide, entries, table_states, batch=batch),
             self._retry,
@@ -202,23 +203,43 @@ class Ledger:
             number = 1 if state.head is None else state.head.sequence + 1
             now = self._clock.now()
             rows = plan_rows(entries, table_states, commit_number=number, batch=batch, now=now)
+            wanted = _with_new_columns(version.schema)
             changes = write_rows(
-                version.write_target(), rows, clock=self._clock, randomness=self._randomness
+                version.write_target(wanted), rows, clock=self._clock, randomness=self._randomness
             )
-            planned_on = None if state.head is None else state.head.id
-            commit = replace(commit, changes=changes, planned_on=planned_on)
+            commit = replace(
+                commit,
+                changes=changes,
+                planned_on=None if state.head is None else state.head.id,
+                schema=wanted,
+                schema_before=None if wanted is None else wanted.schema_id,
+            )
         return self.table.commit(commit)
 
 
 def newest_states(ledger: DataFrame) -> DataFrame:
-    """The last row about each table's standing, with its time in microseconds.
+    """The last row about each table's state, with its time in microseconds.
 
     As a number, because Spark gives times without their zone.
     """
     since = F.unix_micros("committed_at").alias("since")
-    newest = F.max_by(F.struct(*STANDING_COLUMNS, since), "commit_number").alias("newest")
-    table_states = ledger.where(F.col("kind") == F.lit(RowKind.STANDING.value))
-    return table_states.groupBy("table_name").agg(newest).select("newest.*")
+    # A ledger of an earlier release gets the newer columns with its next row.
+    columns = [
+        F.col(name) if name in ledger.columns else F.lit(None).cast("string").alias(name)
+        for name in STATE_COLUMNS
+    ]
+    newest = F.max_by(F.struct(*columns, since), "commit_number").alias("newest")
+    states = ledger.where(F.col("kind").isin(*STATE_KINDS))
+    return states.groupBy("table_name").agg(newest).select("newest.*")
+
+
+def _with_new_columns(schema: Schema) -> Schema | None:
+    """The schema with the columns that its release did not have; None if it has all of them."""
+    names = {column.name for column in schema.columns()}
+    missing = [field for field in SCHEMA.fields if field.name not in names]
+    first = 1 + max(column.field.id for column in schema.columns())
+    added = (replace(field, id=number) for number, field in enumerate(missing, first))
+    return replace(schema, fields=(*schema.fields, *added)) if missing else None
 
 
 def _seen(state: TableMetadata) -> str | None:

@@ -1,32 +1,32 @@
-"""How a captured table stands: one of few states, each with what it must say; pure."""
+"""The state of a captured table: one of a few, each with the fields that belong to it; pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from frazil.errors import ForeignChangeError, PositionLostError
+from frazil.errors import PositionLostError, UnsupportedSchemaChangeError
+from frazil.model.cause import Cause
 from frazil.model.command import command
-from frazil.model.recorded_version import NEWER_STEP
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """The whole table is to be read, or being read; with a reason, that came to nothing."""
+    """The table is to be copied, or being copied; with a cause, the last attempt failed."""
 
     word: ClassVar[str] = "copying"
 
-    reason: str | None = None
+    cause: Cause | None = None
 
     def __str__(self) -> str:
-        return self.word if self.reason is None else f"{self.word} failed: {self.reason}"
+        return self.word if self.cause is None else f"{self.word} failed: {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
     """Changes are captured as they happen."""
 
-    word: ClassVar[str] = "live"
+    word: ClassVar[str] = "streaming"
 
     def __str__(self) -> str:
         return self.word
@@ -34,33 +34,50 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Nothing is captured until somebody acts; the source keeps what follows this position."""
+    """Nothing is captured until an operator acts; the source keeps what follows this position."""
 
-    word: ClassVar[str] = "held"
+    word: ClassVar[str] = "paused"
 
     position: str
-    reason: str
+    cause: Cause
 
     def __str__(self) -> str:
-        return f"held at {self.position}: {self.reason}"
+        return f"{self.word} at {self.position}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Paused because the source does not have the table any more; it may come back."""
+
+    word: ClassVar[str] = "gone"
+
+    position: str
+
+    @property
+    def cause(self) -> Cause:
+        """As for any other table that is paused."""
+        return Cause.of(IS_GONE)
+
+    def __str__(self) -> str:
+        return f"{Paused.word} at {self.position}: {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)
 class ResyncRequired:
     """Changes after this position are missing, or are of another table; the reason says which."""
 
-    word: ClassVar[str] = "resync needed"
+    word: ClassVar[str] = "resync required"
 
     position: str
     reason: str
 
     def __str__(self) -> str:
-        return f"resync needed since {self.position}: {self.reason}"
+        return f"{self.word} since {self.position}: {self.reason}"
 
     def error(self, table: str) -> PositionLostError:
-        """As it is told to a person, wherever they look."""
+        """As every command and page shows it."""
         return PositionLostError(
-            f"the table has to be read again: {self.reason}.",
+            f"the table has to be copied again: {self.reason}.",
             table=table,
             position=self.position,
             next_step=command("resync", table),
@@ -71,15 +88,20 @@ class ResyncRequired:
 class Removed:
     """Not captured any more; a table that comes back after this is a new one."""
 
-    word: ClassVar[str] = "left"
+    word: ClassVar[str] = "removed"
 
     position: str
 
     def __str__(self) -> str:
-        return f"left at {self.position}"
+        return f"{self.word} at {self.position}"
 
 
-State = Copying | Streaming | Paused | ResyncRequired | Removed
+State = Copying | Streaming | Paused | Gone | ResyncRequired | Removed
+
+IS_GONE = UnsupportedSchemaChangeError(
+    "the table is not at the source any more: it was dropped, renamed or is not published.",
+    next_step="bring it back, or leave it out by source.exclude",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +114,3 @@ class TableState:
     table: str
     identity: str
     state: State
-
-
-def parse_state(word: str, position: str | None, reason: str | None) -> State:
-    """A state from the columns of its row; what is not one of ours is refused, never guessed."""
-    match word, position, reason:
-        case Copying.word, None, None | str():
-            return Copying(reason)
-        case Streaming.word, None, None:
-            return Streaming()
-        case Paused.word, str(), str():
-            return Paused(position, reason)
-        case ResyncRequired.word, str(), str():
-            return ResyncRequired(position, reason)
-        case Removed.word, str(), None:
-            return Removed(position)
-        case _:
-            message = "the ledger holds a state that this frazil does not know."
-            raise ForeignChangeError(message, next_step=NEWER_STEP)

@@ -271,7 +271,7 @@ def _source_pulse(place: RunContext, capture: Capture) -> PeriodicThread:
         # Before the question: what is committed while it is answered may be missing in the answer.
         asked = clock.monotonic()
         try:
-            place.board.record_look(watch.look(), asked=asked)
+            place.board.record_answer(watch.look(), asked=asked)
         except FrazilError:
             # The loop meets the same, and tells; the lag grows meanwhile.
             place.board.record_no_answer()

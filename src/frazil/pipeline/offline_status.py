@@ -14,7 +14,7 @@ from frazil.model.marker import MarkerRole
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.status.lake_facts import load_lake_facts
-from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
+from frazil.pipeline.status.problems import problem_of_error, problem_of_state
 from frazil.pipeline.status.source_answers import slot_status
 from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
@@ -81,7 +81,7 @@ def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> Sou
             database = "" if look.slot is None else look.slot.database or ""
             check_slot(look.slot, name=settings.slot, database=database)
         except FrazilError as error:
-            trouble = trouble_of_error(error, since=now)
+            trouble = problem_of_error(error, since=now)
     slot = None if look.slot is None else slot_status(look.slot, look.newest)
     return replace(status, slot=slot, trouble=trouble)
 
@@ -97,20 +97,20 @@ def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableSt
         ledger = Ledger.open(lake, ledger_name(config))
     except TableNotFoundError:
         return ()
-    table_states = ledger.dated_standings()
-    known = {each.standing.table: each.standing for each in table_states}
+    table_states = ledger.dated_states()
+    known = {each.state.table: each.state for each in table_states}
     names = captured_names(config, known, known)
-    return tuple(_captured(lake, each, names[each.standing.table], now) for each in table_states)
+    return tuple(_captured(lake, each, names[each.state.table], now) for each in table_states)
 
 
 def _captured(lake: Lake, dated: DatedState, names: Named, now: datetime) -> TableStatus:
-    table, state = dated.standing.table, dated.standing.state
+    table, state = dated.state.table, dated.state.state
     if isinstance(names, FrazilError):
-        unnamed = trouble_of_error(names, since=now)
+        unnamed = problem_of_error(names, since=now)
         return TableStatus(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
     changelog = load_lake_facts(lake, names.changelog, MarkerRole.INGEST, table)
     mirror = load_lake_facts(lake, names.mirror, MarkerRole.MERGE, table)
-    trouble = trouble_of_state(table, state, since=dated.since) or _trouble(
+    trouble = problem_of_state(table, state, since=dated.since) or _trouble(
         # While a table is copied, whatever its tables are does not matter.
         () if isinstance(state, Copying) else (changelog, mirror),
         now,
@@ -168,7 +168,7 @@ def _is_empty(facts: LakeFacts) -> bool:
 
 def _trouble(looks: Sequence[LakeFacts], now: datetime) -> ProblemStatus | None:
     errors = [each.error for each in looks if each.error is not None]
-    return trouble_of_error(errors[0], since=now) if errors else None
+    return problem_of_error(errors[0], since=now) if errors else None
 
 
 def _phase(trouble: ProblemStatus | None, *, is_copied: bool = False) -> Phase:

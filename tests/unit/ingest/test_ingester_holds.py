@@ -22,6 +22,7 @@ from frazil.ingest.ingester import Ingester
 from frazil.ingest.ledger_cache import LedgerCache
 from frazil.ingest.settings import IngestSettings
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
+from frazil.model.cause import Cause
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
 from frazil.sources.protocol import Batch, Limit
@@ -168,7 +169,9 @@ def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
 def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
     # A table that is not copied keeps the source from beginning anew.
-    ledger.known[OTHER] = standing(OTHER, Paused("0/1", "FRZ-SCH-01 it cannot be followed."))
+    ledger.known[OTHER] = standing(
+        OTHER, Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed."))
+    )
     ingester = ingester_of(source, ledger)
     ingester.start()
     # Paused tables hold the source too: here only the one that is read does.
@@ -176,7 +179,7 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source.tables = (NAME,)
 
     def meanwhile() -> None:
-        ingester._ledger_cache._table_states.pop(OTHER, None)
+        ingester._ledger._table_states.pop(OTHER, None)
         ingester.step()
         assert source.acknowledged == [BEGAN], "what the copy needs was given up"
 
@@ -188,11 +191,13 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     assert source.acknowledged == [BEGAN, LATER]
 
 
-@pytest.mark.parametrize("state", [Paused("0/1", "FRZ-SCH-01 it cannot be followed."), Streaming()])
+@pytest.mark.parametrize(
+    "state", [Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed.")), Streaming()]
+)
 def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None:
     source, ledger = Source(NAME), Ledger(standing(NAME, state))
     ingester = ingester_of(source, ledger)
-    ingester._retries_held = False
+    ingester._retries_paused = False
     ingester.step()
     assert source.acknowledged == [BEGAN]
     assert ledger.marker.position == BEGAN
@@ -250,7 +255,7 @@ def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
 def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
     unread: int, *, is_forgotten: bool
 ) -> None:
-    paused = Paused("0/1", "FRZ-SCH-01 it cannot be followed.")
+    paused = Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed."))
     source, ledger = (
         Source(NAME, OTHER),
         Ledger(standing(NAME, Streaming()), standing(OTHER, Streaming())),
@@ -275,7 +280,7 @@ def test_a_resync_behind_an_obstacle_keeps_the_identity_and_goes_on_without_it()
     ingester = ingester_of(source, ledger)
     for _ in range(2):
         ingester.step()
-        assert ledger.known[NAME] == standing(NAME, Copying(source.obstacles[NAME].told))
+        assert ledger.known[NAME] == standing(NAME, Copying(Cause.of(source.obstacles[NAME])))
     source.obstacles.clear()
     # A server that was away in between changes nothing.
     ingester.stop()
@@ -283,7 +288,7 @@ def test_a_resync_behind_an_obstacle_keeps_the_identity_and_goes_on_without_it()
     assert ledger.known[NAME] == standing(NAME, Copying())
 
 
-PAUSED = Paused("0/1", "FRZ-SCH-01 it cannot be followed.")
+PAUSED = Paused("0/1", Cause(None, "FRZ-SCH-01 it cannot be followed."))
 
 
 @pytest.mark.fault("N45")
@@ -295,7 +300,7 @@ def test_the_log_is_bounded_too_where_every_table_is_paused(
     source, ledger = Source(NAME), Ledger(standing(NAME, PAUSED))
     source.streams, source.log = False, {BEGAN: kept}
     ingester = ingester_of(source, ledger, held_bytes=500)
-    ingester._retries_held = False
+    ingester._retries_paused = False
     assert ingester.step() is None
     assert isinstance(ledger.known[NAME].state, ResyncRequired if is_forgotten else Paused)
     assert source.acknowledged == ([LATER] if is_forgotten else [])

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
-from frazil.ingest.ledger_cache import judging_loss
+from frazil.ingest.ledger_cache import LedgerCache, judging_loss
 
 pytestmark = pytest.mark.fault("N2", "N56")
 

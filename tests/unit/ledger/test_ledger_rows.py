@@ -9,24 +9,27 @@ import pytest
 
 from frazil.errors import ForeignChangeError
 from frazil.ledger.dead_letters import DeadLetter
+from frazil.ledger.recorded_states import parse_state
 from frazil.ledger.rows import (
     SCHEMA,
-    STANDING_COLUMNS,
+    STATE_COLUMNS,
     LedgerEntry,
     plan_rows,
     position_text,
     state_from,
 )
 from frazil.ledger.table_state import (
+    IS_GONE,
     Copying,
+    Gone,
     Paused,
     Removed,
     ResyncRequired,
     State,
     Streaming,
     TableState,
-    parse_state,
 )
+from frazil.model.cause import Cause
 from frazil.model.marker import MarkerRole
 
 if TYPE_CHECKING:
@@ -36,7 +39,9 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STATES = [
     Copying(),
     Streaming(),
-    Paused("0/A", "type changed"),
+    Copying(Cause("FRZ-LAK-02", "users: no room.", "free some")),
+    Paused("0/A", Cause("FRZ-SCH-01", "type changed")),
+    Gone("0/A"),
     ResyncRequired("0/B", "its row filter changed"),
     Removed("0/C"),
 ]
@@ -54,29 +59,37 @@ def test_every_state_is_tried_here() -> None:
 def test_a_standing_survives_its_row(state: State) -> None:
     standing = TableState(table="public.users_changelog", identity="16384", state=state)
     (row,) = rows_of(standing)
-    assert (row["kind"], row["commit_number"], row["batch"]) == ("standing", 7, "b9")
-    assert state_from(*(row[name] for name in STANDING_COLUMNS)) == standing  # type: ignore[arg-type]
+    assert (row["kind"], row["commit_number"], row["batch"]) == ("state", 7, "b9")
+    assert state_from({name: row.get(name) for name in STATE_COLUMNS}) == standing  # type: ignore[misc]
 
 
 def test_states_read_as_people_say_them() -> None:
     assert [str(state) for state in STATES] == [
         "copying",
-        "live",
-        "held at 0/A: type changed",
-        "resync needed since 0/B: its row filter changed",
-        "left at 0/C",
+        "streaming",
+        "copying failed: FRZ-LAK-02 users: no room.",
+        "paused at 0/A: FRZ-SCH-01 type changed",
+        f"paused at 0/A: FRZ-SCH-01 {IS_GONE.reason}",
+        "resync required since 0/B: its row filter changed",
+        "removed at 0/C",
     ]
 
 
 @pytest.mark.parametrize(
     ("word", "position", "reason"),
-    [("paused", None, None), ("held", None, None), ("live", "0/A", None), ("left", "0/A", "why")],
+    [
+        ("paused", None, None),
+        ("held", None, None),
+        ("asleep", None, None),
+        ("live", "0/A", None),
+        ("left", "0/A", "why"),
+    ],
 )
 def test_a_state_that_is_not_ours_is_not_guessed(
     word: str, position: str | None, reason: str | None
 ) -> None:
     with pytest.raises(ForeignChangeError, match="does not know"):
-        parse_state(word, position, reason)
+        parse_state(word, position=position, reason=reason)
 
 
 def test_an_entry_says_what_a_batch_did() -> None:
@@ -100,7 +113,7 @@ def test_an_entry_says_what_a_batch_did() -> None:
 
 def test_one_commit_says_one_thing_about_a_table() -> None:
     standing = TableState(table="a.b", identity="1", state=Streaming())
-    with pytest.raises(ValueError, match="two standings"):
+    with pytest.raises(ValueError, match="two states"):
         rows_of(standing, standing)
 
 

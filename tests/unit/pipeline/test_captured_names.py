@@ -9,6 +9,7 @@ import pytest
 from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
+from frazil.model.cause import Cause
 from frazil.model.table_name import TableName
 from frazil.pipeline.tables.captured_names import CapturedNames, LakeNames, captured_names
 
@@ -137,14 +138,20 @@ def test_two_tables_that_would_become_one_are_both_refused_by_name(
 )
 @pytest.mark.parametrize(
     "state",
-    [Streaming(), Paused("0/1", "why"), ResyncRequired("0/1", "why"), Copying(), Copying("why")],
+    [
+        Streaming(),
+        Paused("0/1", Cause(None, "why")),
+        ResyncRequired("0/1", "why"),
+        Copying(),
+        Copying(Cause(None, "why")),
+    ],
 )
 def test_the_table_that_was_there_first_keeps_its_name(
     tmp_path: Path, first: str, second: str, state: State
 ) -> None:
     config, both = load(tmp_path), [second, first]
     known = {first: stands(first, state)}
-    for more in ({}, {second: stands(second, Copying("refused"), "")}):
+    for more in ({}, {second: stands(second, Copying(Cause(None, "refused")), "")}):
         found = captured_names(config, both, {**known, **more})
         assert isinstance(found[first], CapturedNames)
         said = refusal(found[second])
@@ -152,7 +159,7 @@ def test_the_table_that_was_there_first_keeps_its_name(
         assert f"tables: [{{source: {second}, mirror: …" in said
     # A ledger in which the newcomer has an identity is of an older version.
     if not isinstance(state, Copying):
-        older = {**known, second: stands(second, Copying("refused"))}
+        older = {**known, second: stands(second, Copying(Cause(None, "refused")))}
         assert isinstance(captured_names(config, both, older)[first], CapturedNames)
 
 

@@ -18,6 +18,7 @@ from frazil.errors import (
 from frazil.hooks import SeededRandomness
 from frazil.ingest.report import BatchReport
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
+from frazil.model.cause import Cause
 from frazil.pipeline.loops.ingest_loop import IngestLoop
 from frazil.pipeline.loops.merge_loop import Ending
 from frazil.pipeline.next_step import NextStep, RetryAfter
@@ -153,7 +154,11 @@ def test_what_only_a_person_or_another_process_can_end_ends_the_loop(error: Exce
 
 @pytest.mark.parametrize(
     "state",
-    [Paused("0/1", "why"), ResyncRequired("0/1", "why"), Copying("a value does not fit")],
+    [
+        Paused("0/1", Cause(None, "why")),
+        ResyncRequired("0/1", "why"),
+        Copying(Cause(None, "a value does not fit")),
+    ],
     ids=str,
 )
 def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:

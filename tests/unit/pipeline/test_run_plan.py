@@ -8,6 +8,7 @@ import pytest
 
 from frazil.errors import ConfigError, PositionLostError
 from frazil.ledger.table_state import Copying, Paused, Removed, Streaming
+from frazil.model.cause import Cause
 from frazil.model.table_name import TableName
 from frazil.pipeline.planning.run_plan import (
     NOT_LOOKED_INTO,
@@ -51,7 +52,14 @@ QUIET = RunPlan(
         (NEW, ["work"]),
         (replace(LIVE, state=Copying(), stood=Copying()), ["work"]),
         (replace(LIVE, state=Removed("0/1")), ["work"]),
-        (replace(LIVE, state=Paused("0/1", "it is"), stood=Paused("0/1", "it is")), []),
+        (
+            replace(
+                LIVE,
+                state=Paused("0/1", Cause(None, "it is")),
+                stood=Paused("0/1", Cause(None, "it is")),
+            ),
+            [],
+        ),
         (replace(NEW, problem=ConfigError("no.")), []),
     ],
 )
@@ -81,7 +89,7 @@ def test_a_table_that_is_captured_is_told_in_one_line() -> None:
     assert describe_table(replace(LIVE, has_changes=None)) == [("capture", NOT_LOOKED_INTO)]
     again = replace(LIVE, state=Copying(), stood=Streaming())
     assert describe_table(again) == [("capture", "the whole table is read again")]
-    held = replace(LIVE, state=Paused("0/1A", "its changelog is gone"))
+    held = replace(LIVE, state=Paused("0/1A", Cause(None, "its changelog is gone")))
     assert describe_table(held) == [("capture", "held at 0/1A: its changelog is gone")]
 
 

@@ -11,6 +11,7 @@ from frazil import errors
 from frazil.hooks import ManualClock
 from frazil.ingest.progress import CopyProgress
 from frazil.ledger.table_state import Copying, Paused, Removed, ResyncRequired, State, Streaming
+from frazil.model.cause import Cause
 from frazil.model.postgres.facts import WalStatus
 from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
@@ -31,9 +32,9 @@ def pipeline() -> Pipeline:
     [
         (Copying(), Phase.COPYING),
         (Streaming(), Phase.STREAMING),
-        (Paused("0/1", "FRZ-SCH-01 x"), Phase.STOPPED),
+        (Paused("0/1", Cause("FRZ-SCH-01", "x")), Phase.STOPPED),
         (ResyncRequired("0/1", "why"), Phase.STOPPED),
-        (Copying("FRZ-SCH-02 x"), Phase.STOPPED),
+        (Copying(Cause("FRZ-SCH-02", "x")), Phase.STOPPED),
     ],
 )
 def test_a_table_is_in_the_phase_that_its_ledger_tells(
@@ -68,7 +69,7 @@ def test_a_held_table_tells_the_code_the_reason_and_the_remedy_of_its_error(
     error = errors.UnsupportedSchemaChangeError(
         "the type of price changed.", table=USERS, next_step=f"frazil resync {USERS}"
     )
-    pipeline.stands(Paused("0/1", error.told))
+    pipeline.stands(Paused("0/1", Cause.of(error)))
     trouble = pipeline.users().trouble
     assert trouble is not None
     assert (trouble.code, trouble.remedy) == (error.code, f"frazil resync {USERS}")
@@ -179,7 +180,7 @@ def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
     assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
     assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
-    pipeline.board.record_look(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
+    pipeline.board.record_answer(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None
     assert lost.slot is not None

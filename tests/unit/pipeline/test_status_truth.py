@@ -10,6 +10,7 @@ import pytest
 from frazil import errors
 from frazil.ingest.progress import CopyProgress
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
+from frazil.model.cause import Cause
 from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status import wording as words
 from frazil.pipeline.status.board import SAMPLE_SECONDS
@@ -80,7 +81,7 @@ def test_a_table_of_which_nobody_can_tell_is_no_fresher_than_the_others(
 
 
 def test_a_stopped_table_with_readers_is_the_worst(pipeline: Pipeline) -> None:
-    pipeline.stands(Paused("0/1", "FRZ-SCH-01 x"))
+    pipeline.stands(Paused("0/1", Cause("FRZ-SCH-01", "x")))
     pipeline.stands(Streaming(), "public.orders")
     pipeline.status()
     pipeline.lake_shows(users=5, users_changelog=5, orders_changelog=1)
@@ -93,7 +94,7 @@ def test_a_stopped_table_with_readers_is_the_worst(pipeline: Pipeline) -> None:
 def test_how_long_a_table_is_stopped_counts_from_before_the_process(pipeline: Pipeline) -> None:
     pipeline.stands(ResyncRequired("0/1", "why"))
     assert pipeline.users().trouble is not None
-    pipeline.board.record_standing_since({USERS: START - timedelta(hours=3)})
+    pipeline.board.record_state_since({USERS: START - timedelta(hours=3)})
     trouble = pipeline.users().trouble
     assert trouble is not None
     assert trouble.since == START - timedelta(hours=3)

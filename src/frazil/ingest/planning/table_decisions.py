@@ -1,8 +1,8 @@
-"""How each table stands after a look at the source; pure.
+"""The state of each table after the source was inspected; pure.
 
 What the source never announces is found here: a table that is gone, that is another one under the
 same name, or that left the publication and came back is not the one whose changes we have. A
-table that cannot be copied because of an obstacle is looked at each time, and copied once it can.
+table that cannot be copied because of an obstacle is checked each time, and copied once it can be.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.table_state import (
     Copying,
+    Gone,
     Paused,
     Removed,
     ResyncRequired,
     Streaming,
     TableState,
 )
+from frazil.model.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,12 +28,8 @@ if TYPE_CHECKING:
     from frazil.ledger.table_state import State
     from frazil.model.source_table import SourceTable
 
-IS_GONE = UnsupportedSchemaChangeError(
-    "the table is not at the source any more: it was dropped, renamed or is not published.",
-    next_step="bring it back, or leave it out by source.exclude",
-)
-GONE = IS_GONE.told
-_NONE_MET: Mapping[str, str] = MappingProxyType({})
+
+_NONE_MET: Mapping[str, Cause] = MappingProxyType({})
 
 
 class ExplainIdentityChange(Protocol):
@@ -43,27 +40,27 @@ class ExplainIdentityChange(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _Inspection:
     """One table in the ledger and at the source, which may not have it."""
 
-    standing: TableState
+    recorded: TableState
     table: SourceTable | None
     position: str
     explain_identity_change: ExplainIdentityChange
-    retries_held: bool
-    # The last obstacle it met, as it was told.
-    obstacle_met: str | None
+    retries_paused: bool
+    # The last obstacle it met.
+    obstacle_met: Cause | None
 
-    def standing_now(self) -> TableState:
-        """How it stands now, and what it is: the same table may show more than was recorded."""
-        state, identity = self._state(), self.standing.identity
-        if self.table is not None and isinstance(state, Streaming | Paused):
+    def decide(self) -> TableState:
+        """Its state now, and its identity: the same table may show more than was recorded."""
+        state, identity = self._state(), self.recorded.identity
+        if self.table is not None and isinstance(state, Streaming | Paused | Gone):
             # What has no identity took the name of another table, which may come back.
             identity = self.table.identity or identity
-        return replace(self.standing, state=state, identity=identity)
+        return replace(self.recorded, state=state, identity=identity)
 
     def _state(self) -> State:
-        before = self.standing.state
+        before = self.recorded.state
         if isinstance(before, Removed | ResyncRequired):
             return before
         if isinstance(before, Copying) and self.table is not None:
@@ -71,30 +68,28 @@ class _Look:
         if self.table is None or not self.table.identity:
             # What has no identity took its name, and sends no changes.
             return self._gone(before)
-        was_gone = isinstance(before, Paused) and before.reason == GONE
+        was_gone = isinstance(before, Gone)
         differences = self.explain_identity_change(
-            self.standing.identity, self.table.identity, was_gone=was_gone
+            self.recorded.identity, self.table.identity, was_gone=was_gone
         )
         if differences:
             return ResyncRequired(self.position, ", and ".join(differences))
-        if was_gone or (isinstance(before, Paused) and self.retries_held):
+        if was_gone or (isinstance(before, Paused) and self.retries_paused):
             return Streaming()
         return before
 
     def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying:
         if table.obstacle is not None:
-            return Copying(table.obstacle.told)
-        never_tried = before.reason is not None and not self.standing.identity
-        waited_for_this = before.reason is not None and before.reason == self.obstacle_met
-        return Copying() if self.retries_held or never_tried or waited_for_this else before
+            return Copying(Cause.of(table.obstacle))
+        never_tried = before.cause is not None and not self.recorded.identity
+        waited_for_this = before.cause is not None and before.cause == self.obstacle_met
+        return Copying() if self.retries_paused or never_tried or waited_for_this else before
 
-    def _gone(self, before: Copying | Streaming | Paused) -> State:
+    def _gone(self, before: Copying | Streaming | Paused | Gone) -> State:
         if isinstance(before, Copying):
-            # Nothing of it was captured: should it come, it is a new one.
+            # Nothing of it was captured: if it appears, it is a new one.
             return Removed(self.position)
-        if isinstance(before, Paused) and before.reason == GONE:
-            return before
-        return Paused(self.position, GONE)
+        return before if isinstance(before, Gone) else Gone(self.position)
 
 
 def judge_tables(
@@ -104,57 +99,57 @@ def judge_tables(
     selects: Callable[[str], bool],
     explain_identity_change: ExplainIdentityChange,
     position: str,
-    retries_held: bool = False,
-    obstacles_met: Mapping[str, str] = _NONE_MET,
+    retries_paused: bool = False,
+    obstacles_met: Mapping[str, Cause] = _NONE_MET,
 ) -> tuple[TableState, ...]:
-    """The standings that change, new tables included.
+    """The states that change, new tables included.
 
-    ``explain_identity_change`` says in words what happened between two identities of a table that may have been
-    gone in between, none for the same table: then the newer one is recorded. ``position`` is what
-    the source was acknowledged to. A table that is held is tried again only
-    when ``retries_held``: when somebody may have acted. ``obstacles_met`` are the obstacles that
-    the looks before have found: a table that waits for one of them is copied once it is gone.
+    ``explain_identity_change`` describes what happened between two identities of a table, nothing
+    for the same table: then the newer one is recorded. ``position`` is what the source was
+    acknowledged to. A table that is paused is tried again only when ``retries_paused``: when an
+    operator may have acted. ``obstacles_met`` are the obstacles that earlier inspections found: a
+    table that waits for one of them is copied once it is gone.
     """
     known = {
         name: each for name, each in table_states.items() if not isinstance(each.state, Removed)
     }
     new = [
-        _identified(TableState(table=name, identity="", state=Copying(_told(table))), table)
+        _identified(TableState(table=name, identity="", state=Copying(_obstacle(table))), table)
         for name, table in tables.items()
         if name not in known and selects(name)
     ]
-    looked_at = [
+    inspected = [
         _identified(
-            _Look(
-                standing=standing,
+            _Inspection(
+                recorded=recorded,
                 table=tables.get(name),
                 position=position,
                 explain_identity_change=explain_identity_change,
-                retries_held=retries_held,
+                retries_paused=retries_paused,
                 obstacle_met=obstacles_met.get(name),
-            ).standing_now()
+            ).decide()
             if selects(name)
-            else replace(standing, state=Removed(position)),
+            else replace(recorded, state=Removed(position)),
             tables.get(name),
         )
-        for name, standing in known.items()
+        for name, recorded in known.items()
     ]
-    changed = [each for each in looked_at if each != known[each.table]]
+    changed = [each for each in inspected if each != known[each.table]]
     return tuple(sorted([*new, *changed], key=lambda each: each.table))
 
 
-def _told(table: SourceTable) -> str | None:
-    return None if table.obstacle is None else table.obstacle.told
+def _obstacle(table: SourceTable) -> Cause | None:
+    return None if table.obstacle is None else Cause.of(table.obstacle)
 
 
-def _identified(standing: TableState, table: SourceTable | None) -> TableState:
+def _identified(state: TableState, table: SourceTable | None) -> TableState:
     """With the identity under which it is to be copied.
 
     One that was never tried gets none while an obstacle is in the way. One that has an identity
     keeps it, and with it its name in the lake.
     """
-    if table is None or not isinstance(standing.state, Copying):
-        return standing
-    if standing.identity or table.obstacle is not None:
-        return standing
-    return replace(standing, identity=table.identity)
+    if table is None or not isinstance(state.state, Copying):
+        return state
+    if state.identity or table.obstacle is not None:
+        return state
+    return replace(state, identity=table.identity)

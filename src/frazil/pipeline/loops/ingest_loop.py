@@ -15,7 +15,7 @@ from frazil.clients.defects import as_ours
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import ShutdownRequested, SlotBusyError
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.ledger.table_state import Copying, Paused, ResyncRequired
+from frazil.ledger.table_state import Copying, Gone, Paused, ResyncRequired
 from frazil.pipeline.loops.merge_loop import JITTER, Ending, engine_ended
 from frazil.pipeline.next_step import RetryAfter, plan_step
 
@@ -231,7 +231,7 @@ class IngestLoop:
 
     def _needs_a_person(self) -> bool:
         return any(
-            isinstance(each.state, Paused | ResyncRequired)
-            or (isinstance(each.state, Copying) and each.state.reason is not None)
+            isinstance(each.state, Paused | Gone | ResyncRequired)
+            or (isinstance(each.state, Copying) and each.state.cause is not None)
             for each in self._ingester.table_states.values()
         )

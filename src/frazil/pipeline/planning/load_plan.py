@@ -105,7 +105,7 @@ def _judged(
         selects=lambda name: is_meant(name, include=settings.include, exclude=settings.exclude),
         explain_identity_change=identity_differences,
         position="" if acknowledged is None else str(acknowledged.position),
-        retries_held=True,
+        retries_paused=True,
     )
     return {each.table: each for each in changed}
 

@@ -30,7 +30,7 @@ _ROLE = MarkerRole.INGEST.value
 
 
 class IngestRecorder:
-    """Records what an ingest loop tells; its methods are the loop's receivers."""
+    """Records what an ingest loop reports; its methods are the loop's receivers."""
 
     def __init__(self, metrics: Metrics, reporting: Reporting, board: StatusBoard) -> None:
         self._metrics = metrics
@@ -43,7 +43,7 @@ class IngestRecorder:
         self._board.record_step(next_seconds)
 
     def record_report(self, report: BatchReport) -> None:
-        """A batch that was booked."""
+        """A batch that was recorded."""
         self._board.record_batch(report)
         for table in report.tables:
             self._record_table(table)
@@ -54,7 +54,7 @@ class IngestRecorder:
             self._metrics.add(names.ERRORS, code=error.code)
             self._report(error)
         _log.info(
-            "whole tables read" if report.is_whole else "batch ingested",
+            "tables copied" if report.is_whole else "batch ingested",
             batch=report.batch,
             tables=len(report.tables),
             rows=report.rows,
@@ -71,7 +71,7 @@ class IngestRecorder:
             return
         self._board.record_ingest_error(error, step)
         if not isinstance(error, FrazilError):
-            # A stranger's text may quote a row; where it happened is enough to find the defect.
+            # The text of a foreign exception may quote a row; where it happened is enough.
             _log.error("ingest failed unexpectedly", frames=frames_of(error))
             self._reporting.report(error)
             return
@@ -128,7 +128,7 @@ class TracedIngest:
             return self._traced(self._inner.step())
 
     def copy_tables(self) -> BatchReport | None:
-        """Whole tables, in a span."""
+        """A copy of tables, in a span."""
         with self._tracing.span(SpanName.BATCH, role=_ROLE):
             return self._traced(self._inner.copy_tables())
 

@@ -66,7 +66,7 @@ class TracedMerge:
 
 
 class Recorder:
-    """Records what a merge loop tells; its methods are the loop's receivers."""
+    """Records what a merge loop reports; its methods are the loop's receivers."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ def _outcome(error: Exception) -> str:
 def _log_error(table: str, error: Exception, step: NextStep) -> None:
     log = _log.bind(table=table, error=type(error).__name__)
     if not isinstance(error, errors.FrazilError):
-        # A stranger's text may quote a row; where it happened is enough to find the defect.
+        # The text of a foreign exception may quote a row; where it happened is enough.
         log.error("merge failed unexpectedly", frames=frames_of(error))
         return
     log = log.bind(code=error.code, position=error.position, reason=error.reason)
@@ -201,7 +201,7 @@ def _log_error(table: str, error: Exception, step: NextStep) -> None:
         case RetryAfter(seconds=seconds):
             log.warning("merge failed and is tried again", wait=round(seconds, 3))
         case Pause():
-            log.error("table stopped until somebody acts", remedy=error.next_step or error.remedy)
+            log.error("table paused, action required", remedy=error.next_step or error.remedy)
         case RetriesExhausted():
             log.error("merge failed and its attempts are used up")
         case Fenced():
@@ -210,9 +210,9 @@ def _log_error(table: str, error: Exception, step: NextStep) -> None:
 
 def frames_of(error: BaseException) -> str:
     """Where an exception and its causes were raised, without what they say."""
-    places: list[str] = []
+    frames: list[str] = []
     link: BaseException | None = error
-    while link is not None and len(places) < _MOST_CAUSES:
-        places.append(f"{type(link).__name__}\n{''.join(traceback.format_tb(link.__traceback__))}")
+    while link is not None and len(frames) < _MOST_CAUSES:
+        frames.append(f"{type(link).__name__}\n{''.join(traceback.format_tb(link.__traceback__))}")
         link = link.__cause__ or link.__context__
-    return "".join(places).rstrip("\n")
+    return "".join(frames).rstrip("\n")

@@ -1,4 +1,4 @@
-"""Where both loops tell what they do, and everybody asks how the pipeline stands.
+"""Both loops report to it; pages, commands and metrics read the state of the pipeline from it.
 
 Commands, the page and metrics all show what ``now`` gives, so that they cannot differ.
 """
@@ -17,7 +17,7 @@ from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import RetryAfter
 from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness
 from frazil.pipeline.status.lake_totals import LakeTotals
-from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
+from frazil.pipeline.status.problems import problem_of_error, problem_of_state
 from frazil.pipeline.status.source_answers import SourceAnswers
 from frazil.pipeline.status.table_phase import MergeStep
 from frazil.pipeline.status.tally import StatusTally
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.sources.postgres.slot.watch import SlotLook
 
-# A plot of half an hour in steps that are told apart on a small screen.
+# A plot of half an hour in steps that can be distinguished on a small screen.
 SAMPLE_SECONDS = 5.0
 MOST_SAMPLES = 360
 
@@ -59,11 +59,11 @@ class Ingested(Protocol):
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
-        """How every table stands."""
+        """The state of every table."""
 
     @property
     def progress(self) -> CopyProgress | None:
-        """How far the whole tables that are being read have come."""
+        """How far the running copy has come."""
 
     @property
     def pending_commits(self) -> int:
@@ -115,12 +115,12 @@ class StatusBoard:
         self._names: Callable[[str], CapturedNames | None] = lambda _table: None
         self._merges: Callable[[], Sequence[MergeStatus]] | None = None
         self._answers = SourceAnswers(self._started_at)
-        self._source_trouble: ProblemStatus | None = None
+        self._source_problem: ProblemStatus | None = None
         self._standby: str | None = None
         self._next_ingest: datetime | None = None
-        # When each phase and each trouble began, by table.
+        # When each phase and each problem began, by table.
         self._phases: dict[str, tuple[Phase, datetime]] = {}
-        self._troubles: dict[str, tuple[str, datetime]] = {}
+        self._problems: dict[str, tuple[str, datetime]] = {}
         self._standing_since: dict[str, datetime] = {}
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self._sampled = self._clock.monotonic()
@@ -157,10 +157,10 @@ class StatusBoard:
             self._no_mirrors.add(mirror)
             self._mirrors.dismiss(mirror)
 
-    # --- what is told ---
+    # --- what is recorded ---
 
     def record_batch(self, report: BatchReport) -> None:
-        """A batch of changes or of whole tables is booked."""
+        """A batch of changes or of copied tables is recorded in the ledger."""
         with self._lock:
             self._tally.add_batch(report, self._clock.now())
             self._follow_copy()
@@ -168,17 +168,17 @@ class StatusBoard:
             for each in report.tables:
                 if report.is_whole:
                     self._capture.join(each.table)
-                # A copy is as fresh as nobody knows until its changes follow.
+                # How fresh a copy is, is unknown until its changes follow.
                 base = None if report.is_whole else self._capture.through_of(each.table)
                 self._expect_of(self._names(each.table), base)
                 self._lake.ask(each.changelog, MarkerRole.INGEST, each.table)
 
     def record_step(self, next_seconds: float) -> None:
-        """The source was asked for changes, and what it had is booked."""
+        """The source was read, and what it had is recorded in the ledger."""
         with self._lock:
-            self._source_trouble = self._standby = None
+            self._source_problem = self._standby = None
             self._next_ingest = self._clock.now() + timedelta(seconds=max(0.0, next_seconds))
-            # Before the position: a stream that takes its place has another one.
+            # Before the position: a stream that replaces it has another one.
             followed = frozenset[str]() if self._source is None else self._source.followed
             reached = None if self._source is None else self._source.reached
             if reached is not None:
@@ -187,7 +187,7 @@ class StatusBoard:
     def record_standby(self, reason: str) -> None:
         """Another process does the work; what this one knew of it grows old."""
         with self._lock:
-            self._source_trouble, self._standby = None, reason
+            self._source_problem, self._standby = None, reason
             self._capture = CaptureFreshness()
 
     def record_ingest_error(self, error: Exception, step: NextStep) -> None:
@@ -195,14 +195,14 @@ class StatusBoard:
         with self._lock:
             self._tally.add_error(error)
             now = self._clock.now()
-            since = now if self._source_trouble is None else self._source_trouble.since
+            since = now if self._source_problem is None else self._source_problem.since
             retry_at = (
                 now + timedelta(seconds=step.seconds) if isinstance(step, RetryAfter) else None
             )
-            self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
+            self._source_problem = problem_of_error(error, since=since, retry_at=retry_at)
             self._standby = None
 
-    def record_look(self, look: SlotLook, *, asked: float) -> None:
+    def record_answer(self, look: SlotLook, *, asked: float) -> None:
         """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
             self._capture.look(asked, look.newest)
@@ -216,12 +216,12 @@ class StatusBoard:
         with self._lock:
             self._answers.fail()
 
-    def record_standing_since(self, since: Mapping[str, datetime]) -> None:
-        """How long tables have stood as they do, also before this process."""
+    def record_state_since(self, since: Mapping[str, datetime]) -> None:
+        """Since when tables are in their state, also before this process."""
         with self._lock:
             self._standing_since = dict(since)
-            for table, (reason, known) in self._troubles.items():
-                self._troubles[table] = reason, min(known, since.get(table, known))
+            for table, (reason, known) in self._problems.items():
+                self._problems[table] = reason, min(known, since.get(table, known))
 
     def record_lake(self, question: LakeQuestion, facts: LakeFacts) -> None:
         """What a table of the lake shows; the answer to one of the open questions."""
@@ -268,14 +268,14 @@ class StatusBoard:
             )
 
     def open_questions(self) -> tuple[LakeQuestion, ...]:
-        """The tables of the lake that nobody has asked yet, or that have a newer commit."""
+        """The tables of the lake that were not queried yet, or that have a newer commit."""
         with self._lock:
             return self._lake.questions
 
     # --- what is shown ---
 
     def now(self) -> PipelineStatus:
-        """How everything stands at this moment."""
+        """The state of everything at this moment; reads only."""
         with self._lock:
             ingested, merges = self._ingested, self._merges
         table_states = {} if ingested is None else ingested.table_states
@@ -283,9 +283,9 @@ class StatusBoard:
         statuses = {} if merges is None else {each.table: each for each in merges()}
         with self._lock:
             tables = [
-                self._captured(standing, statuses, progress)
-                for standing in table_states.values()
-                if not isinstance(standing.state, Removed)
+                self._captured(table_state, statuses, progress)
+                for table_state in table_states.values()
+                if not isinstance(table_state.state, Removed)
             ]
             shown = {each.mirror for each in tables}
             tables += [
@@ -318,23 +318,23 @@ class StatusBoard:
             is_paused=self._source.is_paused,
             pending_commits=0 if self._ingested is None else self._ingested.pending_commits,
             next_run=self._next_ingest,
-            trouble=self._source_trouble,
+            trouble=self._source_problem,
             standby=self._standby,
         )
 
     def _captured(
         self,
-        standing: TableState,
+        table_state: TableState,
         statuses: Mapping[str, MergeStatus],
         progress: CopyProgress | None,
     ) -> TableStatus:
-        table, names = standing.table, self._names(standing.table)
+        table, names = table_state.table, self._names(table_state.table)
         mirror = None if names is None else str(names.mirror)
         merge = None if mirror is None else statuses.get(mirror)
-        trouble = self._trouble_of(table, standing, merge)
-        phase = self._phase_of(standing, merge, trouble)
+        trouble = self._problem_of(table, table_state, merge)
+        phase = self._phase_of(table_state, merge, trouble)
         if phase is Phase.COPYING:
-            # Its rows are booked before anybody is told, and until then it would look whole.
+            # Its rows are recorded before they are reported, and until then it would look complete.
             self._expect_of(names, None)
         changelog = None if names is None else str(names.changelog)
         read = mirror if self._reads_mirror(mirror, merge, phase) else changelog
@@ -358,7 +358,7 @@ class StatusBoard:
         )
 
     def _merged(self, status: MergeStatus) -> TableStatus:
-        trouble = self._trouble_of(status.table, None, status)
+        trouble = self._problem_of(status.table, None, status)
         phase, report = self._phase_of(None, status, trouble), status.report
         is_first = self._is_first_load(status.table, MarkerRole.MERGE, status.table)
         return self._state(
@@ -419,7 +419,7 @@ class StatusBoard:
         if phase is Phase.COPYING:
             return None
         if self._ingested is None:
-            # The changelog is all there is to be compared with, and only a merge looks at it.
+            # The changelog is all there is to compare with, and only a merge reads it.
             lag = self._age(self._looked_at.get(table))
         else:
             base = self._capture.through_of(table)
@@ -449,42 +449,47 @@ class StatusBoard:
             self._throughput.follow(self._ingested.progress)
 
     def _expect_of(self, names: CapturedNames | None, base: float | None) -> None:
-        # Where nobody merges, the changelog is all that readers have of it.
+        # Where nothing is merged, the changelog is all that readers have of it.
         if names is not None and self._merges is not None:
             self._mirrors.expect([str(names.mirror)], base)
 
     def _age(self, through: float | None) -> float | None:
         return None if through is None else max(0.0, self._clock.monotonic() - through)
 
-    def _trouble_of(
-        self, table: str, standing: TableState | None, merge: MergeStatus | None
+    def _problem_of(
+        self, table: str, table_state: TableState | None, merge: MergeStatus | None
     ) -> ProblemStatus | None:
         now = self._clock.now()
-        trouble = None if standing is None else trouble_of_state(table, standing.state, since=now)
+        trouble = (
+            None if table_state is None else problem_of_state(table, table_state.state, since=now)
+        )
         if trouble is None and merge is not None and merge.error is not None:
             retry_at = None if merge.phase is MergeStep.STOPPED else merge.next_run or now
-            return trouble_of_error(merge.error, since=merge.since, retry_at=retry_at)
+            return problem_of_error(merge.error, since=merge.since, retry_at=retry_at)
         if trouble is None:
-            self._troubles.pop(table, None)
+            self._problems.pop(table, None)
             self._standing_since.pop(table, None)
             return None
-        reason, since = self._troubles.get(table, (None, now))
+        reason, since = self._problems.get(table, (None, now))
         if reason != trouble.reason:
             since = self._standing_since.get(table, now)
-            self._troubles[table] = trouble.reason, since
+            self._problems[table] = trouble.reason, since
         return replace(trouble, since=since)
 
     def _phase_of(
-        self, standing: TableState | None, merge: MergeStatus | None, trouble: ProblemStatus | None
+        self,
+        table_state: TableState | None,
+        merge: MergeStatus | None,
+        trouble: ProblemStatus | None,
     ) -> Phase:
         if trouble is not None and trouble.retry_at is None:
             return Phase.STOPPED
-        if standing is not None and isinstance(standing.state, Copying):
+        if table_state is not None and isinstance(table_state.state, Copying):
             return Phase.COPYING
         if merge is not None and merge.phase is MergeStep.MERGING:
             return Phase.MERGING
-        is_captured = self._source_trouble is None and self._standby is None
-        if standing is None or trouble is not None or not is_captured:
+        is_captured = self._source_problem is None and self._standby is None
+        if table_state is None or trouble is not None or not is_captured:
             return Phase.WAITING
         return Phase.STREAMING
 

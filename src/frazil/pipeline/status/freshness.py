@@ -18,7 +18,7 @@ MOST_LOOKS = 3600
 
 
 class _Track:
-    """Looks at a source that a position has not reached yet, and the newest one that it has."""
+    """Observations of a source that a position has not reached yet, and the newest that it has."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
@@ -59,7 +59,7 @@ class CaptureFreshness:
 
     @property
     def through(self) -> float | None:
-        """Everything committed at the source by then is captured; None while nobody can tell."""
+        """Everything committed at the source by then is captured; None while unknown."""
         return self._captured.through
 
     def through_of(self, table: str) -> float | None:
@@ -94,7 +94,7 @@ class CaptureFreshness:
 
     def receive(self, position: int, idle: Iterable[str]) -> None:
         """Everything up to here was received, and nothing of the idle tables is to be written."""
-        # A stream that starts again has to catch up before it tells anything.
+        # A stream that starts again has to catch up before it shows anything.
         is_caught_up = position >= (self._received.position or 0)
         self._received.reach(position)
         if is_caught_up and self._received.through is not None:
@@ -107,9 +107,9 @@ class CaptureFreshness:
 
 
 class MirrorFreshness:
-    """Mirrors beside their changelogs; a time of None is one that nobody knows.
+    """Mirrors compared with their changelogs; a time of None is unknown.
 
-    ``base`` of every question is the time through which the changelogs are whole.
+    ``base`` of every question is the time through which the changelogs are complete.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class MirrorFreshness:
         self._merging.pop(mirror, None)
 
     def fail_merge(self, mirror: str, base: float | None) -> None:
-        """It was not, or nobody knows."""
+        """It was not, or it is unknown."""
         self._lacking.setdefault(mirror, base)
         if mirror in self._merging:
             self._lacking[mirror] = self._merging.pop(mirror)

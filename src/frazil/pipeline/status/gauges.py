@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StatusMetrics:
-    """What is scraped: everything recorded, and how the pipeline stands now."""
+    """What is scraped: everything recorded, and the state of the pipeline now."""
 
     def __init__(self, metrics: Metrics, board: StatusBoard) -> None:
         self._metrics = metrics
@@ -37,7 +37,7 @@ class StatusMetrics:
             self._show_source(status.source)
 
     def _show_lags(self, status: PipelineStatus) -> None:
-        """A lag that nobody knows now is not shown as it was."""
+        """A lag that is unknown now is not shown as it was."""
         lags = {
             each.mirror: each.lag_seconds
             for each in status.tables

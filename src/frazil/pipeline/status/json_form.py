@@ -40,7 +40,7 @@ def status_to_json(status: PipelineStatus) -> dict[str, object]:
     """The status in what the json module takes; times carry their zone.
 
     Three facts that can be computed are there for programs that do not want to: ``lag_seconds``,
-    ``stopped``, the names of the tables that need a person, and ``action_required``.
+    ``stopped``, the names of the tables that require action, and ``action_required``.
     """
     document = cast("dict[str, object]", _plain(status))
     return {
@@ -54,7 +54,7 @@ def status_to_json(status: PipelineStatus) -> dict[str, object]:
 
 def redact_status(status: PipelineStatus, redactor: Redactor) -> PipelineStatus:
     """The same without a secret in any of its texts; names are texts too."""
-    # A table's name stands in every commit of its, and a text costs its length each time.
+    # A table's name is in each of its commits, and a text costs its length each time.
     return cast("PipelineStatus", _redacted(status, cache(redactor.redact)))
 
 
@@ -240,7 +240,7 @@ def _text(value: object) -> str:
 def _whole(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise _unreadable("a whole number", value)
+    raise _unreadable("an integer", value)
 
 
 def _snapshot(value: object) -> int:

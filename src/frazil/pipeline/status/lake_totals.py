@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LakeQuestion:
-    """A table of the lake that somebody should ask, for the table that the status shows."""
+    """A table of the lake to be queried, for the table that the status shows."""
 
     lake_table: str
     role: MarkerRole
@@ -30,7 +30,7 @@ class LakeTotals:
         self._questions: dict[str, LakeQuestion] = {}
 
     def want(self, lake_table: str, role: MarkerRole, table: str) -> None:
-        """Somebody shows this table: it is asked if nobody has yet."""
+        """This table is shown: it is queried if it was not yet."""
         if lake_table not in self._facts:
             self.ask(lake_table, role, table)
 
@@ -50,7 +50,7 @@ class LakeTotals:
             del self._questions[question.lake_table]
 
     def rows(self, lake_table: str | None) -> int | None:
-        """What readers find in it; None while nobody can tell."""
+        """What readers find in it; None while unknown."""
         facts = None if lake_table is None else self._facts.get(lake_table)
         return None if facts is None else facts.rows
 

@@ -1,4 +1,4 @@
-"""Tells a running process what the lake holds: totals, and what happened before it started."""
+"""Loads for a running process what the lake holds: totals, and what happened before it started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LakeWatch:
-    """Answers what a board wants to know of the lake; one thread looks."""
+    """Answers what a board asks of the lake; one thread queries it."""
 
     def __init__(self, session: Session, config: Config, board: StatusBoard) -> None:
         self._session = session
@@ -47,6 +47,6 @@ class LakeWatch:
         """Once, and only when a table is stopped: it may have been so before this process."""
         if self._has_dates or not self._board.now().stopped:
             return
-        dated = Ledger.open(lake, ledger_name(self._config)).dated_standings()
-        self._board.record_standing_since({each.standing.table: each.since for each in dated})
+        dated = Ledger.open(lake, ledger_name(self._config)).dated_states()
+        self._board.record_state_since({each.state.table: each.since for each in dated})
         self._has_dates = True

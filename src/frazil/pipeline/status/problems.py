@@ -1,12 +1,12 @@
-"""What keeps a table or a source from going on, in the words that every place shows; pure."""
+"""Why a table or a source does not go on, as every page and command shows it; pure."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError, leaves
-from frazil.ledger.table_state import Copying, Paused, ResyncRequired
+from frazil.errors import FrazilError
+from frazil.ledger.table_state import Copying, Gone, Paused, ResyncRequired
+from frazil.model.cause import Cause
 from frazil.pipeline.status.values import ProblemStatus
 
 if TYPE_CHECKING:
@@ -14,48 +14,42 @@ if TYPE_CHECKING:
 
     from frazil.ledger.table_state import State
 
-_LEAVES = {leaf.code: leaf for leaf in leaves()}
-# As ``FrazilError.told`` writes it.
-_TOLD = re.compile(
-    r"(?:(?P<code>FRZ-[A-Z]+-\d+) )?(?P<reason>.*?)(?: Next: (?P<next>.*))?", re.DOTALL
-)
-DEFECT_REMEDY = "this is a defect in frazil: the trace is in the log; report it"
+DEFECT_REMEDY = "this is a defect in frazil: the stack trace is in the log; report it"
 
 
-def trouble_of_error(
+def cause_of_error(error: Exception) -> Cause:
+    """Any error as fields; the text of one that is not ours may quote a row and is left out."""
+    if isinstance(error, FrazilError):
+        return Cause.of(error)
+    return Cause(None, f"unexpected {type(error).__name__}", DEFECT_REMEDY)
+
+
+def problem_of_error(
     error: Exception, *, since: datetime, retry_at: datetime | None = None
 ) -> ProblemStatus:
-    """From what was raised; a stranger's text may quote a row and is not shown."""
-    if isinstance(error, FrazilError):
-        return trouble_of_text(error.told, since=since, retry_at=retry_at)
+    """From what was raised."""
+    return problem_of_cause(cause_of_error(error), since=since, retry_at=retry_at)
+
+
+def problem_of_cause(
+    cause: Cause, *, since: datetime, retry_at: datetime | None = None
+) -> ProblemStatus:
+    """From what the ledger recorded."""
     return ProblemStatus(
-        code=None,
-        reason=f"unexpected {type(error).__name__}",
-        remedy=DEFECT_REMEDY,
+        code=cause.code,
+        reason=cause.reason,
+        remedy=cause.remedy or "",
         since=since,
         retry_at=retry_at,
     )
 
 
-def trouble_of_text(
-    told: str, *, since: datetime, retry_at: datetime | None = None
-) -> ProblemStatus:
-    """From what the ledger keeps."""
-    found = _TOLD.fullmatch(told)
-    code, reason, remedy = (None, told, None) if found is None else found.groups()
-    leaf = None if code is None else _LEAVES.get(code)
-    meant = "" if leaf is None else leaf.remedy
-    return ProblemStatus(
-        code=code, reason=reason, remedy=remedy or meant, since=since, retry_at=retry_at
-    )
-
-
-def trouble_of_state(table: str, state: State, *, since: datetime) -> ProblemStatus | None:
-    """From how a table stands in the ledger; None when nobody has to act."""
+def problem_of_state(table: str, state: State, *, since: datetime) -> ProblemStatus | None:
+    """From the state of a table; None when no action is required."""
     match state:
-        case Paused(reason=reason) | Copying(reason=str() as reason):
-            return trouble_of_text(reason, since=since)
+        case Paused(cause=cause) | Copying(cause=Cause() as cause) | Gone(cause=cause):
+            return problem_of_cause(cause, since=since)
         case ResyncRequired():
-            return trouble_of_error(state.error(table), since=since)
+            return problem_of_error(state.error(table), since=since)
         case _:
             return None

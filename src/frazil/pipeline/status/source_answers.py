@@ -29,9 +29,9 @@ class SourceAnswers:
         self._can_ask = True
         self._slot: SlotStatus | None = None
 
-    def record(self, look: SlotLook, *, asked: float, at: datetime) -> None:
+    def record(self, answer: SlotLook, *, asked: float, at: datetime) -> None:
         """The server answered a question of this moment of the monotonic clock."""
-        self._slot = None if look.slot is None else slot_status(look.slot, look.newest)
+        self._slot = None if answer.slot is None else slot_status(answer.slot, answer.newest)
         self._asked, self._at, self._can_ask = asked, at, True
 
     def fail(self) -> None:

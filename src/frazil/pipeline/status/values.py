@@ -1,6 +1,6 @@
-"""How a pipeline stands at one moment, as values: what commands, the page and metrics show.
+"""The state of a pipeline at one moment, as values: what commands, the page and metrics show.
 
-Texts are redacted by whoever shows them; none carries a row.
+Texts are redacted where they are shown; none carries a row.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """What is going on with a table, in one word; the first that fits."""
+    """What happens with a table; the first that fits."""
 
     STOPPED = "stopped"
-    """Nothing happens until somebody acts: ``trouble`` says why and what."""
+    """Nothing happens until an operator acts: ``trouble`` says why and what to do."""
     COPYING = "copying"
-    """The whole table is being read, or waits for its turn."""
+    """The table is being copied, or waits for its turn."""
     MERGING = "merging"
     """A merge runs now."""
     STREAMING = "streaming"
     """Changes are captured as they come."""
     WAITING = "waiting"
-    """Until the next run; with a trouble, until it is tried again."""
+    """Until the next run; with a problem, until it is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemStatus:
-    """What went wrong and what ends it; ``code`` is None for a defect of ours.
+    """What went wrong and what fixes it; ``code`` is None for a defect of ours.
 
-    ``retry_at`` is when it is tried again; None when a person has to act.
+    ``retry_at`` is when it is tried again; None when action is required.
     """
 
     code: str | None
@@ -72,7 +72,7 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStatus:
-    """How far the reading of whole tables has come; the figures are of all that are read now."""
+    """How far a copy has come; the figures are of all tables that are copied now."""
 
     rows: int
     bytes_read: int
@@ -87,7 +87,7 @@ class TableStatus:
 
     ``lag_seconds`` is how old the newest state is that readers of the mirror are sure to see;
     without a mirror, readers of the changelog. ``lag_bytes`` is the log at the source that was not
-    captured yet. Both are None while nobody can tell. A table ``is_first_load`` until the first
+    captured yet. Both are None while unknown. A table ``is_first_load`` until the first
     commit that readers can see: it has no readers that could be behind. ``captured`` counts changes
     by operation and ``merged`` keys by what became of them, since the process started;
     ``mirror_rows`` and ``changelog_rows`` are what the lake holds, None while it was not asked.
@@ -154,11 +154,11 @@ class SourceStatus:
     next_run: datetime | None = None
     trouble: ProblemStatus | None = None
     standby: str | None = None
-    """Who does the work while this process stands by; None while it works itself."""
+    """Who does the work while this process is a standby; None while it works itself."""
 
     @property
     def action_required(self) -> bool:
-        """Whether nothing is captured until a person has acted."""
+        """Whether nothing is captured until an operator has acted."""
         return self.trouble is not None and self.trouble.retry_at is None
 
 
@@ -195,22 +195,22 @@ class PipelineStatus:
 
     @property
     def stopped(self) -> tuple[TableStatus, ...]:
-        """The tables that need a person."""
+        """The tables that require action."""
         return tuple(each for each in self.tables if each.phase is Phase.STOPPED)
 
     @property
     def action_required(self) -> bool:
-        """Whether a person has to act: for a table, or for the source of all."""
+        """Whether action is required: for a table, or for the source of all."""
         return bool(self.stopped) or (self.source is not None and self.source.action_required)
 
     @property
     def lag_seconds(self) -> float | None:
-        """The longest of all tables that have readers; None while nobody can tell of one."""
+        """The longest of all tables that have readers; None while that of one is unknown."""
         return longest_lag(each for each in self.tables if not each.is_first_load)
 
 
 def longest_lag(tables: Iterable[TableStatus]) -> float | None:
-    """The longest of these; None while nobody can tell of one, or without any."""
+    """The longest of these; None while one is unknown, or without any."""
     lags = [each.lag_seconds for each in tables]
     known = [each for each in lags if each is not None]
     return max(known) if known and len(known) == len(lags) else None

@@ -24,7 +24,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _TIMES: Final = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s"))
-# Below it a tenth matters, above it nobody reads one.
+# Below it a tenth matters, above it no one reads one.
 _WITH_A_TENTH: Final = 10
 _KIBI: Final = 1024
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -34,16 +34,16 @@ def duration(seconds: float | None) -> str:
     """``420 ms``, ``4.2 s``, ``3 min 20 s``, ``2 h 5 min`` or ``3 d 4 h``."""
     if seconds is None:
         return UNKNOWN
-    whole = round(seconds)
+    rounded = round(seconds)
     # What would be rounded up to the next unit is in that unit.
     if round(seconds, 1) < _WITH_A_TENTH:
         return _short(max(seconds, 0.0))
     for unit, name, smaller, smaller_name in _TIMES:
-        if whole >= unit:
-            first, rest = divmod(whole, unit)
+        if rounded >= unit:
+            first, rest = divmod(rounded, unit)
             second = rest // smaller
             return f"{first} {name} {second} {smaller_name}" if second else f"{first} {name}"
-    return f"{whole} s"
+    return f"{rounded} s"
 
 
 def size(count: int | None) -> str:
@@ -82,19 +82,19 @@ def clock_time(at: datetime, now: datetime) -> str:
 
 def elapsed(since: datetime, now: datetime) -> str:
     """``4 s``: how long something has gone on."""
-    return _whole((now - since).total_seconds())
+    return _rounded((now - since).total_seconds())
 
 
 def ago(at: datetime, now: datetime) -> str:
     """``4 s ago``."""
     passed = (now - at).total_seconds()
-    return "just now" if passed < 1 else f"{_whole(passed)} ago"
+    return "just now" if passed < 1 else f"{_rounded(passed)} ago"
 
 
 def until(at: datetime, now: datetime) -> str:
     """``in 12 s``, or ``now`` when it is due."""
     left = (at - now).total_seconds()
-    return "now" if left < 1 else f"in {_whole(left)}"
+    return "now" if left < 1 else f"in {_rounded(left)}"
 
 
 def total(counts: Mapping[str, int]) -> int:
@@ -131,7 +131,7 @@ def _unread(source: SourceStatus) -> str | None:
 
 
 def freshness(status: PipelineStatus) -> str | None:
-    """What readers see, in sentences; None where only a running process could tell."""
+    """What readers see, in sentences; None where only a running process knows."""
     if not status.is_live or not status.tables:
         return None
     loading = [each for each in status.tables if each.is_first_load]
@@ -192,8 +192,8 @@ def _going(status: PipelineStatus) -> str:
     return f"{verb} {counted(len(tables), 'table')}"
 
 
-def _whole(seconds: float) -> str:
-    # Seconds of an age move on while somebody reads; a tenth of one tells nothing.
+def _rounded(seconds: float) -> str:
+    # Seconds of an age move on while it is read; a tenth of one says nothing.
     return duration(float(round(seconds))).replace(".0 s", " s")
 
 
