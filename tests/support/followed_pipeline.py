@@ -15,6 +15,7 @@ from frazil.pipeline.status.lake_facts import LakeFacts
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_names import CapturedNames
+from frazil.sources.postgres.health import describe_health
 from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.merge_twins import report_of
 from tests.support.postgres_sound import SLOT as SOUND_SLOT
@@ -112,7 +113,8 @@ class Pipeline:
         self.board.record_step(10.0)
 
     def looks(self, newest: int) -> None:
-        self.board.record_look(SlotLook(newest, SLOT), asked=self.clock.monotonic())
+        health = describe_health(SlotLook(newest, SLOT), slot=SLOT.name)
+        self.board.record_look(health, asked=self.clock.monotonic())
 
     def status(self) -> PipelineStatus:
         return self.board.now()

@@ -22,7 +22,6 @@ from frazil.pipeline.recording.merge_recorder import Recorder
 from frazil.pipeline.status.lake_watch import LakeWatch
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import NOTHING_CAPTURED, merge_tables, retry_policy
-from frazil.sources.postgres.slot.watch import SlotWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -265,13 +264,13 @@ def _lake_pulse(place: RunContext) -> PeriodicThread:
 
 
 def _source_pulse(place: RunContext, capture: Capture) -> PeriodicThread:
-    watch, clock = SlotWatch(capture.settings), SystemClock()
+    watch, clock = capture.kind.watch(), SystemClock()
 
     def look() -> None:
         # Before the question: what is committed while it is answered may be missing in the answer.
         asked = clock.monotonic()
         try:
-            place.board.record_look(watch.look(), asked=asked)
+            place.board.record_look(watch.load(), asked=asked)
         except FrazilError:
             # The loop meets the same, and tells; the lag grows meanwhile.
             place.board.record_no_answer()

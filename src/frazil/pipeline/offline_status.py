@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.config import OnSlotLost, PostgresSection
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying
 from frazil.model.marker import MarkerRole
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.status.lake_facts import load_lake_facts
 from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
 from frazil.pipeline.status.source_answers import slot_status
 from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
 from frazil.pipeline.tables.captured_names import captured_names
-from frazil.sources.postgres.slot.continuity import check_slot
-from frazil.sources.postgres.slot.watch import SlotWatch
 from frazil.version import __version__
 
 if TYPE_CHECKING:
@@ -65,31 +62,20 @@ def load_offline_status(
 
 
 def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> SourceStatus:
-    """The slot, and whether it still has what the tables need."""
-    settings = postgres_settings(config)
-    status = SourceStatus(kind="" if config.source is None else config.source.kind)
-    watch = SlotWatch(settings)
+    """The health of the source, and whether it still has what the tables need."""
+    kind = configured_source(config)
+    status = SourceStatus(kind=kind.name)
+    watch = kind.watch()
     try:
-        look = watch.look()
+        health = watch.load()
     except FrazilError:
         return replace(status, unknown_since=now)
     finally:
         watch.close()
     trouble = None
-    if any(each.phase is not Phase.COPYING for each in tables) and _stops(config):
-        try:
-            database = "" if look.slot is None else look.slot.database or ""
-            check_slot(look.slot, name=settings.slot, database=database)
-        except FrazilError as error:
-            trouble = trouble_of_error(error, since=now)
-    slot = None if look.slot is None else slot_status(look.slot, look.newest)
-    return replace(status, slot=slot, trouble=trouble)
-
-
-def _stops(config: Config) -> bool:
-    """Whether a slot that is lost needs a person."""
-    source = config.source
-    return isinstance(source, PostgresSection) and source.on_slot_lost is OnSlotLost.STOP
+    if health.problem is not None and any(each.phase is not Phase.COPYING for each in tables):
+        trouble = trouble_of_error(health.problem, since=now)
+    return replace(status, slot=slot_status(health), trouble=trouble)
 
 
 def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStatus, ...]:

@@ -24,12 +24,13 @@ from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes
 from frazil.model.postgres.lsn import format_lsn
 from frazil.model.table_facts import COLUMNS_PROPERTY
-from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.status.problems import trouble_of_state
 from frazil.pipeline.status.wording import counted
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.copy.snapshot import copy_slot_name
+from frazil.sources.postgres.kind import PostgresKind
 from frazil.sources.postgres.slot.continuity import source_identity
 from frazil.sources.postgres.tables.identity import identity_differences
 from frazil.verify.mirror_progress import MirrorProgress, Passage, Patience
@@ -82,7 +83,10 @@ class SourceVerifier:
     ) -> None:
         self._session = session
         self._lake = lake
-        self._settings = postgres_settings(config)
+        kind = configured_source(config)
+        if not isinstance(kind, PostgresKind):
+            raise TypeError(kind)
+        self._settings = kind.settings
         self._ledger = Ledger.open(lake, ledger_name(config))
         self._identities = {each.table: each.identity for each in self._ledger.table_states()}
         self._wait = longest_wait(config) if wait is None else wait

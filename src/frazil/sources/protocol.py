@@ -157,8 +157,19 @@ class Limit:
 class Claim(Protocol):
     """The right to work for a source, which one process has at a time."""
 
+    @property
+    def may_merge(self) -> bool:
+        """Whether no other process is known to do this pipeline's work."""
+
+    @property
+    def turns(self) -> int:
+        """How often this process began to work."""
+
     def turn(self) -> AbstractContextManager[None]:
         """Begin to work, or go on; raises SlotBusyError while another process does."""
+
+    def release(self) -> None:
+        """Let another process work."""
 
 
 class Source(Protocol):
@@ -232,3 +243,22 @@ class Source(Protocol):
 
         Tables that are being read whole are not concerned.
         """
+
+
+class ObservableSource(Source, Protocol):
+    """A source that says how far it has read; any thread may call these methods."""
+
+    @property
+    def reached(self) -> int | None:
+        """Every change before this position was planned; None while nothing is streamed."""
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The tables that the stream has all changes of."""
+
+    def received(self) -> tuple[int, frozenset[str]] | None:
+        """How far everything was received, and the tables of which nothing waits to be written."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether reading waits until what was read is written."""

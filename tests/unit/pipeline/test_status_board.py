@@ -16,6 +16,7 @@ from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import Phase
+from frazil.sources.postgres.health import describe_health
 from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
 from tests.support.merge_twins import report_of
@@ -179,7 +180,8 @@ def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
     assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
     assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
-    pipeline.board.record_look(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
+    slot = SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST))
+    pipeline.board.record_look(describe_health(slot, slot=SLOT.name), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None
     assert lost.slot is not None

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.pipeline.status.values import ProblemStatus
     from frazil.pipeline.tables.captured_names import CapturedNames
-    from frazil.sources.postgres.slot.watch import SlotLook
+    from frazil.sources.health import SourceHealth
 
 # A plot of half an hour in steps that are told apart on a small screen.
 SAMPLE_SECONDS = 5.0
@@ -202,7 +202,7 @@ class StatusBoard:
             self._source_trouble = trouble_of_error(error, since=since, retry_at=retry_at)
             self._standby = None
 
-    def record_look(self, look: SlotLook, *, asked: float) -> None:
+    def record_look(self, look: SourceHealth, *, asked: float) -> None:
         """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
             self._capture.look(asked, look.newest)

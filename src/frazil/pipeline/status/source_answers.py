@@ -1,27 +1,25 @@
-"""What the server of the source said last, and since when it says nothing.
+"""The last answer of the source's server, and since when there is none.
 
 Not thread-safe: its owner is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from frazil.model.postgres.lsn import format_lsn
 from frazil.pipeline.status.values import SlotStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.model.postgres.facts import SlotFacts
-    from frazil.sources.postgres.slot.watch import SlotLook
+    from frazil.sources.health import SourceHealth
 
-# A server that did not answer for so long is not known to be as it was.
+# The state of a server that did not answer for so long is unknown.
 ANSWER_SECONDS = 5.0
 
 
 class SourceAnswers:
-    """The last answer; ``started_at`` is since when nobody knew anything."""
+    """The last answer; before the first one, the state is unknown since ``started_at``."""
 
     def __init__(self, started_at: datetime) -> None:
         self._at = started_at
@@ -29,9 +27,9 @@ class SourceAnswers:
         self._can_ask = True
         self._slot: SlotStatus | None = None
 
-    def record(self, look: SlotLook, *, asked: float, at: datetime) -> None:
-        """The server answered a question of this moment of the monotonic clock."""
-        self._slot = None if look.slot is None else slot_status(look.slot, look.newest)
+    def record(self, health: SourceHealth, *, asked: float, at: datetime) -> None:
+        """The server answered a query of this moment of the monotonic clock."""
+        self._slot = slot_status(health)
         self._asked, self._at, self._can_ask = asked, at, True
 
     def fail(self) -> None:
@@ -44,18 +42,12 @@ class SourceAnswers:
         return self._at if is_late or not self._can_ask else None
 
     def slot(self, now: float) -> SlotStatus | None:
-        """The slot; None while nobody knows what it is now, or if there is none."""
+        """The slot; None while its state is unknown, or if there is none."""
         return self._slot if self.unknown_since(now) is None else None
 
 
-def slot_status(slot: SlotFacts, newest: int) -> SlotStatus:
-    """The slot as it is shown, beside the end of the server's log."""
-    confirmed = slot.confirmed_flush
-    return SlotStatus(
-        name=slot.name,
-        is_active=slot.is_active,
-        state="lost" if slot.is_lost else str(slot.wal_status or "unknown"),
-        confirmed=None if confirmed is None else format_lsn(confirmed),
-        retained_bytes=max(0, newest - (slot.restart or newest)),
-        safe_bytes=slot.safe_wal_bytes,
-    )
+def slot_status(health: SourceHealth) -> SlotStatus | None:
+    """The slot as it is shown; None if there is none."""
+    found = health.details.get("slot")
+    # The source gives the fields of the status.
+    return None if found is None else SlotStatus(**cast("dict[str, Any]", found))

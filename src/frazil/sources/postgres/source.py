@@ -342,7 +342,7 @@ class PostgresSource:
         for reader in load_readers(session, self._settings.slot):
             is_ours = self._stream is not None and reader.process == self._stream.backend
             if reader.slot == self._settings.slot and not is_ours:
-                refuse_busy(reader)
+                refuse_busy(reader.slot, reader)
 
     def _try_stream(self, after: int) -> _Stream:
         settings = self._settings
