@@ -19,8 +19,8 @@ from frazil.cli.verbs.verify import NO_MIRROR, VerifyRequest, exit_code_of, veri
 from frazil.errors import SourceReplacedError
 from frazil.hooks import ManualClock
 from frazil.pipeline.capture import build_ingest_loop
-from frazil.pipeline.source_verifier import SourceVerifier
 from frazil.pipeline.tables.merge_settings import load_merges
+from frazil.pipeline.verification import build_source_verifier
 from frazil.verify.mirror_progress import ABSENT_POLLS, POLL_SECONDS
 from frazil.verify.row_comparison import DifferenceKind
 from tests.support.captured import captured_database
@@ -93,7 +93,8 @@ def verify(
     clock: Clock | None = None,
 ) -> Verification:
     (settings,) = load_merges(world.lake, world.config, [str(world.names(table).mirror)]).values()
-    verifier = SourceVerifier(world.spark, world.lake, world.config, wait=wait, clock=clock)
+    verifier = build_source_verifier(world.spark, world.lake, world.config, wait=wait, clock=clock)
+    assert verifier is not None
     return verifier.verify(settings, f"public.{table}", show_keys=show_keys)
 
 

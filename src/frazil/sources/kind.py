@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frazil.sources.health import HealthWatch
     from frazil.sources.plan_facts import PlanFacts
     from frazil.sources.protocol import Claim, ObservableSource
+    from frazil.sources.row_source import RowSource
 
 _OTHER_DOCUMENT = "name the document of the pipeline that is to end with -c"
 
@@ -96,6 +97,12 @@ class SourceKind:
 
     def load_plan_facts(self) -> PlanFacts | None:
         """What ``frazil plan`` needs; None: only merges are planned."""
+        return None
+
+    # --- beside a run ---
+
+    def rows(self) -> RowSource | None:
+        """Rows to compare mirrors with; None: mirrors are compared with their changelogs."""
         return None
 
     # --- after the last run ---

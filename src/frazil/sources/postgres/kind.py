@@ -13,6 +13,7 @@ from frazil.sources.postgres.health import PostgresHealth
 from frazil.sources.postgres.plan_facts import PostgresPlanFacts
 from frazil.sources.postgres.preflight_settings import PreflightSettings
 from frazil.sources.postgres.preparation import load_snapshot
+from frazil.sources.postgres.row_source import PostgresRows
 from frazil.sources.postgres.settings import postgres_settings
 from frazil.sources.postgres.slot.claim import SlotClaim
 from frazil.sources.postgres.source import PostgresSource
@@ -77,6 +78,10 @@ class PostgresKind(SourceKind):
     def load_plan_facts(self) -> PostgresPlanFacts:
         """The catalog, the publication and the slot, in a session that cannot write."""
         return PostgresPlanFacts(self.settings, load_snapshot(self.settings))
+
+    def rows(self) -> PostgresRows:
+        """Rows in a snapshot, also by key."""
+        return PostgresRows(self.settings)
 
     def open_teardown(self) -> AbstractContextManager[PostgresTeardown]:
         """The slot, those of copies, and the publication."""
