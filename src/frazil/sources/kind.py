@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from frazil.config import Config, TableSettings
     from frazil.hooks import Clock
+    from frazil.model.marker import Position
     from frazil.sources.artifacts import Teardown
     from frazil.sources.health import HealthWatch
     from frazil.sources.plan_facts import PlanFacts
@@ -49,6 +50,14 @@ class CapturePolicy:
     resyncs_lost: bool = False
     on_widen: OnWiden = OnWiden.VERIFY
     quiet: timedelta = timedelta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTable:
+    """A changelog, or a table that only grows, and the mirror that is merged from it."""
+
+    changelog: str | None
+    mirror: str | None = None
 
 
 class SourceKind:
@@ -83,6 +92,14 @@ class SourceKind:
     def watch(self) -> HealthWatch:
         """The health of the source, for status, page and metrics."""
         self._refuse("be captured")
+
+    def listed_tables(self) -> tuple[ListedTable, ...]:
+        """Tables of the lake that its section names; most kinds name tables by templates."""
+        return ()
+
+    def position_problem(self, position: Position) -> str | None:
+        """Why this cannot be a position of such a source; completes "--to: …"."""
+        return None if position else "a position is not empty"
 
     # --- before a run ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from frazil.config import OnSlotLost, PostgresSection
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 
     from frazil.config import Config
     from frazil.hooks import Clock
+    from frazil.model.marker import Position
     from frazil.sources.findings import Findings
     from frazil.sources.kind import TableSettingsOf
     from frazil.sources.postgres.artifacts import PostgresTeardown
+
+_LSN = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
 
 
 class PostgresKind(SourceKind):
@@ -66,6 +70,12 @@ class PostgresKind(SourceKind):
         """The slot and the end of the server's log."""
         stops = self._section.on_slot_lost is OnSlotLost.STOP
         return PostgresHealth(self.settings, stops_lost=stops)
+
+    def position_problem(self, position: Position) -> str | None:
+        """A position is an LSN."""
+        if isinstance(position, str) and _LSN.fullmatch(position):
+            return None
+        return "a position in Postgres is an LSN such as 0/1A2B3C4D"
 
     def check_readiness(self) -> Findings:
         """The server, the role and the publication."""
