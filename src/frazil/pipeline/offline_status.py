@@ -14,7 +14,6 @@ from frazil.model.table_name import parse_table_name
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.status.lake_facts import load_lake_facts
 from frazil.pipeline.status.problems import trouble_of_error, trouble_of_state
-from frazil.pipeline.status.source_answers import slot_status
 from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
 from frazil.pipeline.tables.captured_names import captured_names
@@ -75,7 +74,7 @@ def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> Sou
     trouble = None
     if health.problem is not None and any(each.phase is not Phase.COPYING for each in tables):
         trouble = trouble_of_error(health.problem, since=now)
-    return replace(status, slot=slot_status(health), trouble=trouble)
+    return replace(status, health=health.facts, trouble=trouble)
 
 
 def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStatus, ...]:

@@ -10,19 +10,41 @@ if TYPE_CHECKING:
 
     from frazil.errors import FrazilError
 
-Fact: TypeAlias = str | int | bool | None
+Fact: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthLine:
+    """One line of the page; ``is_well`` is None where there is nothing to judge."""
+
+    label: str
+    text: str
+    note: str = ""
+    is_well: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthFacts:
+    """What a source says of itself, for programs and for people.
+
+    ``details`` are facts by what they are about: fields of the source in the JSON status, and
+    numbers of metrics. ``lines`` are for the page, ``summary`` for the terminal.
+    """
+
+    details: Mapping[str, Mapping[str, Fact]] = field(default_factory=dict)
+    lines: tuple[HealthLine, ...] = ()
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceHealth:
     """How far the source itself is, and what else it says.
 
-    ``details`` are facts by what they are about, under the names that the status has in JSON.
     ``problem`` is why a run could not continue, where an operator has to act.
     """
 
     newest: int
-    details: Mapping[str, Mapping[str, Fact]] = field(default_factory=dict)
+    facts: HealthFacts | None = None
     problem: FrazilError | None = None
 
 

@@ -176,16 +176,18 @@ def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
     pipeline.looks(newest=30)
     source = pipeline.status().source
     assert source is not None
-    assert source.slot is not None
-    assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
-    assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
+    assert source.health is not None
+    shown = source.health.details["slot"]
+    assert (shown["retained_bytes"], shown["safe_bytes"]) == (20, 4096)
+    assert (shown["state"], shown["confirmed"]) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
     slot = SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST))
     pipeline.board.record_look(describe_health(slot, slot=SLOT.name), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None
-    assert lost.slot is not None
-    assert lost.slot.state == "lost"
+    assert lost.health is not None
+    assert lost.health.details["slot"]["state"] == "lost"
+    assert [line.text for line in lost.health.lines if line.is_well is False] == ["lost, active"]
 
 
 def test_trouble_at_the_source_is_shown_until_it_answers_again(pipeline: Pipeline) -> None:

@@ -198,23 +198,23 @@ def test_while_the_server_is_down_its_facts_are_unknown_since_its_last_answer(
 ) -> None:
     pipeline.stands(Streaming())
     pipeline.reaches(100)
-    assert pipeline.source().slot is not None
+    assert pipeline.source().health is not None
     pipeline.clock.advance(2)
     pipeline.board.record_no_answer()
     source = pipeline.source()
-    assert (source.slot, source.lag_bytes, source.unknown_since) == (None, None, START)
+    assert (source.health, source.lag_bytes, source.unknown_since) == (None, None, START)
     assert pipeline.users().lag_bytes is None
     assert source.lag_seconds == 2
     pipeline.looks(newest=100)
     assert pipeline.source().unknown_since is None
-    assert pipeline.source().slot is not None
+    assert pipeline.source().health is not None
 
 
 def test_a_server_that_hangs_is_not_shown_as_it_was(pipeline: Pipeline) -> None:
     pipeline.reaches(100)
     pipeline.clock.advance(ANSWER_SECONDS + 1)
     source = pipeline.source()
-    assert (source.slot, source.lag_bytes, source.unknown_since) == (None, None, START)
+    assert (source.health, source.lag_bytes, source.unknown_since) == (None, None, START)
 
 
 def test_a_source_that_needs_a_person_requires_action(pipeline: Pipeline) -> None:

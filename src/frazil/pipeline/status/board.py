@@ -313,7 +313,7 @@ class StatusBoard:
             kind=self._kind,
             lag_seconds=self._age(self._capture.through),
             lag_bytes=self._lag_bytes(),
-            slot=self._answers.slot(now),
+            health=self._answers.health(now),
             unknown_since=self._answers.unknown_since(now),
             is_paused=self._source.is_paused,
             pending_commits=0 if self._ingested is None else self._ingested.pending_commits,

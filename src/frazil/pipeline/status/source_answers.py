@@ -5,14 +5,12 @@ Not thread-safe: its owner is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-
-from frazil.pipeline.status.values import SlotStatus
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.sources.health import SourceHealth
+    from frazil.sources.health import HealthFacts, SourceHealth
 
 # The state of a server that did not answer for so long is unknown.
 ANSWER_SECONDS = 5.0
@@ -25,11 +23,11 @@ class SourceAnswers:
         self._at = started_at
         self._asked: float | None = None
         self._can_ask = True
-        self._slot: SlotStatus | None = None
+        self._health: HealthFacts | None = None
 
     def record(self, health: SourceHealth, *, asked: float, at: datetime) -> None:
         """The server answered a query of this moment of the monotonic clock."""
-        self._slot = slot_status(health)
+        self._health = health.facts
         self._asked, self._at, self._can_ask = asked, at, True
 
     def fail(self) -> None:
@@ -41,13 +39,6 @@ class SourceAnswers:
         is_late = self._asked is not None and now - self._asked > ANSWER_SECONDS
         return self._at if is_late or not self._can_ask else None
 
-    def slot(self, now: float) -> SlotStatus | None:
-        """The slot; None while its state is unknown, or if there is none."""
-        return self._slot if self.unknown_since(now) is None else None
-
-
-def slot_status(health: SourceHealth) -> SlotStatus | None:
-    """The slot as it is shown; None if there is none."""
-    found = health.details.get("slot")
-    # The source gives the fields of the status.
-    return None if found is None else SlotStatus(**cast("dict[str, Any]", found))
+    def health(self, now: float) -> HealthFacts | None:
+        """What the source says of itself; None while that is unknown."""
+        return self._health if self.unknown_since(now) is None else None

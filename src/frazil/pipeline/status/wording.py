@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
+from frazil.model.sizes import format_size
 from frazil.pipeline.status.values import Phase, longest_lag
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _DAY: Final = 24 * _HOUR
 _TIMES: Final = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s"))
 # Below it a tenth matters, above it nobody reads one.
 _WITH_A_TENTH: Final = 10
-_KIBI: Final = 1024
-_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def duration(seconds: float | None) -> str:
@@ -48,14 +47,7 @@ def duration(seconds: float | None) -> str:
 
 def size(count: int | None) -> str:
     """``512 B``, ``1.5 KiB``, ``340 MiB``."""
-    if count is None:
-        return UNKNOWN
-    amount, unit = float(max(count, 0)), 0
-    # As soon as rounding would print 1024.
-    while round(amount) >= _KIBI and unit < len(_SIZES) - 1:
-        amount, unit = amount / _KIBI, unit + 1
-    tenth = unit > 0 and round(amount, 1) < _WITH_A_TENTH
-    return f"{amount:.1f} {_SIZES[unit]}" if tenth else f"{amount:.0f} {_SIZES[unit]}"
+    return UNKNOWN if count is None else format_size(count)
 
 
 def number(count: int) -> str:

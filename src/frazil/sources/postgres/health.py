@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
 
 from frazil.errors import FrazilError
 from frazil.model.postgres.lsn import format_lsn
-from frazil.sources.health import SourceHealth
+from frazil.model.sizes import format_size
+from frazil.sources.health import HealthFacts, HealthLine, SourceHealth
 from frazil.sources.postgres.slot.continuity import check_slot
 from frazil.sources.postgres.slot.watch import SlotWatch
 
 if TYPE_CHECKING:
     from frazil.model.postgres.facts import SlotFacts
-    from frazil.sources.health import Fact
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.slot.watch import SlotLook
+
+# What the server calls a slot whose log is there for as long as it is needed.
+_SAFE: Final = frozenset({"reserved", "extended"})
 
 
 class PostgresHealth:
@@ -39,7 +43,8 @@ class PostgresHealth:
 
 def describe_health(found: SlotLook, *, slot: str, stops_lost: bool = True) -> SourceHealth:
     """What the slot and the log mean; pure."""
-    details = {} if found.slot is None else {"slot": _slot_facts(found.slot, found.newest)}
+    slot_health = None if found.slot is None else _slot_health(found.slot, found.newest)
+    facts = None if slot_health is None else show_slot(slot_health)
     problem = None
     if stops_lost:
         database = "" if found.slot is None else found.slot.database or ""
@@ -47,16 +52,54 @@ def describe_health(found: SlotLook, *, slot: str, stops_lost: bool = True) -> S
             check_slot(found.slot, name=slot, database=database)
         except FrazilError as error:
             problem = error
-    return SourceHealth(newest=found.newest, details=details, problem=problem)
+    return SourceHealth(newest=found.newest, facts=facts, problem=problem)
 
 
-def _slot_facts(slot: SlotFacts, newest: int) -> dict[str, Fact]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotHealth:
+    """The replication slot as the server shows it.
+
+    ``safe_bytes`` is how much log may still be written before it is in danger; None: no limit.
+    """
+
+    name: str
+    is_active: bool
+    state: str
+    confirmed: str | None
+    retained_bytes: int
+    safe_bytes: int | None
+
+
+def _slot_health(slot: SlotFacts, newest: int) -> SlotHealth:
     confirmed = slot.confirmed_flush
-    return {
-        "name": slot.name,
-        "is_active": slot.is_active,
-        "state": "lost" if slot.is_lost else str(slot.wal_status or "unknown"),
-        "confirmed": None if confirmed is None else format_lsn(confirmed),
-        "retained_bytes": max(0, newest - (slot.restart or newest)),
-        "safe_bytes": slot.safe_wal_bytes,
-    }
+    return SlotHealth(
+        name=slot.name,
+        is_active=slot.is_active,
+        state="lost" if slot.is_lost else str(slot.wal_status or "unknown"),
+        confirmed=None if confirmed is None else format_lsn(confirmed),
+        retained_bytes=max(0, newest - (slot.restart or newest)),
+        safe_bytes=slot.safe_wal_bytes,
+    )
+
+
+def show_slot(slot: SlotHealth) -> HealthFacts:
+    """The slot for programs and for people; pure."""
+    activity = "active" if slot.is_active else "not active"
+    kept = format_size(slot.retained_bytes)
+    safe = (
+        "no limit" if slot.safe_bytes is None else f"safe for {format_size(slot.safe_bytes)} more"
+    )
+    lines = [
+        HealthLine(label="Slot", text=slot.name),
+        HealthLine(
+            label="Its state", text=f"{slot.state}, {activity}", is_well=slot.state in _SAFE
+        ),
+        HealthLine(label="Log kept for it", text=kept, note=safe),
+    ]
+    if slot.confirmed is not None:
+        lines.append(HealthLine(label="Confirmed", text=slot.confirmed))
+    return HealthFacts(
+        details={"slot": asdict(slot)},
+        lines=tuple(lines),
+        summary=f"slot {slot.name} {slot.state}, {activity}, keeps {kept}, {safe}",
+    )

@@ -14,6 +14,7 @@ from frazil.clients.postgres.catalog_facts import (
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
 from frazil.errors import FrazilError, SlotBusyError
+from frazil.model.sizes import format_size
 from frazil.sources.plan_facts import SourcePreparation
 from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle, is_sendable
 from frazil.sources.postgres.checks.server_checks import is_usable
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 # The server decodes this much of its log in seconds; more is not read.
 MOST_PENDING_BYTES = 256 * 2**20
-_KIB, _MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def describe_preparation(
     slot, publication = settings.slot, settings.publication
     lines = [("publication", statement) for statement in statements]
     lines = lines or [("publication", f"{publication} stays as it is")]
-    kept = "" if kept_bytes is None else f" and keeps {_size(kept_bytes)} of log unread"
+    kept = "" if kept_bytes is None else f" and keeps {format_size(kept_bytes)} of log unread"
     lines.append(("slot", f"{slot} is made" if creates_slot else f"{slot} is there{kept}"))
     return SourcePreparation(
         lines=tuple(lines),
@@ -170,10 +170,6 @@ def describe_preparation(
         has_work=bool(statements) or creates_slot,
         problem=problem,
     )
-
-
-def _size(size: int) -> str:
-    return f"{size / _MIB:,.1f} MiB" if size >= _MIB else f"{size / _KIB:,.1f} KiB"
 
 
 def _check_continuation(facts: ServerSnapshot, settings: PostgresSettings, since: Marker) -> None:
