@@ -37,11 +37,11 @@ SECTIONS = {
 def words_of(code: str) -> Iterator[tuple[int, str]]:
     """Names, imports, and strings that are the name of a kind; documentation does not count."""
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        line, text = token.start[0], token.string
+        number, text = token.start[0], token.string
         if token.type == tokenize.NAME:
-            yield line, text
+            yield number, text
         elif token.type == tokenize.STRING and text.strip("\"'") in KINDS:
-            yield line, f"sources.{text}"
+            yield number, f"sources.{text}"
     for number, line in enumerate(code.splitlines(), start=1):
         if line.lstrip().startswith(("from frazil.", "import frazil.")):
             yield number, line
