@@ -163,7 +163,7 @@ def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:
 def test_both_lanes_run_until_told_to_stop() -> None:
     stage = Stage(Script(report(), report(), whole=(report(whole=True), None)))
     stage.script.when_empty = stage.stop.set
-    assert stage.loop.run() is Ending.TOLD
+    assert stage.loop.run() is Ending.STOPPED
     assert {each.is_whole for each in stage.reports} == {True, False}
 
 

@@ -50,7 +50,7 @@ def test_once_with_nothing_to_merge_is_done(stage: Stage) -> None:
 def test_tables_are_merged_again_after_the_interval_less_some_chance(stage: Stage) -> None:
     table = stage.table("a")
     stage.until(600)
-    assert stage.loop().run() is Ending.TOLD
+    assert stage.loop().run() is Ending.STOPPED
     waits = gaps(table)
     assert len(waits) >= 9
     longest = INTERVAL.total_seconds()
@@ -120,7 +120,7 @@ def test_what_may_pass_by_itself_is_tried_again_for_ever_with_a_bounded_back_off
     table = stage.table("a", *(errors.StorageError("x") for _ in range(50)))
     stage.until(200)
     loop = stage.loop()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     waits = [wait - 1.0 for wait in gaps(table)]
     assert len(waits) > 20
     for number, wait in enumerate(waits, start=1):
@@ -148,7 +148,7 @@ def test_a_table_that_needs_a_person_is_stopped_and_the_others_go_on(stage: Stag
     stopped, other = stage.table("a", error, 1), stage.table("b")
     stage.until(600)
     loop = stage.loop()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     assert len(stopped.began) == 1
     assert len(other.began) >= 9
     status = status_of(loop, "a")
@@ -164,7 +164,7 @@ def test_a_table_that_needs_a_person_is_stopped_and_the_others_go_on(stage: Stag
 def test_with_every_table_stopped_the_loop_waits_for_the_end_without_looking(stage: Stage) -> None:
     table = stage.table("a", errors.NullKeyError("x"))
     stage.until(100_000)
-    assert stage.loop().run() is Ending.TOLD
+    assert stage.loop().run() is Ending.STOPPED
     assert len(table.began) == 1
     assert len(stage.stop.waits) < 50
 
@@ -219,7 +219,7 @@ def test_a_fence_ends_the_loop_with_its_error(stage: Stage, kind: type[errors.Fr
 
 def test_a_request_to_shut_down_is_no_error(stage: Stage) -> None:
     stage.table("a", errors.ShutdownRequested("x"))
-    assert stage.loop().run() is Ending.TOLD
+    assert stage.loop().run() is Ending.STOPPED
 
 
 def test_once_needs_a_person_when_the_rest_is_done(stage: Stage) -> None:
@@ -269,7 +269,7 @@ def test_a_wish_to_end_is_met_between_two_batches(stage: Stage) -> None:
 
     table.before_batch = stop_after_two
     loop = stage.loop()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     assert table.batches == 2
     assert later.began == []
     assert stage.told == [("a", "2 commits")]
@@ -278,14 +278,14 @@ def test_a_wish_to_end_is_met_between_two_batches(stage: Stage) -> None:
 def test_a_wish_that_comes_before_the_start_begins_nothing(stage: Stage) -> None:
     table = stage.table("a", 5)
     stage.stop.set()
-    assert stage.loop().run(once=True) is Ending.TOLD
+    assert stage.loop().run(once=True) is Ending.STOPPED
     assert table.began == []
 
 
 def test_a_wish_during_a_back_off_ends_the_wait(stage: Stage) -> None:
     stage.table("a", *(errors.CatalogError("x") for _ in range(9)))
     stage.until(1.2)
-    assert stage.loop().run(once=True) is Ending.TOLD
+    assert stage.loop().run(once=True) is Ending.STOPPED
     assert stage.clock.monotonic() == pytest.approx(1.2)
 
 
@@ -423,7 +423,7 @@ def test_every_error_leads_to_the_step_that_the_recovery_table_says(
     action = row.after_attempts if is_used_up else row.action
     match step:
         case RetryAfter(seconds=0.0):
-            assert action in {RecoveryAction.NOW, RecoveryAction.LOOK}
+            assert action in {RecoveryAction.NOW, RecoveryAction.INSPECT}
         case RetryAfter(seconds=seconds):
             assert action is RecoveryAction.LATER
             assert not (once and is_used_up)

@@ -42,7 +42,7 @@ class Ingest:
         if once:
             return self._outcome
         self._stop.wait(PATIENCE)
-        return Ending.TOLD
+        return Ending.STOPPED
 
     def abandon(self) -> None:
         """Nobody asks."""
@@ -60,10 +60,13 @@ class Stage:
         self.table = TwinTable("users", *script, clock=SystemClock(), seconds=0.0)
         self.merges = MergeLoop({"users": self.table}, interval=timedelta(hours=1), stop=self.bell)
 
-    def run_loop(self, *ingests: Ingest, look_again: float = 0.01) -> RunLoop:
+    def run_loop(self, *ingests: Ingest, try_source_again: float = 0.01) -> RunLoop:
         made = iter(ingests)
         return RunLoop(
-            lambda: next(made), self.merges, stop=self.stop, look_again_seconds=look_again
+            lambda: next(made),
+            self.merges,
+            stop=self.stop,
+            source_retry_seconds=try_source_again,
         )
 
 
@@ -120,7 +123,7 @@ def test_a_source_that_needs_a_person_is_looked_at_again_while_merges_go_on() ->
     stage = Stage()
     broken = Ingest(stage.stop, PositionLostError("lost"))
     mended = Ingest(stage.stop, began=stage.stop.set)
-    assert stage.run_loop(broken, mended).run() is Ending.TOLD
+    assert stage.run_loop(broken, mended).run() is Ending.STOPPED
     assert stage.table.began
 
 
@@ -138,11 +141,11 @@ def test_a_source_that_was_mended_is_looked_at_at_once() -> None:
     stage = Stage()
     mended = Ingest(stage.stop, began=stage.stop.set)
     loop = stage.run_loop(
-        Ingest(stage.stop, PositionLostError("lost")), mended, look_again=10 * PATIENCE
+        Ingest(stage.stop, PositionLostError("lost")), mended, try_source_again=10 * PATIENCE
     )
-    saying = threading.Thread(target=say_until, args=(stage.stop, loop.look_again))
+    saying = threading.Thread(target=say_until, args=(stage.stop, loop.try_source_again))
     saying.start()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     saying.join()
 
 
@@ -172,7 +175,7 @@ def test_a_request_wakes_merges_that_wait_for_their_interval() -> None:
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert stage.run_loop(Ingest(stage.stop)).run() is Ending.TOLD
+    assert stage.run_loop(Ingest(stage.stop)).run() is Ending.STOPPED
     asking.join()
     assert stage.table.batches >= 1
 

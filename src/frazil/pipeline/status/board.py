@@ -171,7 +171,7 @@ class StatusBoard:
                 # A copy is as fresh as nobody knows until its changes follow.
                 base = None if report.is_whole else self._capture.through_of(each.table)
                 self._expect_of(self._names(each.table), base)
-                self._lake.ask(each.changelog, MarkerRole.INGEST, each.table)
+                self._lake.request(each.changelog, MarkerRole.INGEST, each.table)
 
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes, and what it had is booked."""
@@ -205,7 +205,7 @@ class StatusBoard:
     def record_look(self, look: SourceHealth, *, asked: float) -> None:
         """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
-            self._capture.look(asked, look.newest)
+            self._capture.observe(asked, look.newest)
             self._answers.record(look, asked=asked, at=self._clock.now())
             received = None if self._source is None else self._source.received()
             if received is not None:
@@ -245,7 +245,7 @@ class StatusBoard:
             if mirror in self._merge_began:
                 self._looked_at[mirror] = self._merge_began[mirror]
             if report.commits:
-                self._lake.ask(str(report.mirror), MarkerRole.MERGE, mirror)
+                self._lake.request(str(report.mirror), MarkerRole.MERGE, mirror)
 
     def record_merge_error(self, mirror: str, error: Exception) -> None:
         """A run that failed."""

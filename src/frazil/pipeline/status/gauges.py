@@ -1,4 +1,4 @@
-"""Gauges show what the status shows, at the moment they are asked for."""
+"""Gauges show what the status shows, at the moment of a scrape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DETAILS = (
 
 
 class StatusMetrics:
-    """What is scraped: everything recorded, and how the pipeline stands now."""
+    """What is scraped: everything recorded, and the state of the pipeline now."""
 
     def __init__(self, metrics: Metrics, board: StatusBoard) -> None:
         self._metrics = metrics
@@ -29,7 +29,7 @@ class StatusMetrics:
         self._lagging: set[str] = set()
 
     def expose(self, accept: str = "") -> Exposition:
-        """All of it, in the format the header asks for."""
+        """All of it, in the format that the header names."""
         self._show(self._board.now())
         return self._metrics.expose(accept)
 
@@ -43,7 +43,7 @@ class StatusMetrics:
             self._show_source(status.source)
 
     def _show_lags(self, status: PipelineStatus) -> None:
-        """A lag that nobody knows now is not shown as it was."""
+        """A lag that is unknown now is not shown as it was."""
         lags = {
             each.mirror: each.lag_seconds
             for each in status.tables

@@ -1,4 +1,4 @@
-"""How one table of the loop stands, as a value that pages and commands may show."""
+"""The state of one table of the loop, as a value that pages and commands may show."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class MergeStep(StrEnum):
     """Until its next run; with an error, until it is tried again."""
     MERGING = "merging"
     STOPPED = "stopped"
-    """Not tried again before somebody says that it was mended, or the process is started anew."""
+    """Not tried again before an operator reports it repaired, or restarts the process."""
     DONE = "done"
-    """Merged, and nobody asked for more."""
+    """Merged, and no more was requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class MergeStatus:
 
     @property
     def remedy(self) -> str | None:
-        """What a person does about it."""
+        """What an operator does about it."""
         if self.error is None:
             return None
         if isinstance(self.error, FrazilError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from frazil.ingest.report import BatchReport
     from frazil.merge.report import MergeReport
 
-# What a person reads on one screen.
+# What fits on one screen.
 COMMITS_OF_A_TABLE = 5
 COMMITS_OF_ALL = 20
 
@@ -49,10 +49,10 @@ class StatusTally:
         return tuple(found[:COMMITS_OF_A_TABLE])
 
     def add_batch(self, report: BatchReport, at: datetime) -> None:
-        """A batch that is booked."""
+        """A batch that is recorded."""
         for each in report.tables:
-            for word, rows in each.operations.items():
-                self.captured[each.table][word.lower()] += rows
+            for operation, rows in each.operations.items():
+                self.captured[each.table][operation.lower()] += rows
             self._add(
                 CommitStatus(
                     at=at,
@@ -102,13 +102,13 @@ class StatusTally:
             deck.extend(together)
 
     def add_error(self, error: Exception) -> None:
-        """Something that failed, be it tried again or not."""
+        """Something that failed, whether it is tried again or not."""
         if isinstance(error, FrazilError):
             self.errors[error.code] += 1
 
     def _add(self, commit: CommitStatus) -> None:
         for deck in (self._commits, self._by_table[commit.lake_table]):
-            # The lake may have shown it before whoever made it tells more of it.
+            # The lake may have shown it before its report arrives with more.
             seen = [each for each in deck if each.snapshot_id == commit.snapshot_id]
             if commit.snapshot_id is not None and seen:
                 deck.remove(seen[0])

@@ -25,7 +25,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _TIMES: Final = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s"))
-# Below it a tenth matters, above it nobody reads one.
+# Below it a tenth matters, above it none is shown.
 _WITH_A_TENTH: Final = 10
 
 
@@ -33,16 +33,16 @@ def duration(seconds: float | None) -> str:
     """``420 ms``, ``4.2 s``, ``3 min 20 s``, ``2 h 5 min`` or ``3 d 4 h``."""
     if seconds is None:
         return UNKNOWN
-    whole = round(seconds)
+    rounded = round(seconds)
     # What would be rounded up to the next unit is in that unit.
     if round(seconds, 1) < _WITH_A_TENTH:
         return _short(max(seconds, 0.0))
     for unit, name, smaller, smaller_name in _TIMES:
-        if whole >= unit:
-            first, rest = divmod(whole, unit)
+        if rounded >= unit:
+            first, rest = divmod(rounded, unit)
             second = rest // smaller
             return f"{first} {name} {second} {smaller_name}" if second else f"{first} {name}"
-    return f"{whole} s"
+    return f"{rounded} s"
 
 
 def size(count: int | None) -> str:
@@ -123,7 +123,7 @@ def _unread(source: SourceStatus) -> str | None:
 
 
 def freshness(status: PipelineStatus) -> str | None:
-    """What readers see, in sentences; None where only a running process could tell."""
+    """What readers see, in sentences; None where only a running process knows."""
     if not status.is_live or not status.tables:
         return None
     loading = [each for each in status.tables if each.is_first_load]
@@ -185,7 +185,7 @@ def _going(status: PipelineStatus) -> str:
 
 
 def _whole(seconds: float) -> str:
-    # Seconds of an age move on while somebody reads; a tenth of one tells nothing.
+    # Seconds of an age change while they are read; a tenth of one says nothing.
     return duration(float(round(seconds))).replace(".0 s", " s")
 
 
