@@ -111,8 +111,8 @@ class Batch:
     ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
     many read at a time. ``check`` is called when all is read and before anything is committed:
-    it raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and given
-    back to ``prepare``; None keeps what is there.
+    it raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and
+    given back to ``prepare``; None keeps what is there.
     """
 
     reader: SplitReader

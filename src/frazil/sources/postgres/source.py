@@ -167,7 +167,7 @@ class PostgresSource:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
         if self._stream is None:
-            # A stream that is read knows more than the ledger, and no other process may read the slot.
+            # A stream that is read knows more than the ledger, and no one else may read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
         read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
@@ -411,7 +411,7 @@ class PostgresSource:
         )
 
     def _beat(self) -> None:
-        """Write a message into the log, so that the slot advances while other databases are busy."""
+        """Write a message into the log, so that the slot advances while other databases write."""
         with (
             suppress(errors.SourceUnavailableError, errors.PermissionError),
             connect(
