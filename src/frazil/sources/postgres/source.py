@@ -1,4 +1,4 @@
-"""Changes from a Postgres database: copies of tables by snapshots, then changes by a slot."""
+"""Changes from a Postgres database: tables are copied in snapshots, then read from a slot."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class _Stream:
 class PostgresSource:
     """One database, one publication, one slot.
 
-    Planning changes and planning copies may happen in two threads; everything else belongs to the
-    thread that plans changes.
+    ``plan`` and ``plan_copy`` may run in two threads; everything else belongs to the thread that
+    plans changes.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class PostgresSource:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
         if self._stream is None:
-            # A stream that is read knows more than the ledger, and no one else may read the slot.
+            # An open stream knows more than the ledger, and no other process can read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
         read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
@@ -191,7 +191,7 @@ class PostgresSource:
                 check_kind(slot, database=server.database)
                 if is_useless(slot, publication):
                     connection.drop_slot(settings.slot)
-                    _log.warning("slot dropped, to start again", slot=settings.slot)
+                    _log.warning("slot dropped, to begin again", slot=settings.slot)
                     slot = None
             self._publish(tables)
             if slot is not None:
@@ -227,7 +227,7 @@ class PostgresSource:
         return replace(batch, witness=self._witnessed(end, seen))
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
-        """Some of these tables in the open snapshot, or in a new one."""
+        """Some of these tables in the snapshot that is open, or in a new one."""
         with self._rounds:
             if not tables:
                 self._close_round()
@@ -303,7 +303,7 @@ class PostgresSource:
     def close(self) -> None:
         """End the stream; a snapshot that tables are being read in stays."""
         self._close_stream()
-        # The next server at this address may be another one.
+        # Who answers there next may be another one.
         self._server = None
 
     # --- the stream ---
@@ -392,7 +392,7 @@ class PostgresSource:
         return encode_witness(self._witness)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
-        """Nothing came: once in a while the position of a quiet server is moved all the same."""
+        """Nothing came: the position of an idle server is moved periodically all the same."""
         position = stream.spool.position
         stream.planned_to = max(stream.planned_to, position)
         now = self._clock.monotonic()
@@ -411,7 +411,7 @@ class PostgresSource:
         )
 
     def _beat(self) -> None:
-        """Write a message into the log, so that the slot advances while other databases write."""
+        """Write a message into the log, so that a slot next to a busy database moves on."""
         with (
             suppress(errors.SourceUnavailableError, errors.PermissionError),
             connect(
@@ -473,9 +473,7 @@ class PostgresSource:
         with self._session("slot") as session:
             return load_slot(session, self._settings.slot)
 
-    def _load_views(
-        self, oids: Collection[int], types: Collection[int]
-    ) -> Mapping[str, CatalogView]:
+    def _load_views(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
         publication = self._settings.publication
         with self._session("reading the catalog") as session, session.one_view():
             return load_views_of(session, oids, publication=publication, types=types)
@@ -491,12 +489,12 @@ class NoReader:
     """Reads nothing, for a batch that has nothing to read."""
 
     def read(self, split: Split) -> Iterator[Reading]:
-        """There is no split to read."""
+        """There is no split to be requested."""
         raise TypeError(split)
 
 
 def _require_same(found: SystemIdentity, known: SystemIdentity) -> None:
     same = (found.system_identifier, found.timeline, found.database)
     if same != (known.system_identifier, known.timeline, known.database):
-        # The next ``prepare`` compares it with what the ledger says.
+        # Prepared again, it is judged with what the ledger says.
         raise errors.SourceUnavailableError("the server is another one than a moment ago.")
