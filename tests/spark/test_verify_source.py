@@ -196,7 +196,9 @@ def test_a_mirror_that_is_behind_is_not_called_different(world: CapturedDatabase
     assert verify(world, "orders").agrees
 
 
-def test_rows_changed_removed_and_added_by_another_engine_are_found(world: CapturedDatabase) -> None:
+def test_rows_changed_removed_and_added_by_another_engine_are_found(
+    world: CapturedDatabase,
+) -> None:
     # Nothing is ingested, and the source has more changes, though not of this table.
     world.run("insert into orders values ('new', gen_random_uuid(), 'unrelated')")
     tamper(world)

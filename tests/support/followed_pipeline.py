@@ -1,4 +1,4 @@
-"""A pipeline that is what it is told to be, and the board that follows it."""
+"""A pipeline with a given state, and the board that follows it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOT = replace(SOUND_SLOT, is_active=True, restart=10, safe_wal_bytes=4096)
 
 @dataclass
 class Pipeline:
-    """An ingest and merges that are what they are told to be, and the board that follows them."""
+    """An ingest and merges with a given state, and the board that follows them."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
     table_states: dict[str, TableState] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Pipeline:
         self.board.record_merge_start(USERS)
         self.board.record_merge(USERS, report_of("users", 1))
 
-    def stands(self, state: State, table: str = USERS) -> None:
+    def set_state(self, state: State, table: str = USERS) -> None:
         self.table_states[table] = TableState(table=table, identity="1", state=state)
 
     def merges_stand(self, phase: MergeStep, error: Exception | None = None) -> None:
@@ -108,11 +108,11 @@ class Pipeline:
 
     def reaches(self, position: int) -> None:
         """Everything that the source has is captured."""
-        self.looks(newest=position)
+        self.observe(newest=position)
         self.reached = position
         self.board.record_step(10.0)
 
-    def looks(self, newest: int) -> None:
+    def observe(self, newest: int) -> None:
         health = describe_health(SlotLook(newest, SLOT), slot=SLOT.name)
         self.board.record_look(health, asked=self.clock.monotonic())
 

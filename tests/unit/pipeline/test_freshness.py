@@ -14,7 +14,7 @@ def test_nothing_is_known_before_the_source_was_asked_and_reached() -> None:
     assert (capture.through, capture.lag_bytes) == (None, 40)
 
 
-def test_what_is_captured_is_as_fresh_as_the_last_look_that_it_has_reached() -> None:
+def test_what_is_captured_is_as_fresh_as_the_last_observation_that_it_has_reached() -> None:
     capture = CaptureFreshness()
     for second, newest in enumerate((100, 200, 200, 300)):
         capture.observe(float(second), newest)
@@ -24,7 +24,7 @@ def test_what_is_captured_is_as_fresh_as_the_last_look_that_it_has_reached() -> 
     assert (capture.through, capture.lag_bytes) == (3.0, 0)
 
 
-def test_a_look_at_an_idle_source_makes_everything_fresh_again() -> None:
+def test_an_observation_of_an_idle_source_makes_everything_fresh_again() -> None:
     capture = CaptureFreshness()
     capture.reach(100)
     capture.observe(5.0, 100)
@@ -39,7 +39,7 @@ def test_a_position_that_is_behind_takes_nothing_back() -> None:
     assert (capture.through, capture.lag_bytes) == (1.0, 0)
 
 
-def test_a_source_that_counts_anew_is_fresh_only_when_it_was_reached_again() -> None:
+def test_a_source_that_restarts_its_positions_is_fresh_only_when_it_was_reached_again() -> None:
     capture = CaptureFreshness()
     capture.observe(1.0, 1_000)
     capture.reach(1_000)

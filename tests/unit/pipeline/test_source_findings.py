@@ -53,7 +53,7 @@ def seen(findings: Findings) -> dict[str, str]:
     return {each.about: each.found for each in findings.looked_at}
 
 
-def test_a_server_in_order_has_no_problem_and_everything_is_told(tmp_path: Path) -> None:
+def test_a_server_in_order_has_no_problem_and_everything_is_listed(tmp_path: Path) -> None:
     findings = judge(load(tmp_path))
     assert findings.problems == ()
     assert seen(findings) == {
@@ -106,15 +106,15 @@ def test_what_has_a_problem_is_not_called_fine(
     assert about not in seen(findings)
 
 
-def test_keys_are_configured_by_mirror_and_looked_for_at_the_source(tmp_path: Path) -> None:
+def test_keys_are_configured_by_mirror_and_checked_at_the_source(tmp_path: Path) -> None:
     config = load(tmp_path, "tables: [{mirror: lake.orders, key: [word]}]\n")
     (problem,) = judge(config).problems
     assert "Nothing keeps the key configured for shop.orders unique" in problem.sentence
     unique = replace(TABLE, unique_keys=(UniqueKey(oid=7, columns=("word",), made_by=1),))
     (problem,) = judge(config, replace(SOUND, tables=(unique,))).problems
     assert "does not have the key columns word" in problem.sentence
-    whole = replace(unique, identity=IdentityKind.FULL, identity_columns=("id", "word"))
-    findings = judge(config, replace(SOUND, tables=(whole,)))
+    full = replace(unique, identity=IdentityKind.FULL, identity_columns=("id", "word"))
+    findings = judge(config, replace(SOUND, tables=(full,)))
     assert findings.problems == ()
     assert seen(findings)["shop.orders"].endswith("mirror lake.orders by word")
 
@@ -135,7 +135,7 @@ def test_names_that_meet_are_problems_of_both_tables(tmp_path: Path) -> None:
     assert not {"shop.orders", "bar.Orders"} & set(seen(findings))
 
 
-def test_a_listed_mirror_that_nothing_becomes_is_told(tmp_path: Path) -> None:
+def test_a_listed_mirror_that_no_table_becomes_is_reported(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         "tables:\n  - {mirror: lake.oders, key: [id]}\n"
@@ -163,8 +163,8 @@ def test_an_error_is_a_problem_with_its_command_where_sql_would_be() -> None:
 
 def test_a_check_does_not_advise_to_check() -> None:
     away = SourceUnavailableError("it does not answer.", next_step="frazil check")
-    problem = problem_of(away, advice="Look whether it runs.")
-    assert (problem.sentence, problem.sql) == ("It does not answer. Look whether it runs.", ())
+    problem = problem_of(away, advice="Check whether it runs.")
+    assert (problem.sentence, problem.sql) == ("It does not answer. Check whether it runs.", ())
     wrong = ConfigError("it cannot be read.", next_step="write it again")
     assert problem_of(wrong).sentence == "It cannot be read. Next: write it again"
 

@@ -124,11 +124,11 @@ def test_what_is_no_status_is_refused(document: object) -> None:
 
 
 def test_no_text_shows_a_secret_and_everything_else_stays() -> None:
-    trouble = replace(RESYNC, reason=f"password {SECRET} was refused", remedy=f"use {SECRET}")
+    problem = replace(RESYNC, reason=f"password {SECRET} was refused", remedy=f"use {SECRET}")
     status = replace(
         running(),
         pipeline=SECRET,
-        tables=(table(f"public.{SECRET}", trouble=trouble, captured={SECRET: 3}),),
+        tables=(table(f"public.{SECRET}", trouble=problem, captured={SECRET: 3}),),
     )
     shown = redact_status(status, Redactor([SECRET]))
     assert SECRET not in repr(shown)

@@ -1,4 +1,4 @@
-"""What a run does at a server first, in words and for programs."""
+"""What a run does at a server first, for people and for programs."""
 
 from __future__ import annotations
 

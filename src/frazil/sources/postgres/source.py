@@ -473,7 +473,9 @@ class PostgresSource:
         with self._session("slot") as session:
             return load_slot(session, self._settings.slot)
 
-    def _load_views(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
+    def _load_views(
+        self, oids: Collection[int], types: Collection[int]
+    ) -> Mapping[str, CatalogView]:
         publication = self._settings.publication
         with self._session("reading the catalog") as session, session.one_view():
             return load_views_of(session, oids, publication=publication, types=types)
