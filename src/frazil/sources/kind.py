@@ -116,7 +116,7 @@ class SourceKind:
         """What ``frazil plan`` needs; None: only merges are planned."""
         return None
 
-    # --- beside a run ---
+    # --- next to a run ---
 
     def rows(self) -> RowSource | None:
         """Rows to compare mirrors with; None: mirrors are compared with their changelogs."""

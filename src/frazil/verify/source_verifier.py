@@ -2,7 +2,7 @@
 
 The source is read in one snapshot and compared with the mirror by key. While they differ, the
 mirror may only be behind, or ahead: one waits until it has passed the snapshot's position. A key
-that differs then, and of which the changelog does not tell a later change, differs for good. The
+that differs then, and of which the changelog has no later change, differs for good. The
 others were changed meanwhile; they alone are read again, on both sides, until they settle.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # A key that is changed again in every one of them is changed all the time.
 MOST_ROUNDS = 5
-# More keys than this are found sooner by reading the whole table than by a long statement.
+# More keys than this are found sooner by reading the entire table than by a long statement.
 MOST_ASKED = 1_000
 # What ends a mirror that is behind, of everything and of what is captured.
 RUN, MERGE = "frazil run --once", "frazil merge --once"
@@ -144,7 +144,7 @@ class SourceVerifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """The comparison of one mirror, from its first look to its verdict."""
+    """The comparison of one mirror, from its first read to its verdict."""
 
     session: SparkSession
     merge: MergeSettings
@@ -194,15 +194,15 @@ class _Proof:
         """What the source has since is nowhere else: the mirror is judged by its changelog."""
         reason, step = self._reason(seen, passage)
         try:
-            beside = self.verify_with_changelog()
+            by_changelog = self.verify_with_changelog()
         except ForeignChangeError:
-            # The changelog does not tell all that the mirror must hold.
-            beside = None
-        if beside is not None and beside.differs:
+            # The changelog does not have all that the mirror must hold.
+            by_changelog = None
+        if by_changelog is not None and by_changelog.differs:
             note = f"compared with its changelog, because {reason}"
             again = command("resync", self.progress.source)
-            note = "; ".join(filter(None, [note, beside.note]))
-            return replace(beside, source=self.progress.source, note=note, next_step=again)
+            note = "; ".join(filter(None, [note, by_changelog.note]))
+            return replace(by_changelog, source=self.progress.source, note=note, next_step=again)
         found = self.comparing.load_differences(seen, totals)
         verdict = self._verdict(seen, totals, found, reason)
         return replace(verdict, is_behind=True, next_step=step)
@@ -247,7 +247,7 @@ class _Proof:
             raise SourceReplacedError(message, table=name, next_step=step)
 
     def _settle(self, first: SourceSnapshot, totals: RangeTotals) -> Verification:
-        """Judge what differs, and look at what moves again until nothing does."""
+        """Judge what differs, and read what moves again until nothing does."""
         lasting, moving = self.comparing.judge(first, totals)
         rounds = 1
         while moving.count and moving.count <= MOST_MOVING and rounds < MOST_ROUNDS:
@@ -264,7 +264,7 @@ class _Proof:
             verdict = replace(verdict, next_step=again)
         return replace(verdict, unjudged=moving.count)
 
-    # --- words ---
+    # --- messages ---
 
     def _blank(self) -> Verification:
         return Verification(

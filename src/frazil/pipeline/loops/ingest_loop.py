@@ -1,8 +1,8 @@
 """The ingest loop: changes on their interval, and in parallel the tables that are copied.
 
 Two lanes, because a table that takes hours to read must not keep the others waiting. A lane that
-fails with what may pass waits with back-off and begins again from what is committed; what only a
-person can end, ends the loop.
+fails with what may pass waits with back-off and begins again from what is committed; what
+requires action ends the loop.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class IngestLoop:
             raise self._ends_with
         if self._is_halted():
             return Ending.STOPPED
-        return Ending.ACTION_REQUIRED if self._needs_a_person() else Ending.DONE
+        return Ending.ACTION_REQUIRED if self._requires_action() else Ending.DONE
 
     def set_interval(self, interval: timedelta) -> None:
         """From the next batch on; from any thread."""
@@ -228,7 +228,7 @@ class IngestLoop:
     def _is_halted(self) -> bool:
         return self._stop.is_set() or self._ends_with is not None
 
-    def _needs_a_person(self) -> bool:
+    def _requires_action(self) -> bool:
         return any(
             isinstance(each.state, Paused | ResyncRequired)
             or (isinstance(each.state, Copying) and each.state.reason is not None)

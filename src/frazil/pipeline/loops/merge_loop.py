@@ -201,7 +201,7 @@ class MergeLoop:
             self._change(table, failures=0)
             self._schedule(table, self._clock.monotonic())
         elif table in self._due and not status.failures:
-            # One that is due already keeps its place in the queue.
+            # One that is due already keeps its turn.
             self._schedule(table, min(self._due[table], self._clock.monotonic()))
 
     def _merge(self, table: str) -> MergeReport:
@@ -285,12 +285,12 @@ class MergeLoop:
         ):
             self._failed.add(table)
         elif isinstance(step, Fenced) and isinstance(error, FrazilError):
-            self._give_way_to(error)
+            self._end_with(error)
         self._on_error(table, error, step, attempt.seconds)
         if not self._is_alive():
-            self._give_way_to(engine_ended(error))
+            self._end_with(engine_ended(error))
 
-    def _give_way_to(self, error: FrazilError) -> None:
+    def _end_with(self, error: FrazilError) -> None:
         # The first one is raised; later ones are logged.
         self._gives_way_to = self._gives_way_to or error
 
