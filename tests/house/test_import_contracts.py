@@ -74,6 +74,11 @@ def test_the_contracts_hold(house: Path) -> None:
         ("demo/terminal.py", "import typer", "One door to the terminal: cli"),
         ("sources/driver.py", "import psycopg", "One door to Postgres: clients.postgres"),
         ("sources/postgres/checks/preflight.py", "import frazil.config", "Thinking is pure"),
+        (
+            "pipeline/driver.py",
+            "import frazil.sources.postgres.source",
+            "A kind of source is known to the registry alone",
+        ),
         ("cli/driver.py", "import pyroaring", "One door to roaring bitmaps: codec"),
         ("codec/reaching.py", "def f():\n    import pyspark", "Thinking is pure"),
         ("codec/reaching.py", "import socket", "Thinking is pure"),

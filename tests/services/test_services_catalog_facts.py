@@ -16,9 +16,10 @@ from frazil.model.postgres.facts import (
     PrimaryKey,
     RelationKind,
 )
+from frazil.sources.findings import Severity
 from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_problems
-from frazil.sources.postgres.problem import PreflightSettings, Severity
+from frazil.sources.postgres.preflight_settings import PreflightSettings
 from tests.support.postgres_doors import Database, database_on
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from frazil.config import load_config
 from frazil.errors import CatalogError
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
-from frazil.pipeline.checks.findings import Findings
+from frazil.pipeline.checks.source_check import SourceFindings
 from frazil.pipeline.tables.captured_names import captured_names
 from tests.support.lake_files import SCHEMA, FileWriter
 from tests.support.session_commands import run_on
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.config import Config
+    from frazil.sources.findings import Findings
 
 pytestmark = pytest.mark.spark
 
@@ -70,7 +71,7 @@ class Shop:
 
     def look(self, config: Config, *sources: str, not_made: Sequence[str] = ()) -> Findings:
         lake = Lake(attach_session(self.spark, config), self.catalog)
-        source = Findings(names=captured_names(config, sources), not_made=frozenset(not_made))
+        source = SourceFindings(names=captured_names(config, sources), not_made=frozenset(not_made))
         return look_into(lake, config, source)
 
 
@@ -179,7 +180,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     catalog = config.catalog.model_copy(
         update={"name": f"away_{shop.catalog}", "uri": "sqlite:////proc/nowhere/catalog.db"}
     )
-    findings = check_lake(config.model_copy(update={"catalog": catalog}), Findings())
+    findings = check_lake(config.model_copy(update={"catalog": catalog}), SourceFindings())
     (problem,) = findings.problems
     assert isinstance(findings.error, CatalogError)
     assert findings.looked_at == ()

@@ -161,7 +161,7 @@ def test_the_ledger_tells_how_captured_tables_stand(stand: Stand) -> None:
     assert status.source is not None
     assert status.source.kind == "postgres"
     # Nobody answers there.
-    assert (status.source.slot, status.source.trouble) == (None, None)
+    assert (status.source.health, status.source.trouble) == (None, None)
     assert status.source.unknown_since == status.at
     tables = by_name(status)
     assert {name: each.phase for name, each in tables.items()} == {

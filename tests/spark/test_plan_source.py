@@ -14,7 +14,7 @@ from frazil.cli.invocation import Invocation
 from frazil.cli.output import OutputFormat
 from frazil.cli.verbs.plan import show_plans
 from frazil.errors import ConfigError
-from frazil.pipeline.planning.run_plan import NOT_LOOKED_INTO
+from frazil.pipeline.planning.run_plan import UNKNOWN_CHANGES
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from tests.support.captured import captured_database
 
@@ -201,7 +201,7 @@ def test_a_slot_that_somebody_reads_is_not_looked_into(planning: Planning) -> No
     with world.database.streaming(slot, slot):
         code, text = planning.run(output=OutputFormat.TABLE)
     assert code is ExitCode.DONE
-    assert NOT_LOOKED_INTO in text
+    assert UNKNOWN_CHANGES in text
 
 
 def test_an_unknown_table_is_refused_with_the_nearest_name(planning: Planning) -> None:

@@ -222,7 +222,7 @@ def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
         well = load_offline_status(world.lake, world.config)
         assert not well.action_required
         assert well.source is not None
-        assert well.source.slot is not None
+        assert well.source.health is not None
         world.run("alter system set max_slot_wal_keep_size to '1MB'", "select pg_reload_conf()")
         try:
             shop.change()

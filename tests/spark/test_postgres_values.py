@@ -24,8 +24,8 @@ import pytest
 from frazil.errors import UnrepresentableValueError
 from frazil.ledger.table_state import Copying, Paused, Streaming
 from frazil.model.postgres.types import ArrayForm, Form, plan_column
-from frazil.pipeline.source_verifier import SourceVerifier
 from frazil.pipeline.tables.merge_settings import load_merges
+from frazil.pipeline.verification import build_source_verifier
 from tests.support.captured import captured_database
 from tests.support.other_readers import rows_by_pyiceberg
 from tests.support.postgres_catalog import column_type, copied_text, pinned
@@ -359,7 +359,8 @@ def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
 def test_verify_finds_every_value_of_the_source_in_the_mirror(values: Values, table: str) -> None:
     world = values.world
     (settings,) = load_merges(world.lake, world.config, [str(world.names(table).mirror)]).values()
-    verifier = SourceVerifier(world.spark, world.lake, world.config, wait=timedelta())
+    verifier = build_source_verifier(world.spark, world.lake, world.config, wait=timedelta())
+    assert verifier is not None
     found = verifier.verify(settings, f"public.{table}")
     assert found.agrees, found
     assert found.rows_found > 0

@@ -19,7 +19,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import LakeError
-from frazil.pipeline.checks.findings import Findings
+from frazil.pipeline.checks.source_check import SourceFindings
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from tests.support.faulty_proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
 from tests.support.ingested_world import World, asking
@@ -278,7 +278,7 @@ def test_check_finds_a_store_that_does_not_know_checksums_and_the_setting_helps(
             """What is wrong with the warehouse; the tables of the document are not there yet."""
             name = f"f_{uuid4().hex[:8]}"
             config = configure(tmp_path, name, object_store, store.url)
-            found = look_into(Lake(attach_session(spark, config), name), config, Findings())
+            found = look_into(Lake(attach_session(spark, config), name), config, SourceFindings())
             said = [each.sentence for each in found.problems]
             return [each for each in said if "The warehouse" in each]
 

@@ -19,8 +19,8 @@ from frazil.cli.verbs.verify import NO_MIRROR, VerifyRequest, exit_code_of, veri
 from frazil.errors import SourceReplacedError
 from frazil.hooks import ManualClock
 from frazil.pipeline.capture import build_ingest_loop
-from frazil.pipeline.source_verifier import SourceVerifier
 from frazil.pipeline.tables.merge_settings import load_merges
+from frazil.pipeline.verification import build_source_verifier
 from frazil.verify.mirror_progress import ABSENT_POLLS, POLL_SECONDS
 from frazil.verify.row_comparison import DifferenceKind
 from tests.support.captured import captured_database
@@ -41,7 +41,7 @@ AT_ONCE = timedelta()
 # Far above what a busy machine needs for an ingest and a merge.
 PATIENTLY = timedelta(seconds=60)
 ACCOUNTS, ORDERS = 500, 50
-# Accounts that nobody touches at the source, and one that it does not have.
+# Accounts that do not change at the source, and one that it does not have.
 FIRST_UNTOUCHED, EDITED, REMOVED, ADDED = 491, 491, 492, 999
 
 
@@ -93,7 +93,8 @@ def verify(
     clock: Clock | None = None,
 ) -> Verification:
     (settings,) = load_merges(world.lake, world.config, [str(world.names(table).mirror)]).values()
-    verifier = SourceVerifier(world.spark, world.lake, world.config, wait=wait, clock=clock)
+    verifier = build_source_verifier(world.spark, world.lake, world.config, wait=wait, clock=clock)
+    assert verifier is not None
     return verifier.verify(settings, f"public.{table}", show_keys=show_keys)
 
 
@@ -184,7 +185,7 @@ def test_a_mirror_that_is_behind_is_not_called_different(world: CapturedDatabase
     assert exit_code_of([behind]) is ExitCode.ACTION_REQUIRED
     assert (behind.is_behind, behind.agrees, behind.differs) == (True, False, False)
     assert (behind.missing, behind.surplus, behind.different) == (0, 1, 2)
-    assert behind.note.endswith("and nobody reads the slot")
+    assert behind.note.endswith("and no process reads the source")
     assert behind.next_step == "frazil run --once"
     world.ingest()
     captured = verify(world, "orders")
@@ -195,8 +196,10 @@ def test_a_mirror_that_is_behind_is_not_called_different(world: CapturedDatabase
     assert verify(world, "orders").agrees
 
 
-def test_rows_that_somebody_changed_removed_and_added_are_found(world: CapturedDatabase) -> None:
-    # Nobody ingests, and the source has more to tell, though not of this table.
+def test_rows_changed_removed_and_added_by_another_engine_are_found(
+    world: CapturedDatabase,
+) -> None:
+    # Nothing is ingested, and the source has more changes, though not of this table.
     world.run("insert into orders values ('new', gen_random_uuid(), 'unrelated')")
     tamper(world)
     found = verify(world, "accounts")
@@ -258,20 +261,20 @@ def test_a_row_changed_removed_or_doubled_by_hand_is_named_with_what_helps(
     assert named(with_changelog=True) == [[kind] for kind, _ in found]
 
 
-def test_a_mirror_that_nobody_advances_is_judged_as_it_is(
+def test_a_mirror_that_is_not_advanced_is_judged_as_it_is(
     world: CapturedDatabase, falsified: Callable[[str], None]
 ) -> None:
     falsified(FALSIFIED["3"][1])
     clock = ManualClock(datetime.now(UTC))
     began = clock.monotonic()
-    # Captured, and nobody merges.
+    # Captured, and not merged.
     world.run("update falsified set name = 'on its way' where id = 9")
     world.ingest()
     found = verify(world, "falsified", wait=None, show_keys=True, clock=clock)
     assert (found.differs, found.unjudged) == (True, 1)
     assert "3" in {each.key for each in found.samples}
     assert "9" not in {each.key for each in found.samples}
-    # At the source, and nobody captures.
+    # At the source, and not captured.
     world.run("update falsified set name = 'not even captured' where id = 11")
     found = verify(world, "falsified", wait=None, show_keys=True, clock=clock)
     assert found.differs

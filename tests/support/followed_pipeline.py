@@ -1,4 +1,4 @@
-"""A pipeline that is what it is told to be, and the board that follows it."""
+"""A pipeline with a given state, and the board that follows it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from frazil.pipeline.status.lake_facts import LakeFacts
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_names import CapturedNames
+from frazil.sources.postgres.health import describe_health
 from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.merge_twins import report_of
 from tests.support.postgres_sound import SLOT as SOUND_SLOT
@@ -29,7 +30,7 @@ SLOT = replace(SOUND_SLOT, is_active=True, restart=10, safe_wal_bytes=4096)
 
 @dataclass
 class Pipeline:
-    """An ingest and merges that are what they are told to be, and the board that follows them."""
+    """An ingest and merges with a given state, and the board that follows them."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
     table_states: dict[str, TableState] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Pipeline:
         self.board.record_merge_start(USERS)
         self.board.record_merge(USERS, report_of("users", 1))
 
-    def stands(self, state: State, table: str = USERS) -> None:
+    def set_state(self, state: State, table: str = USERS) -> None:
         self.table_states[table] = TableState(table=table, identity="1", state=state)
 
     def merges_stand(self, phase: MergeStep, error: Exception | None = None) -> None:
@@ -107,12 +108,13 @@ class Pipeline:
 
     def reaches(self, position: int) -> None:
         """Everything that the source has is captured."""
-        self.looks(newest=position)
+        self.observe(newest=position)
         self.reached = position
         self.board.record_step(10.0)
 
-    def looks(self, newest: int) -> None:
-        self.board.record_answer(SlotLook(newest, SLOT), asked=self.clock.monotonic())
+    def observe(self, newest: int) -> None:
+        health = describe_health(SlotLook(newest, SLOT), slot=SLOT.name)
+        self.board.record_answer(health, asked=self.clock.monotonic())
 
     def status(self) -> PipelineStatus:
         return self.board.now()

@@ -1,4 +1,4 @@
-"""A merge loop on a clock that moves when somebody waits, and everything it told."""
+"""A merge loop on a clock that moves when somebody waits, and everything it reported."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ RETRY = RetryPolicy(attempts=3, base_seconds=1.0, longest_seconds=8.0)
 
 @dataclass
 class Stage:
-    """A clock, a wish to end, tables by name, and everything the loop told."""
+    """A clock, a wish to end, tables by name, and everything the loop reported."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
-    told: list[tuple[str, str]] = field(default_factory=list)
+    reported: list[tuple[str, str]] = field(default_factory=list)
     steps: list[tuple[str, NextStep]] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
     tables: dict[str, TwinTable] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class Stage:
 
     def _on_report(self, table: str, report: MergeReport, seconds: float) -> None:
         assert seconds >= 0
-        self.told.append((table, f"{len(report.commits)} commits"))
+        self.reported.append((table, f"{len(report.commits)} commits"))
 
     def _on_error(self, table: str, error: Exception, step: NextStep, seconds: float) -> None:
         assert seconds >= 0
-        self.told.append((table, type(error).__name__))
+        self.reported.append((table, type(error).__name__))
         self.steps.append((table, step))
 
 

@@ -14,10 +14,10 @@ from frazil.pipeline.status.values import (
     PipelineStatus,
     ProblemStatus,
     Sample,
-    SlotStatus,
     SourceStatus,
     TableStatus,
 )
+from frazil.sources.postgres.health import SlotHealth, show_slot
 from frazil.version import __version__
 
 NOW = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
@@ -125,7 +125,7 @@ def samples(*, count: int = 120, step: float = 5) -> tuple[Sample, ...]:
     return tuple(found)
 
 
-SLOT = SlotStatus(
+SLOT = SlotHealth(
     name="shop_frazil",
     is_active=True,
     state="reserved",
@@ -137,7 +137,7 @@ SOURCE = SourceStatus(
     kind="postgres",
     lag_seconds=1.4,
     lag_bytes=184_320,
-    slot=SLOT,
+    health=show_slot(SLOT),
     next_run=NOW + seconds(3),
 )
 
@@ -260,7 +260,7 @@ def stopped() -> PipelineStatus:
 def unreachable() -> PipelineStatus:
     """The source does not answer, so that nobody knows how its slot is."""
     source = replace(
-        SOURCE, lag_bytes=None, slot=None, unknown_since=UNREACHABLE.since, trouble=UNREACHABLE
+        SOURCE, lag_bytes=None, health=None, unknown_since=UNREACHABLE.since, trouble=UNREACHABLE
     )
     return replace(running(), source=source)
 
@@ -268,7 +268,7 @@ def unreachable() -> PipelineStatus:
 def in_danger() -> PipelineStatus:
     """The server is about to take away what was not read yet."""
     slot = replace(SLOT, is_active=False, state="unreserved", safe_bytes=0)
-    return replace(running(), source=replace(SOURCE, slot=slot))
+    return replace(running(), source=replace(SOURCE, health=show_slot(slot)))
 
 
 def source_stopped() -> PipelineStatus:
@@ -280,7 +280,7 @@ def source_stopped() -> PipelineStatus:
         remedy="frazil resync --all",
         retry_at=None,
     )
-    return replace(running(), source=replace(SOURCE, slot=None, trouble=lost))
+    return replace(running(), source=replace(SOURCE, health=None, trouble=lost))
 
 
 def merge_only() -> PipelineStatus:
@@ -311,7 +311,9 @@ def hostile() -> PipelineStatus:
         ),
         commits=(commit(HOSTILE), commit(LONG)),
         errors={HOSTILE: 1},
-        source=replace(SOURCE, kind=HOSTILE, slot=replace(SLOT, name=LONG, state=HOSTILE)),
+        source=replace(
+            SOURCE, kind=HOSTILE, health=show_slot(replace(SLOT, name=LONG, state=HOSTILE))
+        ),
     )
 
 

@@ -112,9 +112,9 @@ def test_a_position_must_be_one_of_its_source(
     document: Path, source: str, role: MarkerRole, good: str, bad: str
 ) -> None:
     config = config_of(document, source)
-    check_position(parse_position(good), role, config.source)
+    check_position(parse_position(good), role, config)
     with pytest.raises(ConfigError, match="--to"):
-        check_position(parse_position(bad), role, config.source)
+        check_position(parse_position(bad), role, config)
 
 
 @pytest.mark.parametrize("text", ["{", '{"a": "b"}', '{"a": -1}', '{"a": true}', '{"a": 1.5}'])

@@ -1,4 +1,4 @@
-"""From the document to a pipeline that runs: ingest, merges, or both."""
+"""From the configuration to a pipeline that runs: ingest, merges, or both."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.merge_loop import MergeLoop
 from frazil.pipeline.loops.periodic_thread import PeriodicThread
 from frazil.pipeline.loops.run_loop import MergeSignal, RunLoop
-from frazil.pipeline.merge_requests import MirrorFeed
+from frazil.pipeline.merge_requests import MergeRequests
 from frazil.pipeline.mergers import Mergers
 from frazil.pipeline.recording.ingest_recorder import IngestRecorder
 from frazil.pipeline.recording.merge_recorder import Recorder
 from frazil.pipeline.status.lake_watch import LakeWatch
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import NOTHING_CAPTURED, merge_tables, retry_policy
-from frazil.sources.postgres.slot.watch import SlotWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.telemetry import Observed
 
 # Often enough that lag in seconds is known to the second; a query of two functions and one row.
-LOOK_SECONDS = 1.0
+HEALTH_SECONDS = 1.0
 TICK_SECONDS = 1.0
 
 INGEST_ROLE, MERGE_ROLE = (MarkerRole.INGEST.value,), (MarkerRole.MERGE.value,)
@@ -64,27 +63,27 @@ class PipelineRun:
 
     def __init__(
         self,
-        place: RunContext,
+        context: RunContext,
         loop: RunLoop | MergeLoop | IngestLoop,
         *,
         capture: Capture | None = None,
-        feed: MirrorFeed | None = None,
-        pulses: Sequence[PeriodicThread] = (),
+        requests: MergeRequests | None = None,
+        threads: Sequence[PeriodicThread] = (),
     ) -> None:
         self.loop = loop
-        self.board = place.board
+        self.board = context.board
         self.capture = capture
-        self._feed = feed
-        self._pulses = (
-            PeriodicThread("status", place.board.tick, seconds=TICK_SECONDS),
-            _lake_pulse(place),
-            *pulses,
+        self._requests = requests
+        self._threads = (
+            PeriodicThread("status", context.board.tick, seconds=TICK_SECONDS),
+            _lake_thread(context),
+            *threads,
         )
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for pulse in self._pulses:
-            self._stack.enter_context(pulse)
+        for thread in self._threads:
+            self._stack.enter_context(thread)
         return self
 
     def __exit__(
@@ -95,77 +94,77 @@ class PipelineRun:
     ) -> None:
         self._stack.close()
         if self.capture is not None:
-            # Last of all: whoever stands by begins to merge at once.
+            # Last of all: a process on standby begins to merge at once.
             self.capture.claim.release()
 
     @property
     def merge_statuses(self) -> tuple[MergeStatus, ...]:
-        """How every mirror stands; none when this process does not merge."""
-        return () if self._feed is None else self._feed.statuses
+        """The state of every mirror; none when this process does not merge."""
+        return () if self._requests is None else self._requests.statuses
 
     def take_up(self, config: Config) -> None:
-        """Go on with these intervals, and try again whatever needs a person: one has acted."""
+        """Continue with these intervals, and retry what required action: an operator has acted."""
         match self.loop:
             case RunLoop():
                 self.loop.set_intervals(ingest=config.ingest.interval, merge=config.merge.interval)
-                self.loop.look_again()
+                self.loop.try_source_again()
             case MergeLoop():
                 self.loop.set_interval(config.merge.interval)
             case _:
                 self.loop.set_interval(config.ingest.interval)
         if self.capture is not None:
             self.capture.ingester.retry_held()
-        if self._feed is not None:
-            self._feed.mended()
+        if self._requests is not None:
+            self._requests.mended()
 
 
-def build_run(place: RunContext) -> PipelineRun:
+def build_run(context: RunContext) -> PipelineRun:
     """Ingest and merges in one process; without a source, the merges."""
-    if place.config.source is None:
-        return build_merge_run(place)
-    capture = _followed_capture(place)
+    if context.config.source is None:
+        return build_merge_run(context)
+    capture = _followed_capture(context)
     claim = capture.claim
-    captured = load_captured_mirrors(capture.lake, place.config)
-    merges = _Merges(place, tuple(captured), captured, may_start=lambda: claim.may_merge)
+    captured = load_captured_mirrors(capture.lake, context.config)
+    merges = _Merges(context, tuple(captured), captured, may_start=lambda: claim.may_merge)
 
     def take(report: BatchReport) -> None:
-        merges.feed.take(report, _named(capture), capture.lake)
+        merges.requests.take(report, _named(capture), capture.lake)
 
     def catch_up() -> None:
-        merges.feed.take_over(claim.turns, capture.lake, place.config)
+        merges.requests.take_over(claim.turns, capture.lake, context.config)
 
     def new_ingest() -> IngestLoop:
-        return _ingest_loop(place, capture, also=take, on_step=catch_up)
+        return _ingest_loop(context, capture, also=take, on_step=catch_up)
 
-    session = place.session
-    loop = RunLoop(new_ingest, merges.loop, stop=place.stop, is_alive=lambda: is_alive(session))
-    pulses = [_source_pulse(place, capture)]
-    return PipelineRun(place, loop, capture=capture, feed=merges.feed, pulses=pulses)
+    session = context.session
+    loop = RunLoop(new_ingest, merges.loop, stop=context.stop, is_alive=lambda: is_alive(session))
+    threads = [_source_thread(context, capture)]
+    return PipelineRun(context, loop, capture=capture, requests=merges.requests, threads=threads)
 
 
 def build_ingest_run(
-    place: RunContext, *, also: Callable[[BatchReport], None] | None = None
+    context: RunContext, *, also: Callable[[BatchReport], None] | None = None
 ) -> PipelineRun:
-    """Ingest alone; every batch is told to ``also``."""
-    capture = _followed_capture(place)
-    loop = _ingest_loop(place, capture, also=also)
-    return PipelineRun(place, loop, capture=capture, pulses=[_source_pulse(place, capture)])
+    """Ingest alone; ``also`` is given every batch."""
+    capture = _followed_capture(context)
+    loop = _ingest_loop(context, capture, also=also)
+    return PipelineRun(context, loop, capture=capture, threads=[_source_thread(context, capture)])
 
 
 def build_merge_run(
-    place: RunContext, chosen: Sequence[str] = (), *, waits: bool = False
+    context: RunContext, chosen: Sequence[str] = (), *, waits: bool = False
 ) -> PipelineRun:
     """Merges alone, of the mirrors that are chosen or of all.
 
-    Without a source nothing is asked of the catalog yet: one that is away when a process starts is
-    met like one that goes away later. With a source only the ledger knows the tables; whoever
-    ``waits`` for tables that are not captured yet finds them there later.
+    Without a source the catalog is not queried yet: one that is away when a process starts is
+    treated like one that goes away later. With a source only the ledger knows the tables; a run
+    that ``waits`` for tables that are not captured yet finds them there later.
     """
-    config = place.config
+    config = context.config
     if config.source is None:
-        merges = _Merges(place, merge_tables(config, chosen), NOTHING_CAPTURED)
-        return PipelineRun(place, merges.loop, feed=merges.feed)
-    lake = Lake(place.session, config.catalog.name)
+        merges = _Merges(context, merge_tables(config, chosen), NOTHING_CAPTURED)
+        return PipelineRun(context, merges.loop, requests=merges.requests)
+    lake = Lake(context.session, config.catalog.name)
     captured = load_captured_mirrors(lake, config)
     try:
         mirrors = merge_tables(config, chosen, captured=captured)
@@ -173,52 +172,56 @@ def build_merge_run(
         if chosen or not waits:
             raise
         mirrors = ()
-    merges = _Merges(place, mirrors, captured)
-    pulses = []
+    merges = _Merges(context, mirrors, captured)
+    threads = []
     if not chosen:
         seconds = config.merge.interval.total_seconds()
-        pulses = [PeriodicThread("new tables", merges.feed.looking(lake, config), seconds=seconds)]
-    return PipelineRun(place, merges.loop, feed=merges.feed, pulses=pulses)
+        threads = [
+            PeriodicThread("new tables", merges.requests.refresher(lake, config), seconds=seconds)
+        ]
+    return PipelineRun(context, merges.loop, requests=merges.requests, threads=threads)
 
 
 class _Merges:
-    """The merge loop over these mirrors, and the way to tell it of more."""
+    """The merge loop over these mirrors, and requests for more."""
 
     def __init__(
         self,
-        place: RunContext,
+        context: RunContext,
         mirrors: Sequence[str],
         captured: Mapping[str, CapturedMirror],
         *,
         may_start: Callable[[], bool] = lambda: True,
     ) -> None:
-        config, observed, board = place.config, place.observed, place.board
+        config, observed, board = context.config, context.observed, context.board
         recorder = Recorder(observed.metrics, observed.reporting, board, names=observed.names)
-        mergers = Mergers(place.session, config, observed.tracing)
+        mergers = Mergers(context.session, config, observed.tracing)
         mergers.learn(captured)
-        bell = MergeSignal(place.stop)
+        signal = MergeSignal(context.stop)
         self.loop = MergeLoop(
             {name: mergers.merge_of(name) for name in mirrors},
             interval=config.merge.interval,
             concurrency=config.merge.concurrency,
             retry=retry_policy(config),
-            stop=bell,
+            stop=signal,
             on_start=recorder.record_start,
             on_report=recorder.record_report,
             on_error=recorder.record_error,
             on_cycle=recorder.record_cycle,
-            is_alive=lambda: is_alive(place.session),
+            is_alive=lambda: is_alive(context.session),
             may_start=may_start,
         )
         board.expect(mirrors)
         board.follow_merges(lambda: self.loop.statuses)
-        self.feed = MirrorFeed(self.loop, mergers, board, bell, known=mirrors)
+        self.requests = MergeRequests(self.loop, mergers, board, signal, known=mirrors)
 
 
-def _followed_capture(place: RunContext) -> Capture:
-    capture = build_capture(place.session, place.config, claims=True, is_stopping=place.stop.is_set)
-    source = place.config.source
-    place.board.follow_capture(
+def _followed_capture(context: RunContext) -> Capture:
+    capture = build_capture(
+        context.session, context.config, claims=True, is_stopping=context.stop.is_set
+    )
+    source = context.config.source
+    context.board.follow_capture(
         capture.ingester,
         capture.source,
         kind="" if source is None else source.kind,
@@ -228,14 +231,14 @@ def _followed_capture(place: RunContext) -> Capture:
 
 
 def _ingest_loop(
-    place: RunContext,
+    context: RunContext,
     capture: Capture,
     *,
     also: Callable[[BatchReport], None] | None,
     on_step: Callable[[], None] = lambda: None,
 ) -> IngestLoop:
-    observed = place.observed
-    recorder = IngestRecorder(observed.metrics, observed.reporting, place.board)
+    observed = context.observed
+    recorder = IngestRecorder(observed.metrics, observed.reporting, context.board)
 
     def record(report: BatchReport) -> None:
         recorder.record_report(report)
@@ -247,10 +250,10 @@ def _ingest_loop(
         on_step()
 
     return build_ingest_loop(
-        place.session,
-        place.config,
+        context.session,
+        context.config,
         capture,
-        stop=place.stop,
+        stop=context.stop,
         on_report=record,
         on_step=record_step,
         on_error=recorder.record_error,
@@ -258,25 +261,25 @@ def _ingest_loop(
     )
 
 
-def _lake_pulse(place: RunContext) -> PeriodicThread:
-    """Totals and commits of before this process; asked of tables that are new or have changed."""
-    watch = LakeWatch(place.session, place.config, place.board)
-    return PeriodicThread("lake watch", watch.look, seconds=TICK_SECONDS)
+def _lake_thread(context: RunContext) -> PeriodicThread:
+    """Totals and commits of before this process, of tables that are new or have changed."""
+    watch = LakeWatch(context.session, context.config, context.board)
+    return PeriodicThread("lake watch", watch.load, seconds=TICK_SECONDS)
 
 
-def _source_pulse(place: RunContext, capture: Capture) -> PeriodicThread:
-    watch, clock = SlotWatch(capture.settings), SystemClock()
+def _source_thread(context: RunContext, capture: Capture) -> PeriodicThread:
+    watch, clock = capture.kind.watch(), SystemClock()
 
-    def look() -> None:
-        # Before the question: what is committed while it is answered may be missing in the answer.
+    def load() -> None:
+        # Before the query: what is committed while it runs may be missing in the answer.
         asked = clock.monotonic()
         try:
-            place.board.record_answer(watch.look(), asked=asked)
+            context.board.record_answer(watch.load(), asked=asked)
         except FrazilError:
-            # The loop meets the same, and tells; the lag grows meanwhile.
-            place.board.record_no_answer()
+            # The loop meets the same, and reports it; the lag grows meanwhile.
+            context.board.record_no_answer()
 
-    return PeriodicThread("source watch", look, seconds=LOOK_SECONDS, at_end=watch.close)
+    return PeriodicThread("source watch", load, seconds=HEALTH_SECONDS, at_end=watch.close)
 
 
 def _named(capture: Capture) -> Callable[[str], CapturedNames | None]:
@@ -284,7 +287,7 @@ def _named(capture: Capture) -> Callable[[str], CapturedNames | None]:
         try:
             return capture.names.of(table)
         except FrazilError:
-            # It is in the way of another one: told where it was found.
+            # Its name is taken by another one, which is reported where it was found.
             return None
 
     return names

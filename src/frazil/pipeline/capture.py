@@ -1,30 +1,22 @@
-"""From the document to an ingest: the source, its tables' settings, and the loop over them."""
+"""From the configuration to an ingest: the source, its tables' settings, and their loop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from frazil.clients.catalog_settings import catalog_properties
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import is_alive
-from frazil.config import OnSlotLost, PostgresSection, table_settings
-from frazil.errors import ConfigError
+from frazil.config import table_settings
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
-from frazil.model.schema.types import parse_scalar
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.loops.ingest_loop import IngestLoop
 from frazil.pipeline.recording.ingest_recorder import TracedIngest
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import LakeNames
 from frazil.pipeline.tables.merge_settings import retry_policy
-from frazil.sources.postgres.settings import PostgresSettings
-from frazil.sources.postgres.slot.claim import SlotClaim
-from frazil.sources.postgres.source import PostgresSource
-from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.tables.description import TableOptions
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
@@ -32,12 +24,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.config import Config, TableSettings
+    from frazil.config import Config
     from frazil.hooks import Clock
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.loops.merge_loop import Stop
     from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.tables.captured_names import CapturedNames
+    from frazil.sources.kind import CapturePolicy, SourceKind
+    from frazil.sources.protocol import Claim, ObservableSource
     from frazil.telemetry.tracing import Tracing
 
 
@@ -45,13 +39,13 @@ if TYPE_CHECKING:
 class Capture:
     """Everything that an ingest is made of."""
 
-    source: PostgresSource
+    kind: SourceKind
+    source: ObservableSource
     ingester: Ingester
-    settings: PostgresSettings
     names: LakeNames
     lake: Lake
     limit: Limit
-    claim: SlotClaim
+    claim: Claim
 
 
 def build_capture(
@@ -62,18 +56,18 @@ def build_capture(
     clock: Clock | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Capture:
-    """The source and its ingester; nothing is asked of the source yet.
+    """The source and its ingester; nothing is connected yet.
 
-    One that ``claims`` stands by while another process works for the same slot. Where it waits for
-    the source, it asks ``is_stopping`` whether that is still wished.
+    One that ``claims`` is on standby while another process works for the same source. Where it
+    waits for the source, it asks ``is_stopping`` whether to go on.
     """
     names = LakeNames(config)
-    settings = postgres_settings(config, names)
-    source = PostgresSource(settings, clock=clock, is_stopping=is_stopping)
+    kind = configured_source(config, names)
+    policy = kind.policy
+    source = kind.open(clock=clock, is_stopping=is_stopping)
     lake = Lake(session, config.catalog.name)
     limit = Limit(config.ingest.max_rows, config.ingest.max_bytes)
-    given = _postgres(config)
-    claim = SlotClaim(settings)
+    claim = kind.claim()
     ingester = Ingester(
         session,
         lake,
@@ -82,16 +76,16 @@ def build_capture(
         settings=IngestSettings(
             pipeline=config.pipeline,
             limit=limit,
-            held_bytes=given.on_stopped_table.most_bytes,
+            held_bytes=policy.held_bytes,
             defect_attempts=retry_policy(config).attempts,
-            resyncs_lost=given.on_slot_lost is OnSlotLost.RESYNC,
+            resyncs_lost=policy.resyncs_lost,
         ),
-        captures=lambda table: capture_settings(config, names.of(table)),
+        captures=lambda table: capture_settings(config, names.of(table), policy),
         claim=claim if claims else None,
         clock=clock,
     )
     names.follow(lambda: ingester.table_states)
-    return Capture(source, ingester, settings, names, lake, limit, claim)
+    return Capture(kind, source, ingester, names, lake, limit, claim)
 
 
 def build_ingest_loop(
@@ -122,37 +116,14 @@ def build_ingest_loop(
 
 
 def _ignore(_seconds: float) -> None:
-    """Nobody waits for the next look."""
+    """No one waits for the next step."""
 
 
-def postgres_settings(config: Config, names: LakeNames | None = None) -> PostgresSettings:
-    """What the document says about the source; ConfigError if it names none."""
-    given = _postgres(config)
-    known = names or LakeNames(config)
-    return PostgresSettings(
-        dsn=given.dsn,
-        slot=given.slot,
-        publication=given.publication.name,
-        creates_publication=given.publication.create,
-        include=given.tables,
-        exclude=given.exclude,
-        # A folder may be shared by pipelines; what lies in theirs is not ours to remove.
-        spool=SpoolFiles(
-            str(PurePosixPath(given.spool.dir) / config.pipeline)
-            if "://" not in str(given.spool.dir)
-            else f"{given.spool.dir}/{config.pipeline}",
-            tuple(sorted(catalog_properties(config.catalog, config.storage).items())),
-        ),
-        spool_bytes=given.spool.max_bytes,
-        heartbeat_seconds=given.heartbeat.total_seconds(),
-        copy_connections=given.initial_copy.connections,
-        options=lambda table: table_options(config, known.of(table)),
-    )
-
-
-def capture_settings(config: Config, names: CapturedNames) -> CaptureSettings:
-    """What the document says about the changelog of a source table."""
-    settings = _settings_of(config, names)
+def capture_settings(
+    config: Config, names: CapturedNames, policy: CapturePolicy
+) -> CaptureSettings:
+    """What the configuration says about the changelog of a source table."""
+    settings = table_settings(config, str(names.mirror))
     own = settings.mirror
     return CaptureSettings(
         changelog=names.changelog,
@@ -160,37 +131,6 @@ def capture_settings(config: Config, names: CapturedNames) -> CaptureSettings:
         partition_by=settings.changelog_partition_by,
         on_drop=own.on_drop,
         evolution=own.evolution,
-        on_widen=_postgres(config).on_widen,
+        on_widen=policy.on_widen,
         format_version=own.format_version,
     )
-
-
-def table_options(config: Config, names: CapturedNames) -> TableOptions:
-    """What the document says about the columns of a source table."""
-    settings = _settings_of(config, names)
-    columns = settings.columns
-    return TableOptions(
-        key=settings.key,
-        declared={
-            name: parse_scalar(each.type) for name, each in columns.items() if each.type is not None
-        },
-        on_unrepresentable=settings.mirror.on_unrepresentable,
-        per_column={
-            name: each.on_unrepresentable
-            for name, each in columns.items()
-            if each.on_unrepresentable is not None
-        },
-    )
-
-
-def _settings_of(config: Config, names: CapturedNames) -> TableSettings:
-    return table_settings(config, str(names.mirror))
-
-
-def _postgres(config: Config) -> PostgresSection:
-    if not isinstance(config.source, PostgresSection):
-        raise ConfigError(
-            "there is no source of the kind postgres to ingest from.",
-            next_step="add source: {kind: postgres, dsn: …}",
-        )
-    return config.source

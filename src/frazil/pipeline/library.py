@@ -32,11 +32,11 @@ def run(
     session: Session | None = None,
     stop: Ends | None = None,
 ) -> PipelineStatus:
-    """Capture changes and merge them into mirrors; how everything stood at the end.
+    """Capture changes and merge them into mirrors; the status at the end.
 
     With ``once``, all that is there now; otherwise until ``stop``, a ``threading.Event``, is set.
     A Spark session of the caller's is used when one is given, else one is started and ended.
-    Tables that need a person are among ``stopped`` of the result; what concerns all of them is
+    Tables that require action are among ``stopped`` of the result; what concerns all of them is
     raised as FrazilError.
     """
     document = (
@@ -52,14 +52,14 @@ def run(
         else:
             attach_session(session, document)
         ends = stop or threading.Event()
-        place = RunContext(session, document, unobserved(document), board, ends)
-        with build_run(place) as built:
+        context = RunContext(session, document, unobserved(document), board, ends)
+        with build_run(context) as built:
             built.loop.run(once=once)
     return board.now()
 
 
 def unobserved(config: Config) -> Observed:
-    """What is recorded goes nowhere: whoever calls has logs, metrics and traces of their own."""
+    """What is recorded is discarded: the caller has logs, metrics and traces of its own."""
     redactor = Redactor()
     pipeline = config.pipeline
     return Observed(

@@ -1,4 +1,4 @@
-"""Tells the merge loop what there is to merge: batches that are booked, and tables that are new."""
+"""Requests merges of what was captured: batches that are recorded, and tables that are new."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 
-class MirrorFeed:
-    """Knows which mirrors the loop has; used by whoever ingests, or looks at the ledger."""
+class MergeRequests:
+    """Knows the mirrors of the loop; called by the ingest, or by a thread that reads the ledger."""
 
     def __init__(
         self,
         loop: MergeLoop,
         mergers: Mergers,
         board: StatusBoard,
-        bell: MergeSignal,
+        signal: MergeSignal,
         *,
         known: Iterable[str],
     ) -> None:
         self._loop = loop
         self._mergers = mergers
         self._board = board
-        self._bell = bell
+        self._signal = signal
         self._known = set(known)
-        # Captured, and not looked at yet: the catalog may have been away.
+        # Captured, and not loaded yet: the catalog may have been away.
         self._unsettled: dict[str, CapturedNames] = {}
         self._taking = threading.Lock()
         self._turn = 0
 
     @property
     def statuses(self) -> tuple[MergeStatus, ...]:
-        """How every mirror of the loop stands."""
+        """The state of every mirror of the loop."""
         return self._loop.statuses
 
     def take(
@@ -67,29 +67,29 @@ class MirrorFeed:
                 else:
                     self._unsettled[each.table] = named
             self._settle(lake)
-        self._bell.ring()
+        self._signal.ring()
 
     def mended(self) -> None:
-        """Merge everything, also what is stopped: somebody says that it was mended."""
+        """Merge everything, also what is stopped: an operator reports it repaired."""
         with self._taking:
             self._loop.request(sorted(self._known), was_mended=True)
-        self._bell.ring()
+        self._signal.ring()
 
     def take_over(self, turn: int, lake: Lake, config: Config) -> None:
-        """Merge what another process has captured before this turn of ours; asks once a turn."""
-        if turn != self._turn and self.look(lake, config):
+        """Merge what another process has captured before this turn of ours; once a turn."""
+        if turn != self._turn and self.refresh(lake, config):
             self._turn = turn
 
-    def looking(self, lake: Lake, config: Config) -> Callable[[], None]:
-        """The same as something to be done now and then."""
+    def refresher(self, lake: Lake, config: Config) -> Callable[[], None]:
+        """``refresh`` as periodic work."""
 
-        def look() -> None:
-            self.look(lake, config)
+        def refresh() -> None:
+            self.refresh(lake, config)
 
-        return look
+        return refresh
 
-    def look(self, lake: Lake, config: Config) -> bool:
-        """Merge what another process has captured since; asks the ledger, which may not answer."""
+    def refresh(self, lake: Lake, config: Config) -> bool:
+        """Merge what another process has captured since, by the ledger, which may not answer."""
         try:
             found = load_captured_mirrors(lake, config)
         except FrazilError as error:
@@ -97,7 +97,7 @@ class MirrorFeed:
             return False
         with self._taking:
             self._join(found)
-        self._bell.ring()
+        self._signal.ring()
         return True
 
     def _settle(self, lake: Lake) -> None:
@@ -106,7 +106,7 @@ class MirrorFeed:
                 captured = load_captured_mirror(lake, source, named)
             except FrazilError as error:
                 _log.warning(
-                    "a new table is looked at again with the next batch",
+                    "a new table is loaded again with the next batch",
                     table=source,
                     code=error.code,
                     message=str(error),
@@ -114,7 +114,7 @@ class MirrorFeed:
                 continue
             del self._unsettled[source]
             if captured is None:
-                # Without a key there is no mirror: its changelog is all that people get.
+                # Without a key there is no mirror: its changelog is all that readers get.
                 self._board.dismiss(str(named.mirror))
             else:
                 self._join({str(named.mirror): captured})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Mergers:
-    """May be asked by any thread."""
+    """For any thread."""
 
     def __init__(self, session: Session, config: Config, tracing: Tracing) -> None:
         self._session = session
@@ -41,7 +41,7 @@ class Mergers:
             self._sources |= {mirror: each.source for mirror, each in captured.items()}
 
     def merge_of(self, mirror: str) -> TableMerge:
-        """What the loop runs for this mirror; asks nothing of the catalog yet."""
+        """What the loop runs for this mirror; the catalog is not queried yet."""
         return TracedMerge(mirror, _Merge(self, mirror), self._tracing)
 
     def merger_of(self, mirror: str) -> Merger:

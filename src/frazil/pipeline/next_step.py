@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """Merge the table again after so many seconds; planning anew asks the table what happened."""
+    """Merge the table again after so many seconds; planning reads what happened to the table."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Leave the table alone until a person has acted, and says so or starts the process again."""
+    """Leave the table alone until an operator has acted, and reports it or restarts the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetriesExhausted:
-    """The attempts are used up, and this process was not asked to wait any longer."""
+    """The attempts are used up, and this process does not wait any longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """End the process: another one does the work, or somebody asked for it."""
+    """End the process: another one does the work, or a stop was requested."""
 
 
 NextStep = RetryAfter | Pause | RetriesExhausted | Fenced
@@ -63,7 +63,7 @@ def plan_step(
                 if once and is_used_up
                 else RetryAfter(back_off(failures, retry, randomness))
             )
-        case RecoveryAction.NOW | RecoveryAction.LOOK:
+        case RecoveryAction.NOW | RecoveryAction.INSPECT:
             return RetryAfter(0.0)
 
 

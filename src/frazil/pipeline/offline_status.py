@@ -1,26 +1,22 @@
-"""How a pipeline stands when no process tells: what markers and the ledger say."""
+"""The state of a pipeline when no process answers: what markers and the ledger say."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.config import OnSlotLost, PostgresSection
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying
 from frazil.model.marker import MarkerRole
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.status.lake_facts import load_lake_facts
 from frazil.pipeline.status.problems import problem_of_error, problem_of_state
-from frazil.pipeline.status.source_answers import slot_status
 from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
 from frazil.pipeline.tables.captured_names import captured_names
-from frazil.sources.postgres.slot.continuity import check_slot
-from frazil.sources.postgres.slot.watch import SlotWatch
 from frazil.version import __version__
 
 if TYPE_CHECKING:
@@ -39,9 +35,9 @@ if TYPE_CHECKING:
 def load_offline_status(
     lake: Lake, config: Config, *, clock: Clock | None = None
 ) -> PipelineStatus:
-    """Ask ledger and tables. How far readers are behind only a running process can tell.
+    """From the ledger and the tables. Only a running process knows how far readers are behind.
 
-    A catalog or store that does not answer is raised; what is wrong with one table is its trouble,
+    A catalog or store that does not answer is raised; what is wrong with one table is its problem,
     and a source that does not answer is one of which nothing is known.
     """
     now = (clock or SystemClock()).now()
@@ -65,31 +61,20 @@ def load_offline_status(
 
 
 def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> SourceStatus:
-    """The slot, and whether it still has what the tables need."""
-    settings = postgres_settings(config)
-    status = SourceStatus(kind="" if config.source is None else config.source.kind)
-    watch = SlotWatch(settings)
+    """The health of the source, and whether it still has what the tables need."""
+    kind = configured_source(config)
+    status = SourceStatus(kind=kind.name)
+    watch = kind.watch()
     try:
-        look = watch.look()
+        health = watch.load()
     except FrazilError:
         return replace(status, unknown_since=now)
     finally:
         watch.close()
-    trouble = None
-    if any(each.phase is not Phase.COPYING for each in tables) and _stops(config):
-        try:
-            database = "" if look.slot is None else look.slot.database or ""
-            check_slot(look.slot, name=settings.slot, database=database)
-        except FrazilError as error:
-            trouble = problem_of_error(error, since=now)
-    slot = None if look.slot is None else slot_status(look.slot, look.newest)
-    return replace(status, slot=slot, trouble=trouble)
-
-
-def _stops(config: Config) -> bool:
-    """Whether a slot that is lost needs a person."""
-    source = config.source
-    return isinstance(source, PostgresSection) and source.on_slot_lost is OnSlotLost.STOP
+    problem = None
+    if health.problem is not None and any(each.phase is not Phase.COPYING for each in tables):
+        problem = problem_of_error(health.problem, since=now)
+    return replace(status, health=health.facts, trouble=problem)
 
 
 def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStatus, ...]:
@@ -110,14 +95,14 @@ def _captured(lake: Lake, dated: DatedState, names: Named, now: datetime) -> Tab
         return TableStatus(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
     changelog = load_lake_facts(lake, names.changelog, MarkerRole.INGEST, table)
     mirror = load_lake_facts(lake, names.mirror, MarkerRole.MERGE, table)
-    trouble = problem_of_state(table, state, since=dated.since) or _trouble(
-        # While a table is copied, whatever its tables are does not matter.
+    problem = problem_of_state(table, state, since=dated.since) or _problem(
+        # While a table is copied, the state of its tables does not matter.
         () if isinstance(state, Copying) else (changelog, mirror),
         now,
     )
     return TableStatus(
         table=table,
-        phase=_phase(trouble, is_copied=isinstance(state, Copying)),
+        phase=_phase(problem, is_copied=isinstance(state, Copying)),
         since=dated.since,
         changelog=str(names.changelog),
         mirror=str(names.mirror) if mirror.commits else None,
@@ -126,7 +111,7 @@ def _captured(lake: Lake, dated: DatedState, names: Named, now: datetime) -> Tab
         mirror_rows=mirror.rows if mirror.commits else None,
         changelog_rows=changelog.rows,
         commits=_newest_first(changelog, mirror),
-        trouble=trouble,
+        trouble=problem,
     )
 
 
@@ -134,29 +119,29 @@ def _listed_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStat
     catalog = config.catalog.name
     tables = []
     for each in config.tables:
-        looks = [
+        facts = [
             load_lake_facts(
                 lake, parse_table_name(each.mirror, catalog=catalog), MarkerRole.MERGE, each.mirror
             )
         ]
         if each.changelog is not None:
             name = parse_table_name(each.changelog, catalog=catalog)
-            # Whose marker it has, if any, is the business of who fills it.
-            looks.append(load_lake_facts(lake, name, None, each.mirror))
-        trouble = _trouble(looks, now)
-        commits = _newest_first(*looks)
+            # The system that fills it may keep a marker of its own.
+            facts.append(load_lake_facts(lake, name, None, each.mirror))
+        problem = _problem(facts, now)
+        commits = _newest_first(*facts)
         tables.append(
             TableStatus(
                 table=each.mirror,
-                phase=_phase(trouble),
+                phase=_phase(problem),
                 since=commits[0].at if commits else now,
                 changelog=each.changelog,
                 mirror=each.mirror,
-                is_first_load=_is_empty(looks[0]),
-                mirror_rows=looks[0].rows,
-                changelog_rows=looks[1].rows if len(looks) > 1 else None,
+                is_first_load=_is_empty(facts[0]),
+                mirror_rows=facts[0].rows,
+                changelog_rows=facts[1].rows if len(facts) > 1 else None,
                 commits=commits,
-                trouble=trouble,
+                trouble=problem,
             )
         )
     return tuple(tables)
@@ -166,18 +151,18 @@ def _is_empty(facts: LakeFacts) -> bool:
     return not facts.commits and facts.error is None
 
 
-def _trouble(looks: Sequence[LakeFacts], now: datetime) -> ProblemStatus | None:
-    errors = [each.error for each in looks if each.error is not None]
+def _problem(facts: Sequence[LakeFacts], now: datetime) -> ProblemStatus | None:
+    errors = [each.error for each in facts if each.error is not None]
     return problem_of_error(errors[0], since=now) if errors else None
 
 
-def _phase(trouble: ProblemStatus | None, *, is_copied: bool = False) -> Phase:
-    if trouble is not None:
+def _phase(problem: ProblemStatus | None, *, is_copied: bool = False) -> Phase:
+    if problem is not None:
         return Phase.STOPPED
-    # Nobody streams while no process runs.
+    # Nothing is streamed while no process runs.
     return Phase.COPYING if is_copied else Phase.WAITING
 
 
-def _newest_first(*looks: LakeFacts) -> tuple[CommitStatus, ...]:
-    commits = [commit for each in looks for commit in each.commits]
+def _newest_first(*facts: LakeFacts) -> tuple[CommitStatus, ...]:
+    commits = [commit for each in facts for commit in each.commits]
     return tuple(sorted(commits, key=lambda each: each.at, reverse=True))

@@ -1,6 +1,6 @@
 """What the process does about each error: the one table.
 
-There is no catch-all row. An error without a row is a defect, and a test walks the whole family
+There is no catch-all row. An error without a row is a defect, and a test iterates the entire family
 to find it.
 """
 
@@ -25,11 +25,11 @@ class RecoveryAction(StrEnum):
     LATER = "later"
     """Wait with back-off, then try again."""
     NEVER = "never"
-    """Hold the table until a person has acted."""
-    LOOK = "look"
-    """Ask the table what happened before doing anything else."""
+    """Pause the table until an operator has acted."""
+    INSPECT = "inspect"
+    """Read what happened to the table before doing anything else."""
     STOP = "stop"
-    """End this process: another one does the work, or somebody asked for it."""
+    """End this process: another one does the work, or a stop was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _always(action: RecoveryAction) -> Recovery:
 _PATIENTLY = _always(RecoveryAction.LATER)
 # A conflict or an unknown outcome that repeats is a rival or an outage: slow down.
 _AT_ONCE = Recovery(RecoveryAction.NOW, after_attempts=RecoveryAction.LATER)
-_ASK_FIRST = Recovery(RecoveryAction.LOOK, after_attempts=RecoveryAction.LATER)
+_INSPECT_FIRST = Recovery(RecoveryAction.INSPECT, after_attempts=RecoveryAction.LATER)
 _BY_A_PERSON = _always(RecoveryAction.NEVER)
 _GIVE_WAY = _always(RecoveryAction.STOP)
 
@@ -60,7 +60,7 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.PositionLostError: _BY_A_PERSON,
         errors.SlotBusyError: _PATIENTLY,
         errors.SourceReplacedError: _BY_A_PERSON,
-        # The segment may still be on its way; one that never comes needs a person.
+        # The segment may still be on its way; one that never comes requires action.
         errors.MissingSegmentError: Recovery(
             RecoveryAction.LATER, after_attempts=RecoveryAction.NEVER
         ),
@@ -72,7 +72,7 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.CatalogError: _PATIENTLY,
         errors.WriteFailedError: _PATIENTLY,
         errors.CommitConflictError: _AT_ONCE,
-        errors.CommitUnknownError: _ASK_FIRST,
+        errors.CommitUnknownError: _INSPECT_FIRST,
         errors.FencedError: _GIVE_WAY,
         errors.TableReplacedError: _BY_A_PERSON,
         errors.MarkerLostError: _BY_A_PERSON,
@@ -96,5 +96,5 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
 
 
 def recovery_for(error: errors.FrazilError) -> Recovery:
-    """The row for this very error. A group, which nobody raises, has none: KeyError."""
+    """The row for this very error. A group, which is never raised, has none: KeyError."""
     return RECOVERY[type(error)]

@@ -1,6 +1,6 @@
-"""Tables marked to be read again: which ones a person means, and the word in the ledger.
+"""Tables marked to be copied again: which ones are meant, and their state in the ledger.
 
-Without a source there is nothing to read again but the changelogs: their mirrors are built anew.
+Without a source there is nothing to read again but the changelogs: their mirrors are rebuilt.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Resync:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Mirrors of changelogs that somebody else fills, to be built from them again."""
+    """Mirrors of changelogs that another system fills, to be rebuilt from them."""
 
     session: Session
     lake: Lake
@@ -65,12 +65,12 @@ class Rebuild:
 
 
 def load_resync(lake: Lake, config: Config, chosen: Sequence[str], *, everything: bool) -> Resync:
-    """The tables that somebody means; raises ConfigError for a name that is none of them."""
+    """The tables that are meant; raises ConfigError for a name that is none of them."""
     try:
         ledger = Ledger.open(lake, ledger_name(config))
     except TableNotFoundError:
         raise ConfigError(
-            "nothing was captured yet.", next_step="frazil ingest reads every table whole first"
+            "nothing was captured yet.", next_step="frazil ingest copies every table first"
         ) from None
     table_states = {each.table: each for each in ledger.table_states()}
     names = list(table_states) if everything else _meant(config, chosen, table_states)

@@ -37,7 +37,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Where a running process tells about itself; ``names`` are those of a foreign document."""
+    """Where a running process reports; ``names`` are those of a foreign document."""
 
     metrics: Metrics
     tracing: Tracing

@@ -1,4 +1,4 @@
-"""The columns of rows as every source hands them on: ``ChangeColumn`` with Arrow's types."""
+"""The columns of rows as every source produces them: ``ChangeColumn`` with Arrow's types."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ UNCHANGED_TYPE = pa.list_(pa.int32())
 
 
 def change_schema(columns: Sequence[SourceColumn], key: Sequence[int]) -> pa.Schema:
-    """The schema of a table's rows: these columns under their numbers, then what rows tell beside.
+    """The schema of a table's rows: these columns under their numbers, then the metadata columns.
 
     ``key`` holds numbers of columns; without any, rows have no previous key.
     """
     values = [pa.field(str(each.number), arrow_type(each.type)) for each in columns]
-    beside = [
+    metadata = [
         pa.field(ChangeColumn.OPERATION, pa.string(), nullable=False),
         pa.field(ChangeColumn.POSITION, pa.uint64(), nullable=False),
         pa.field(ChangeColumn.ORDINAL, pa.uint64(), nullable=False),
@@ -37,10 +37,10 @@ def change_schema(columns: Sequence[SourceColumn], key: Sequence[int]) -> pa.Sch
     ]
     if key:
         types = {each.number: field for each, field in zip(columns, values, strict=True)}
-        beside.append(
+        metadata.append(
             pa.field(ChangeColumn.PREVIOUS_KEY, pa.struct([types[number] for number in key]))
         )
-    return pa.schema([*values, *beside])
+    return pa.schema([*values, *metadata])
 
 
 # A database has few types and many columns.

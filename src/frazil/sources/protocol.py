@@ -1,8 +1,8 @@
 """What every source offers: tables, batches of splits that tasks read, and an acknowledgement.
 
 A batch is planned on the driver and read by tasks. A split is small, picklable and re-readable:
-reading it twice gives the same rows, so that a task may be tried again. A source never commits
-anything; it is told how far tables have come, and says how far a batch takes them.
+reading it twice gives the same rows, so that a task may be retried. A source never commits
+anything; it is given the progress of tables, and says how far a batch takes them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class ChangeColumn:
-    """The names of what a row tells beside its values; a value's name is its column's number."""
+    """The metadata columns of a row; a value column is named by the number of its column."""
 
     OPERATION = "operation"
-    """A word of ``Operation``."""
+    """A value of ``Operation``."""
     POSITION = "position"
-    """Where its transaction stands in the source's order: unsigned, 64 bits."""
+    """The position of its transaction in the source's order: unsigned, 64 bits."""
     ORDINAL = "ordinal"
-    """Its place among the rows of this table in that transaction: unsigned, 64 bits."""
+    """Its ordinal among the rows of this table in that transaction: unsigned, 64 bits."""
     COMMITTED_AT = "committed_at"
-    """When the source committed it, in microseconds with zone UTC; null if it does not tell."""
+    """When the source committed it, in microseconds with zone UTC; null if unknown."""
     ORIGIN = "origin"
     """The position as the source itself prints it."""
     UNCHANGED = "unchanged"
@@ -77,7 +77,7 @@ class SplitReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The rows are the whole table and take the place of all that was captured before.
+    """The rows are the complete table and replace all that was captured before.
 
     A TRUNCATE at this position, with ordinal 0, goes before them.
     """
@@ -88,10 +88,10 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
-    """What a batch brings to one table: from where its marker stands to where it will.
+    """What a batch brings to one table: from its marker's position to the next one.
 
-    ``table`` is as the newest rows of the batch need it. For a table that begins anew, ``start``
-    does not count.
+    ``table`` is as the newest rows of the batch need it. ``start`` is ignored for a
+    table that restarts.
     """
 
     table: SourceTable
@@ -100,7 +100,7 @@ class TablePart:
     restart: Restart | None = None
 
 
-def _all_is_well() -> None:
+def _no_check() -> None:
     """Most batches need no check."""
 
 
@@ -110,9 +110,9 @@ class Batch:
 
     ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
-    many read at a time. ``check`` is asked when all is read and before anything is committed: it
-    raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and given
-    back to ``prepare``; None keeps what is there.
+    many read at a time. ``check`` is called when all is read and before anything is committed:
+    it raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and
+    given back to ``prepare``; None keeps what is there.
     """
 
     reader: SplitReader
@@ -121,13 +121,13 @@ class Batch:
     end: Position | None
     troubles: tuple[TableFailure, ...] = ()
     most_tasks: int | None = None
-    check: Callable[[], None] = _all_is_well
+    check: Callable[[], None] = _no_check
     witness: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the pipeline has come.
+    """The progress of the pipeline.
 
     ``acknowledged`` is what the ledger says, None before the first batch. ``tables`` are those to
     be captured in the stream, each with the position of its marker and the identity recorded.
@@ -139,7 +139,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far one table has come, and what it was at the source when it came there."""
+    """The progress of one table, and its identity and shape at the source by then."""
 
     position: Position
     identity: str
@@ -148,7 +148,7 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bounds of a batch; soft, because transactions and segments stay whole."""
+    """Bounds of a batch; soft, because transactions and segments are not split."""
 
     rows: int
     bytes: int
@@ -157,8 +157,19 @@ class Limit:
 class Claim(Protocol):
     """The right to work for a source, which one process has at a time."""
 
+    @property
+    def may_merge(self) -> bool:
+        """Whether no other process is known to do this pipeline's work."""
+
+    @property
+    def turns(self) -> int:
+        """How often this process began to work."""
+
     def turn(self) -> AbstractContextManager[None]:
         """Begin to work, or go on; raises SlotBusyError while another process does."""
+
+    def release(self) -> None:
+        """Let another process work."""
 
 
 class Source(Protocol):
@@ -178,14 +189,14 @@ class Source(Protocol):
     def explain_identity_change(
         self, before: str, now: str, *, was_gone: bool = False
     ) -> tuple[str, ...]:
-        """What happened to a table between two of its identities, in words; none: it is the same.
+        """What happened to a table between two of its identities; none: it is the same.
 
-        Each completes "the table has to be read again: …". ``was_gone`` says that the table was
-        not there at a look in between.
+        Each completes "the table has to be read again: …". ``was_gone`` says that the table
+        did not exist in between.
         """
 
     def selects(self, table: str) -> bool:
-        """Whether the configuration names this table, be it there or not."""
+        """Whether the configuration names this table, whether it exists or not."""
 
     def prepare(
         self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
@@ -193,7 +204,7 @@ class Source(Protocol):
         """Let the source keep the changes of these tables; the position from which it does.
 
         ``since`` is what the ledger says, None if nothing was ever captured: then the source may
-        begin wherever it likes. ``reached`` are the positions of the tables' markers, which may be
+        begin anywhere. ``reached`` are the positions of the tables' markers, which may be
         ahead of it. Raises PositionLostError when it cannot give what follows, SourceReplacedError
         when any of these was counted elsewhere, and SlotBusyError, before anything is changed,
         while another process reads the source.
@@ -202,18 +213,18 @@ class Source(Protocol):
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         """The next changes; None when there are none yet.
 
-        A batch without parts only moves the acknowledgement. Planning again means that the batch
-        before is done with: one that failed is asked for anew after ``close``.
+        A batch without parts only moves the acknowledgement. Planning again means that the
+        previous batch is finished: one that failed is planned again after ``close``.
         """
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
         """Some of these tables from their first row to their last, as of one moment.
 
-        May be read while changes are; asked for no tables, it lets go of that moment.
+        May be read while changes are; without tables, it releases the snapshot.
         """
 
     def wait(self, seconds: float, limit: Limit) -> bool:
-        """Until there is enough for a whole batch, or something to raise; False: time is up."""
+        """Until there is enough for a full batch, or something to raise; False: time is up."""
 
     def newest(self) -> Position:
         """How far the source itself is."""
@@ -228,7 +239,26 @@ class Source(Protocol):
         """Everything up to here is durable, and the source may forget it."""
 
     def close(self) -> None:
-        """Let go of the changes that were planned: planning begins again from what is committed.
+        """Discard the changes that were planned: planning starts again from what is committed.
 
-        Tables that are being read whole are not concerned.
+        Tables that are being copied are not affected.
         """
+
+
+class ObservableSource(Source, Protocol):
+    """A source that says how far it has read; any thread may call these methods."""
+
+    @property
+    def reached(self) -> int | None:
+        """Every change before this position was planned; None while nothing is streamed."""
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The tables that the stream has all changes of."""
+
+    def received(self) -> tuple[int, frozenset[str]] | None:
+        """How far everything was received, and the tables of which nothing waits to be written."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether reading waits until what was read is written."""

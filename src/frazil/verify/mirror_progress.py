@@ -8,13 +8,8 @@ from enum import Enum, auto
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from frazil.clients.postgres.catalog_facts import load_slot
-from frazil.clients.postgres.connecting import connect
-from frazil.errors import SlotBusyError
 from frazil.ledger.table_state import Streaming
 from frazil.model.marker import MarkerRole
-from frazil.model.postgres.lsn import parse_lsn
-from frazil.sources.postgres.stream.pending_changes import load_pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,15 +20,13 @@ if TYPE_CHECKING:
     from frazil.ledger.table import Ledger
     from frazil.ledger.table_state import State
     from frazil.model.marker import Marker
-    from frazil.sources.postgres.settings import PostgresSettings
+    from frazil.sources.row_source import RowSource
 
 # Often enough for a person who waits, seldom enough for a catalog that is asked.
 POLL_SECONDS = 1.0
 # An ingest that begins its stream again is away for a moment; one that does not run stays away.
 ABSENT_POLLS = 3
 _MILLISECONDS = 1000
-# The server reads this much of its log in seconds; beyond that, an ingest has to do it.
-MOST_PENDING_BYTES = 256 * 2**20
 
 
 class Passage(Enum):
@@ -66,26 +59,26 @@ class MirrorProgress:
     """One captured table with its mirror; lives on the driver."""
 
     source: str
-    settings: PostgresSettings = field(repr=False)
+    rows: RowSource = field(repr=False)
     ledger: Ledger
     changelog: LakeTable
     mirror: LakeTable
     state: State | None = field(default=None, init=False)
-    # Whether somebody reads the slot, as far as was looked.
+    # Whether a process reads the source, as far as is known.
     _is_read: bool = field(default=True, init=False)
     # The changelog's snapshot that has everything before the position.
     _needed: int | None = field(default=None, init=False)
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody reads the slot, as far as was looked."""
+        """Whether a process reads the source, as far as is known."""
         return self._is_read
 
     def position(self) -> Marker | None:
         """Where the changelog stands."""
         return self.changelog.load_marker(MarkerRole.INGEST)
 
-    def wait(self, position: int, table_oid: int, patience: Patience) -> Passage:
+    def wait(self, position: int, identity: str, patience: Patience) -> Passage:
         """Until the mirror has passed, or it seems that it never will."""
         clock = patience.clock
         deadline = clock.monotonic() + patience.limit.total_seconds()
@@ -94,7 +87,7 @@ class MirrorProgress:
         if not isinstance(self.state, Streaming):
             return Passage.STOPPED
         while True:
-            passage = self._look(position, table_oid)
+            passage = self._look(position, identity)
             if passage is Passage.PASSED or clock.monotonic() >= deadline:
                 return passage
             absences = 0 if self._is_advanced(passage, patience) else absences + 1
@@ -110,10 +103,8 @@ class MirrorProgress:
                 return True
             if self._is_left(passage, patience):
                 return False
-            # Whoever captures merges as well, or has somebody beside who does.
-            with connect(self.settings.dsn, purpose="verify") as session:
-                slot = load_slot(session, self.settings.slot)
-            return slot is not None and slot.is_active
+            # The process that captures merges as well, or another one does.
+            return self.rows.is_read()
         return self._is_read
 
     def _is_left(self, passage: Passage, patience: Patience) -> bool:
@@ -137,45 +128,30 @@ class MirrorProgress:
         found = (each.state for each in self.ledger.table_states() if each.table == self.source)
         return next(found, None)
 
-    def _look(self, position: int, table_oid: int) -> Passage:
+    def _look(self, position: int, identity: str) -> Passage:
         if self._needed is None:
-            if not self._is_captured(position, table_oid):
+            if not self._is_captured(position, identity):
                 return Passage.NOT_CAPTURED
             # What was captured by now has all of it.
             head = self.changelog.load_state().head
             self._needed = None if head is None else head.id
         return Passage.PASSED if self._is_merged() else Passage.NOT_MERGED
 
-    def _is_captured(self, position: int, table_oid: int) -> bool:
+    def _is_captured(self, position: int, identity: str) -> bool:
         """By the ledger, by the changelog itself, or because nothing of the table is left to read.
 
         The changelog of a table without changes stays where it is; the ledger moves on, though
         not always at once.
         """
-        marker = self.position()
-        at = 0 if marker is None else parse_lsn(str(marker.position))
-        booked = self.ledger.acknowledged()
-        if max(at, 0 if booked is None else parse_lsn(str(booked.position))) >= position:
+        parse, marker = self.rows.parse, self.position()
+        at = 0 if marker is None else parse(marker.position)
+        recorded = self.ledger.acknowledged()
+        if max(at, 0 if recorded is None else parse(recorded.position)) >= position:
             return True
-        with connect(self.settings.dsn, purpose="verify") as session:
-            slot = load_slot(session, self.settings.slot)
-            self._is_read = slot is not None and slot.is_active
-            if slot is None or slot.is_active or slot.confirmed_flush is None:
-                return False
-            if position - slot.confirmed_flush > MOST_PENDING_BYTES:
-                return False
-            try:
-                pending = load_pending(
-                    session,
-                    slot=slot.name,
-                    publication=self.settings.publication,
-                    until=position,
-                )
-            except SlotBusyError:
-                self._is_read = True
-                return False
-        # A table skips a transaction that stands before its marker.
-        return pending.get(table_oid, -1) < at
+        pending = self.rows.load_pending(identity, position)
+        self._is_read = pending.is_read
+        # A table skips a transaction that is before its marker.
+        return pending.newest is not None and pending.newest < at
 
     def _is_merged(self) -> bool:
         if self._needed is None:

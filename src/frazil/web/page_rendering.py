@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from frazil.model.printable import printable_lines
 from frazil.pipeline.status import wording as status_words
 from frazil.web.access import Verdict
-from frazil.web.page_view import advice_of, shares_of, slot_tone, table_tone, view_of
+from frazil.web.page_view import advice_of, shares_of, table_tone, view_of
 from frazil.web.plots import HEIGHT, WIDTH
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def _build_environment() -> Environment:
         elapsed=status_words.elapsed,
         plot_height=HEIGHT,
         plot_width=WIDTH,
-        slot_tone=slot_tone,
         table_tone=table_tone,
         until=status_words.until,
         unknown=status_words.UNKNOWN,

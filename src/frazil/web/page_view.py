@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, SlotStatus, TableStatus
+    from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, TableStatus
     from frazil.web.plots import Plot
 
     _Value = tuple[datetime, float | None]
@@ -25,8 +25,6 @@ _COMMAND: Final = "frazil "
 _NO_TABLES: Final = "Spark needs a few seconds. Tables appear here as soon as they are known."
 _NOT_KNOWN: Final = "They appear here as soon as the source has told which there are."
 _MINUTE: Final = 60
-# What Postgres calls a slot whose log is there for as long as it is wanted.
-_SAFE_SLOTS: Final = frozenset({"reserved", "extended"})
 
 
 class Tone(StrEnum):
@@ -130,11 +128,6 @@ def table_tone(table: TableStatus) -> Tone:
     if table.trouble is not None:
         return Tone.WARNING
     return Tone.BUSY if table.phase in {Phase.COPYING, Phase.MERGING} else Tone.CALM
-
-
-def slot_tone(slot: SlotStatus) -> Tone:
-    """Whether the server may take away what was not read yet."""
-    return Tone.CALM if slot.state in _SAFE_SLOTS else Tone.WARNING
 
 
 def advice_of(remedy: str) -> Advice:

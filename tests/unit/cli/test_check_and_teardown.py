@@ -16,9 +16,9 @@ from frazil.errors import (
     CatalogError,
     PermissionError,  # noqa: A004 - the published name of this error
 )
-from frazil.pipeline.checks.findings import CheckOutcome, Findings, LookedAt
-from frazil.sources.postgres.artifacts import Artifact, ArtifactKind
-from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.artifacts import Artifact
+from frazil.sources.findings import CheckOutcome, Findings, LookedAt, stops, warns
+from frazil.sources.postgres.artifacts import ArtifactKind
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -174,12 +174,12 @@ def test_removing_off_a_terminal_needs_a_yes(document: Path, capsys: Capture) ->
 
 
 @pytest.mark.parametrize("text", [MERGES, BUFFER])
-def test_a_document_without_postgres_has_nothing_to_tear_down(
+def test_a_source_that_keeps_nothing_has_nothing_to_tear_down(
     text: str, document: Path, capsys: Capture
 ) -> None:
     document.write_text(text)
     assert main(["teardown", "--dry-run", "-c", str(document)]) == ExitCode.USAGE
-    assert "Postgres source" in capsys.readouterr().err
+    assert "source" in capsys.readouterr().err
 
 
 def test_the_last_line_says_what_became_of_it() -> None:

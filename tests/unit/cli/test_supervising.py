@@ -33,7 +33,7 @@ class Loop:
         self._stop.wait(GRACE.total_seconds())
         if not self.is_abandoned:
             raise ConnectionError("the engine does not answer")
-        return Ending.TOLD
+        return Ending.STOPPED
 
     def abandon(self) -> None:
         self.is_abandoned = True
@@ -63,7 +63,7 @@ def told_soon() -> None:
 def test_a_signal_that_ended_the_engine_too_is_a_clean_end() -> None:
     stop = threading.Event()
     ending = supervised(Loop(stop), stop, lambda signals: signals.received is None)
-    assert ending is Ending.TOLD
+    assert ending is Ending.STOPPED
 
 
 @pytest.mark.usefixtures("told_soon")

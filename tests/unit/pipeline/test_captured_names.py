@@ -33,7 +33,7 @@ def load(tmp_path: Path, more: str = "") -> Config:
     return load_config(document, environ={}).config
 
 
-def stands(table: str, state: State, identity: str = "known") -> TableState:
+def state_of(table: str, state: State, identity: str = "known") -> TableState:
     return TableState(table=table, identity=identity, state=state)
 
 
@@ -150,8 +150,8 @@ def test_the_table_that_was_there_first_keeps_its_name(
     tmp_path: Path, first: str, second: str, state: State
 ) -> None:
     config, both = load(tmp_path), [second, first]
-    known = {first: stands(first, state)}
-    for more in ({}, {second: stands(second, Copying(Cause(None, "refused")), "")}):
+    known = {first: state_of(first, state)}
+    for more in ({}, {second: state_of(second, Copying(Cause(None, "refused")), "")}):
         found = captured_names(config, both, {**known, **more})
         assert isinstance(found[first], CapturedNames)
         said = refusal(found[second])
@@ -159,7 +159,7 @@ def test_the_table_that_was_there_first_keeps_its_name(
         assert f"tables: [{{source: {second}, mirror: …" in said
     # A ledger in which the newcomer has an identity is of an older version.
     if not isinstance(state, Copying):
-        older = {**known, second: stands(second, Copying(Cause(None, "refused")))}
+        older = {**known, second: state_of(second, Copying(Cause(None, "refused")))}
         assert isinstance(captured_names(config, both, older)[first], CapturedNames)
 
 
@@ -176,7 +176,7 @@ def test_a_table_is_named_by_the_entry_of_its_source(tmp_path: Path) -> None:
     assert texts(found["public.plain"]) == ("public.plain_changelog", "lake.plain")
 
 
-def test_the_pipelines_own_tables_are_nobodys(tmp_path: Path) -> None:
+def test_the_pipelines_own_tables_cannot_be_captured_names(tmp_path: Path) -> None:
     found = captured_names(load(tmp_path), ["frazil.shop_ledger", "frazil.Shop_Dead_Letters"])
     assert "the pipeline's ledger" in refusal(found["frazil.shop_ledger"])
     assert "the pipeline's dead letters" in refusal(found["frazil.Shop_Dead_Letters"])
@@ -193,12 +193,12 @@ def test_a_table_that_is_named_twice_is_one_table(tmp_path: Path) -> None:
     assert len(captured_names(load(tmp_path), ["public.users", "public.users"])) == 1
 
 
-def test_one_table_at_a_time_is_judged_beside_those_that_came_meanwhile(tmp_path: Path) -> None:
-    tables = {each: stands(each, Copying(), "") for each in ("public.users", "public.orders")}
+def test_one_table_at_a_time_is_judged_with_those_that_came_meanwhile(tmp_path: Path) -> None:
+    tables = {each: state_of(each, Copying(), "") for each in ("public.users", "public.orders")}
     names = LakeNames(load(tmp_path))
     names.follow(lambda: tables)
     assert texts(names.of("public.users")) == ("public.users_changelog", "public.users")
-    tables["public.Users"] = stands("public.Users", Copying(), "")
+    tables["public.Users"] = state_of("public.Users", Copying(), "")
     for table in ("public.users", "public.Users"):
         with pytest.raises(ConfigError, match="would be the changelog of"):
             names.of(table)

@@ -39,7 +39,7 @@ RUNS = 5
 
 
 class SetClock(ManualClock):
-    """A clock whose hands somebody sets once, while time goes on as it did."""
+    """A clock that is set once, while time goes on as it did."""
 
     def __init__(self, start: datetime, *, at: float, by: timedelta) -> None:
         super().__init__(start)
@@ -93,7 +93,7 @@ def test_a_wall_clock_that_is_set_changes_no_interval(by: timedelta) -> None:
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-def test_distances_are_told_across_any_moment(name: str) -> None:
+def test_distances_are_right_across_any_moment(name: str) -> None:
     before = MOMENTS[name]
     after = before + timedelta(minutes=3)
     assert ago(before, after) == "3 min ago"

@@ -8,42 +8,42 @@ from frazil.pipeline.status.freshness import MOST_LOOKS, CaptureFreshness, Mirro
 def test_nothing_is_known_before_the_source_was_asked_and_reached() -> None:
     capture = CaptureFreshness()
     assert (capture.through, capture.lag_bytes) == (None, None)
-    capture.look(1.0, 100)
+    capture.observe(1.0, 100)
     assert (capture.through, capture.lag_bytes) == (None, None)
     capture.reach(60)
     assert (capture.through, capture.lag_bytes) == (None, 40)
 
 
-def test_what_is_captured_is_as_fresh_as_the_last_look_that_it_has_reached() -> None:
+def test_what_is_captured_is_as_fresh_as_the_last_observation_that_it_has_reached() -> None:
     capture = CaptureFreshness()
     for second, newest in enumerate((100, 200, 200, 300)):
-        capture.look(float(second), newest)
+        capture.observe(float(second), newest)
     capture.reach(250)
     assert (capture.through, capture.lag_bytes) == (2.0, 50)
     capture.reach(300)
     assert (capture.through, capture.lag_bytes) == (3.0, 0)
 
 
-def test_a_look_at_an_idle_source_makes_everything_fresh_again() -> None:
+def test_an_observation_of_an_idle_source_makes_everything_fresh_again() -> None:
     capture = CaptureFreshness()
     capture.reach(100)
-    capture.look(5.0, 100)
+    capture.observe(5.0, 100)
     assert capture.through == 5.0
 
 
 def test_a_position_that_is_behind_takes_nothing_back() -> None:
     capture = CaptureFreshness()
-    capture.look(1.0, 100)
+    capture.observe(1.0, 100)
     capture.reach(100)
     capture.reach(10)
     assert (capture.through, capture.lag_bytes) == (1.0, 0)
 
 
-def test_a_source_that_counts_anew_is_fresh_only_when_it_was_reached_again() -> None:
+def test_a_source_that_restarts_its_positions_is_fresh_only_when_it_was_reached_again() -> None:
     capture = CaptureFreshness()
-    capture.look(1.0, 1_000)
+    capture.observe(1.0, 1_000)
     capture.reach(1_000)
-    capture.look(2.0, 50)
+    capture.observe(2.0, 50)
     assert (capture.through, capture.lag_bytes) == (1.0, None)
     capture.reach(40)
     assert (capture.through, capture.lag_bytes) == (1.0, 10)
@@ -55,7 +55,7 @@ def test_a_source_that_is_not_captured_for_hours_is_remembered_in_bounded_space(
     capture = CaptureFreshness()
     capture.reach(0)
     for second in range(3 * MOST_LOOKS):
-        capture.look(float(second), second + 1)
+        capture.observe(float(second), second + 1)
     capture.reach(2 * MOST_LOOKS)
     assert capture.through is not None
     # Thinned out twice at most by then: off by few seconds, and never too fresh.

@@ -31,21 +31,21 @@ LIMIT = Limit(1000, 1000)
 SOON = RetryPolicy(attempts=3, base_seconds=0.001, longest_seconds=0.002)
 
 
-def report(*, whole: bool = False) -> BatchReport:
-    return BatchReport(batch="b", tables=(), acknowledged="0/1", seconds=0.1, is_whole=whole)
+def report(*, copy: bool = False) -> BatchReport:
+    return BatchReport(batch="b", tables=(), acknowledged="0/1", seconds=0.1, is_whole=copy)
 
 
 class Script:
-    """An ingester and a source that do what they are told, step by step."""
+    """An ingester and a source that follow a script, step by step."""
 
     def __init__(
         self,
         *steps: BatchReport | Exception | None,
-        whole: tuple[BatchReport | Exception | None, ...] = (),
+        copy: tuple[BatchReport | Exception | None, ...] = (),
         behind: int = 0,
     ) -> None:
         self.steps = list(steps)
-        self.whole = list(whole)
+        self.copy = list(copy)
         self.behind = behind
         self.done: list[str] = []
         self.table_states: dict[str, TableState] = {}
@@ -54,7 +54,7 @@ class Script:
 
     @property
     def tables_to_read(self) -> set[str]:
-        return {"public.users"} if self.whole else set()
+        return {"public.users"} if self.copy else set()
 
     def step(self) -> BatchReport | None:
         self.done.append("step")
@@ -62,8 +62,8 @@ class Script:
         return self._next(self.steps)
 
     def copy_tables(self) -> BatchReport | None:
-        self.done.append("whole")
-        return self._next(self.whole)
+        self.done.append("copy")
+        return self._next(self.copy)
 
     def close(self) -> None:
         self.is_closed = True
@@ -91,7 +91,7 @@ class Script:
 
 
 class Stage:
-    """A loop over a script, and what it told."""
+    """A loop over a script, and what it reported."""
 
     def __init__(self, script: Script, *, is_alive: bool = True) -> None:
         self.script = script
@@ -115,10 +115,10 @@ class Stage:
         return self.loop.run(once=True)
 
 
-def test_once_reads_whole_tables_before_changes() -> None:
-    stage = Stage(Script(report(), whole=(report(whole=True), None), behind=1))
+def test_once_copies_tables_before_changes() -> None:
+    stage = Stage(Script(report(), copy=(report(copy=True), None), behind=1))
     assert stage.once() is Ending.DONE
-    assert stage.script.done == ["whole", "whole", "step"]
+    assert stage.script.done == ["copy", "copy", "step"]
     assert [each.is_whole for each in stage.reports] == [True, False]
     assert stage.script.is_closed
 
@@ -145,7 +145,7 @@ def test_once_does_not_try_for_ever() -> None:
 
 
 @pytest.mark.parametrize("error", [PositionLostError("lost"), FencedError("another")])
-def test_what_only_a_person_or_another_process_can_end_ends_the_loop(error: Exception) -> None:
+def test_what_requires_action_or_fences_the_process_ends_the_loop(error: Exception) -> None:
     stage = Stage(Script(error, behind=9))
     with pytest.raises(type(error)):
         stage.once()
@@ -161,7 +161,7 @@ def test_what_only_a_person_or_another_process_can_end_ends_the_loop(error: Exce
     ],
     ids=str,
 )
-def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:
+def test_tables_that_require_action_are_reported_at_the_end(state: object) -> None:
     stage = Stage(Script(behind=1))
     stage.script.table_states = {
         "a": TableState(table="a", identity="", state=Streaming()),
@@ -170,22 +170,22 @@ def test_tables_that_need_a_person_are_told_at_the_end(state: object) -> None:
     assert stage.once() is Ending.ACTION_REQUIRED
 
 
-def test_both_lanes_run_until_told_to_stop() -> None:
-    stage = Stage(Script(report(), report(), whole=(report(whole=True), None)))
+def test_both_lanes_run_until_stopped() -> None:
+    stage = Stage(Script(report(), report(), copy=(report(copy=True), None)))
     stage.script.when_empty = stage.stop.set
-    assert stage.loop.run() is Ending.TOLD
+    assert stage.loop.run() is Ending.STOPPED
     assert {each.is_whole for each in stage.reports} == {True, False}
 
 
 def test_a_lane_that_fails_for_good_ends_the_other_one() -> None:
-    stage = Stage(Script(whole=(PositionLostError("lost"),)))
+    stage = Stage(Script(copy=(PositionLostError("lost"),)))
     with pytest.raises(PositionLostError):
         stage.loop.run()
 
 
 def test_nothing_follows_in_a_lane_once_the_other_one_failed_for_good() -> None:
-    """A step that was under way ends, and is not told as if capture went on."""
-    stage = Stage(Script(report(), whole=(PositionLostError("lost"),)))
+    """A step that was under way ends, and is not reported as if capture went on."""
+    stage = Stage(Script(report(), copy=(PositionLostError("lost"),)))
     looks: list[float] = []
     stage.loop._on_step = looks.append
     step, copy_tables = stage.script.step, stage.script.copy_tables
@@ -200,22 +200,22 @@ def test_nothing_follows_in_a_lane_once_the_other_one_failed_for_good() -> None:
         assert under_way.wait(60)
         return copy_tables()
 
-    def tell(_error: Exception, _step: NextStep) -> None:
+    def end_soon(_error: Exception, _step: NextStep) -> None:
         # The lane is about to fail; it has once this returns and its thread ends.
         threading.Thread(target=wait_for_the_end, daemon=True).start()
 
     def wait_for_the_end() -> None:
         for thread in threading.enumerate():
-            if thread.name == "frazil whole tables":
+            if thread.name == "frazil copies":
                 thread.join(60)
         done.set()
 
     stage.script.step = step_that_outlasts_the_other_lane  # type: ignore[method-assign]
     stage.script.copy_tables = fail_meanwhile  # type: ignore[method-assign]
-    stage.loop._on_error = tell
+    stage.loop._on_error = end_soon
     with pytest.raises(PositionLostError):
         stage.loop.run()
-    assert stage.script.done == ["whole", "step"]
+    assert stage.script.done == ["copy", "step"]
     assert looks == []
 
 
@@ -223,12 +223,12 @@ def test_a_wait_that_a_stop_interrupts_is_no_failure() -> None:
     stage = Stage(Script(ShutdownRequested("not waited for"), behind=9))
     step = stage.script.step
 
-    def told_while_it_waits() -> BatchReport | None:
+    def stop_while_it_waits() -> BatchReport | None:
         stage.stop.set()
         return step()
 
-    stage.script.step = told_while_it_waits  # type: ignore[method-assign]
-    assert stage.once() is Ending.TOLD
+    stage.script.step = stop_while_it_waits  # type: ignore[method-assign]
+    assert stage.once() is Ending.STOPPED
     assert stage.errors == []
 
 

@@ -32,7 +32,7 @@ def test_once_merges_every_table_in_the_order_of_the_configuration(stage: Stage)
     for name in ("b", "a", "c"):
         stage.table(name, 2)
     assert stage.loop().run(once=True) is Ending.DONE
-    assert stage.told == [("b", "2 commits"), ("a", "2 commits"), ("c", "2 commits")]
+    assert stage.reported == [("b", "2 commits"), ("a", "2 commits"), ("c", "2 commits")]
     assert stage.stop.waits == []
     assert stage.cycles == [3.0]
 
@@ -50,7 +50,7 @@ def test_once_with_nothing_to_merge_is_done(stage: Stage) -> None:
 def test_tables_are_merged_again_after_the_interval_less_some_chance(stage: Stage) -> None:
     table = stage.table("a")
     stage.until(600)
-    assert stage.loop().run() is Ending.TOLD
+    assert stage.loop().run() is Ending.STOPPED
     waits = gaps(table)
     assert len(waits) >= 9
     longest = INTERVAL.total_seconds()
@@ -77,7 +77,7 @@ def test_an_interval_of_a_millisecond_does_not_spin(stage: Stage) -> None:
 
 def test_the_loop_waits_on_the_monotonic_clock_and_not_on_the_wall(stage: Stage) -> None:
     class LeapingClock(ManualClock):
-        """Somebody sets the wall clock back by an hour at every look."""
+        """The wall clock is set back by an hour at every reading."""
 
         def now(self) -> datetime:
             return super().now() - timedelta(hours=len(table.began))
@@ -120,7 +120,7 @@ def test_what_may_pass_by_itself_is_tried_again_for_ever_with_a_bounded_back_off
     table = stage.table("a", *(errors.StorageError("x") for _ in range(50)))
     stage.until(200)
     loop = stage.loop()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     waits = [wait - 1.0 for wait in gaps(table)]
     assert len(waits) > 20
     for number, wait in enumerate(waits, start=1):
@@ -143,12 +143,12 @@ def test_success_forgets_earlier_failures(stage: Stage) -> None:
     assert waits[2] <= 1.0 < waits[3] <= 2.0
 
 
-def test_a_table_that_needs_a_person_is_stopped_and_the_others_go_on(stage: Stage) -> None:
+def test_a_table_that_requires_action_is_stopped_and_the_others_go_on(stage: Stage) -> None:
     error = errors.OutOfOrderError("one", table="public.a", next_step="set order: per_key")
     stopped, other = stage.table("a", error, 1), stage.table("b")
     stage.until(600)
     loop = stage.loop()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     assert len(stopped.began) == 1
     assert len(other.began) >= 9
     status = status_of(loop, "a")
@@ -161,10 +161,10 @@ def test_a_table_that_needs_a_person_is_stopped_and_the_others_go_on(stage: Stag
     assert stage.steps == [("a", Pause())]
 
 
-def test_with_every_table_stopped_the_loop_waits_for_the_end_without_looking(stage: Stage) -> None:
+def test_with_every_table_stopped_the_loop_waits_for_the_end_without_polling(stage: Stage) -> None:
     table = stage.table("a", errors.NullKeyError("x"))
     stage.until(100_000)
-    assert stage.loop().run() is Ending.TOLD
+    assert stage.loop().run() is Ending.STOPPED
     assert len(table.began) == 1
     assert len(stage.stop.waits) < 50
 
@@ -180,7 +180,7 @@ def test_the_remedy_of_an_error_without_a_next_step_is_the_published_one(stage: 
 @pytest.mark.parametrize(
     "error", [RuntimeError("canary from a row"), errors.DefectError("unexpected RuntimeError")]
 )
-def test_an_error_nobody_foresaw_stops_its_table_and_does_not_show_its_text(
+def test_an_unforeseen_error_stops_its_table_and_does_not_show_its_text(
     stage: Stage, error: Exception
 ) -> None:
     broken = stage.table("a", *[error] * RETRY.attempts)
@@ -218,10 +218,10 @@ def test_a_defect_that_passes_leaves_nothing_behind(stage: Stage) -> None:
 
 @pytest.mark.parametrize("kind", [errors.FencedError, errors.LeaseLostError])
 def test_a_fence_ends_the_loop_with_its_error(stage: Stage, kind: type[errors.FrazilError]) -> None:
-    stage.table("a", kind("somebody else"))
+    stage.table("a", kind("another process"))
     other = stage.table("b", 1)
     loop = stage.loop()
-    with pytest.raises(kind, match="somebody else"):
+    with pytest.raises(kind, match="another process"):
         loop.run(once=True)
     assert other.began == []
     assert stage.steps == [("a", Fenced())]
@@ -230,10 +230,10 @@ def test_a_fence_ends_the_loop_with_its_error(stage: Stage, kind: type[errors.Fr
 
 def test_a_request_to_shut_down_is_no_error(stage: Stage) -> None:
     stage.table("a", errors.ShutdownRequested("x"))
-    assert stage.loop().run() is Ending.TOLD
+    assert stage.loop().run() is Ending.STOPPED
 
 
-def test_once_needs_a_person_when_the_rest_is_done(stage: Stage) -> None:
+def test_once_requires_action_when_the_rest_is_done(stage: Stage) -> None:
     stage.table("a", errors.DuplicateKeyError("x"))
     done = stage.table("b", 3)
     assert stage.loop().run(once=True) is Ending.ACTION_REQUIRED
@@ -256,7 +256,7 @@ def test_once_other_tables_have_their_turn_while_one_backs_off(stage: Stage) -> 
     stage.table("a", errors.CatalogError("x"), 1)
     stage.table("b", 1)
     assert stage.loop().run(once=True) is Ending.DONE
-    assert [name for name, _ in stage.told] == ["a", "b", "a"]
+    assert [name for name, _ in stage.reported] == ["a", "b", "a"]
     assert len(stage.cycles) == 1
 
 
@@ -280,32 +280,32 @@ def test_a_wish_to_end_is_met_between_two_batches(stage: Stage) -> None:
 
     table.before_batch = stop_after_two
     loop = stage.loop()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     assert table.batches == 2
     assert later.began == []
-    assert stage.told == [("a", "2 commits")]
+    assert stage.reported == [("a", "2 commits")]
 
 
 def test_a_wish_that_comes_before_the_start_begins_nothing(stage: Stage) -> None:
     table = stage.table("a", 5)
     stage.stop.set()
-    assert stage.loop().run(once=True) is Ending.TOLD
+    assert stage.loop().run(once=True) is Ending.STOPPED
     assert table.began == []
 
 
 def test_a_wish_during_a_back_off_ends_the_wait(stage: Stage) -> None:
     stage.table("a", *(errors.CatalogError("x") for _ in range(9)))
     stage.until(1.2)
-    assert stage.loop().run(once=True) is Ending.TOLD
+    assert stage.loop().run(once=True) is Ending.STOPPED
     assert stage.clock.monotonic() == pytest.approx(1.2)
 
 
-def test_abandoned_merges_are_not_told(stage: Stage) -> None:
+def test_abandoned_merges_are_not_reported(stage: Stage) -> None:
     table = stage.table("a", 1)
     loop = stage.loop()
     table.before_batch = loop.abandon
     loop.run(once=True)
-    assert stage.told == []
+    assert stage.reported == []
 
 
 def test_every_table_has_one_turn_in_a_cycle(stage: Stage) -> None:
@@ -354,7 +354,7 @@ def test_a_slow_table_does_not_hold_up_the_others_when_there_is_room() -> None:
             assert gate.wait(60)
             return super().merge(stop=stop)
 
-    def told(table: str, _report: MergeReport, _seconds: float) -> None:
+    def report(table: str, _report: MergeReport, _seconds: float) -> None:
         order.append(table)
         if len(order) == 3:
             gate.set()
@@ -367,7 +367,7 @@ def test_a_slow_table_does_not_hold_up_the_others_when_there_is_room() -> None:
         stop=threading.Event(),
         concurrency=2,
         clock=clock,
-        on_report=told,
+        on_report=report,
     )
     assert loop.run(once=True) is Ending.DONE
     assert order == ["a", "b", "c", "slow"]
@@ -434,7 +434,7 @@ def test_every_error_leads_to_the_step_that_the_recovery_table_says(
     action = row.after_attempts if is_used_up else row.action
     match step:
         case RetryAfter(seconds=0.0):
-            assert action in {RecoveryAction.NOW, RecoveryAction.LOOK}
+            assert action in {RecoveryAction.NOW, RecoveryAction.INSPECT}
         case RetryAfter(seconds=seconds):
             assert action is RecoveryAction.LATER
             assert not (once and is_used_up)

@@ -1,4 +1,4 @@
-"""Merges that somebody asks for, tables that join, and tables that were mended."""
+"""Merges that are requested, tables that join, and tables that were repaired."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_request_does_not_push_a_table_back_that_waits_for_its_turn(stage: Sta
 
     stage.tables["a"].before_batch = ask_for_both
     loop.run()
-    assert [name for name, _ in stage.told][:3] == ["a", "b", "a"]
+    assert [name for name, _ in stage.reported][:3] == ["a", "b", "a"]
 
 
 def test_a_table_that_is_asked_for_while_it_is_merged_is_merged_again_at_once(
@@ -51,7 +51,7 @@ def test_a_table_that_joins_is_merged_at_once(stage: Stage) -> None:
     assert [each.table for each in loop.statuses] == ["a", "b"]
 
 
-def test_a_stopped_table_begins_again_only_when_it_was_mended(stage: Stage) -> None:
+def test_a_stopped_table_begins_again_only_when_it_was_repaired(stage: Stage) -> None:
     broken = stage.table("a", errors.NullKeyError("x"), 1)
     other = stage.table("b", 1, 1)
     stage.until(100)

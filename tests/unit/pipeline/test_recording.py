@@ -1,4 +1,4 @@
-"""What the loop tells becomes metrics, events, spans and reports."""
+"""What the loop reports becomes metrics, events, spans and reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMIT = MergeCommit(
         MergeAction.LATE: 2,
     },
     phases={MergePhase.PLAN: 1.0, MergePhase.WRITE: 2.0, MergePhase.COMMIT: 0.25},
-    repairs=(Repair(RepairReason.FOREIGN_COMMIT, "snapshot 9 by somebody else", 3, rebuilt=False),),
+    repairs=(Repair(RepairReason.FOREIGN_COMMIT, "snapshot 9 by another", 3, rebuilt=False),),
     rows_written=50,
     files_added=2,
     files_touched=7,
@@ -183,7 +183,7 @@ def test_a_failure_is_counted_by_its_code_and_outcome(
         assert stage.value("frazil_errors_total", code=error.code) == 1
 
 
-def test_lag_counts_from_the_last_look_at_the_changelog_that_was_merged(
+def test_lag_counts_from_the_last_check_of_the_changelog_that_was_merged(
     stage: Stage,
 ) -> None:
     def lag() -> float | None:
@@ -207,7 +207,7 @@ def test_lag_counts_from_the_last_look_at_the_changelog_that_was_merged(
     stage.recorder.record_report(TABLE, report(COMMIT), 1.0)
     assert lag() == 0
     assert stage.value("frazil_merge_lag_seconds", table="public.orders") is None
-    # One that is not merged any more has no lag that anybody could know.
+    # One that is not merged any more has no known lag.
     del stage.statuses[TABLE]
     assert lag() is None
 
@@ -238,9 +238,7 @@ def test_a_commit_is_one_event_with_its_facts(stage: Stage, lines: io.StringIO) 
     assert (surplus["event"], surplus["level"]) == ("surplus rows removed", "warning")
 
 
-def test_nothing_to_merge_is_said_only_to_those_who_look_closely(
-    stage: Stage, lines: io.StringIO
-) -> None:
+def test_nothing_to_merge_is_logged_at_debug_level_only(stage: Stage, lines: io.StringIO) -> None:
     stage.recorder.record_report(TABLE, report(), 0.1)
     stage.recorder.record_cycle(0.1)
     assert [(each["event"], each["level"]) for each in events(lines)] == [
@@ -253,18 +251,18 @@ def test_each_step_after_a_failure_is_an_event_of_its_own(stage: Stage, lines: i
     error = errors.CommitConflictError("it moved", table=TABLE, position="12")
     for step in (RetryAfter(2.0), Pause(), RetriesExhausted(), Fenced()):
         stage.recorder.record_error(TABLE, error, step, 1.0)
-    told = events(lines)
-    assert [(each["event"], each["level"]) for each in told] == [
+    logged = events(lines)
+    assert [(each["event"], each["level"]) for each in logged] == [
         ("merge failed and is tried again", "warning"),
         ("table stopped until somebody acts", "error"),
         ("merge failed and its attempts are used up", "error"),
         ("merge gives way to another process", "warning"),
     ]
-    for each in told:
+    for each in logged:
         assert (each["code"], each["position"], each["table"]) == ("FRZ-LAK-05", "12", TABLE)
 
 
-def test_an_unforeseen_error_is_told_by_its_frames_and_not_by_its_text(
+def test_an_unforeseen_error_is_logged_with_its_frames_and_without_its_text(
     stage: Stage, lines: io.StringIO
 ) -> None:
     canary = "-".join(("canary", "of", "a", "row"))
@@ -278,11 +276,11 @@ def test_an_unforeseen_error_is_told_by_its_frames_and_not_by_its_text(
     with pytest.raises(RuntimeError) as raised:
         fail()
     stage.recorder.record_error(TABLE, raised.value, Pause(), 1.0)
-    (told,) = events(lines)
-    assert told["event"] == "merge failed unexpectedly"
-    assert told["error"] == "RuntimeError"
-    assert "test_recording.py" in str(told["frames"])
-    assert "ValueError" in str(told["frames"])
+    (logged,) = events(lines)
+    assert logged["event"] == "merge failed unexpectedly"
+    assert logged["error"] == "RuntimeError"
+    assert "test_recording.py" in str(logged["frames"])
+    assert "ValueError" in str(logged["frames"])
     assert canary not in lines.getvalue()
 
 
@@ -317,5 +315,5 @@ def test_a_merge_runs_in_a_span_and_its_events_name_the_table(lines: io.StringIO
         ("frazil.batch", whose),
         ("frazil.commit", {**whose, "snapshot": 100, "rows": 10}),
     ]
-    (told,) = events(lines)
-    assert told["table"] == TABLE
+    (logged,) = events(lines)
+    assert logged["table"] == TABLE

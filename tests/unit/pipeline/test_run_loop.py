@@ -21,7 +21,7 @@ PATIENCE = 60.0
 
 
 class Ingest:
-    """An ingest loop that ends as it is told, or when everything ends."""
+    """An ingest loop that ends as scripted, or when everything ends."""
 
     def __init__(
         self,
@@ -42,28 +42,33 @@ class Ingest:
         if once:
             return self._outcome
         self._stop.wait(PATIENCE)
-        return Ending.TOLD
+        return Ending.STOPPED
 
     def abandon(self) -> None:
-        """Nobody asks."""
+        """Not used."""
 
     def set_interval(self, interval: timedelta) -> None:
         self.interval = interval
 
 
 class Stage:
-    """Merges of one table beside ingest loops that come one after the other."""
+    """Merges of one table next to ingest loops that come one after the other."""
 
     def __init__(self, *script: int | Exception) -> None:
         self.stop = threading.Event()
-        self.bell = MergeSignal(self.stop)
+        self.signal = MergeSignal(self.stop)
         self.table = TwinTable("users", *script, clock=SystemClock(), seconds=0.0)
-        self.merges = MergeLoop({"users": self.table}, interval=timedelta(hours=1), stop=self.bell)
+        self.merges = MergeLoop(
+            {"users": self.table}, interval=timedelta(hours=1), stop=self.signal
+        )
 
-    def run_loop(self, *ingests: Ingest, look_again: float = 0.01) -> RunLoop:
+    def run_loop(self, *ingests: Ingest, source_retry: float = 0.01) -> RunLoop:
         made = iter(ingests)
         return RunLoop(
-            lambda: next(made), self.merges, stop=self.stop, look_again_seconds=look_again
+            lambda: next(made),
+            self.merges,
+            stop=self.stop,
+            source_retry_seconds=source_retry,
         )
 
 
@@ -80,7 +85,7 @@ def test_once_comes_to_the_worse_of_both_halves(ending: Ending) -> None:
     assert stage.table.batches == 1
 
 
-def test_once_merges_what_is_there_even_if_the_source_needs_a_person() -> None:
+def test_once_merges_what_is_there_even_if_the_source_requires_action() -> None:
     stage = Stage(1)
     loop = stage.run_loop(Ingest(stage.stop, PositionLostError("lost")))
     with pytest.raises(PositionLostError):
@@ -88,7 +93,7 @@ def test_once_merges_what_is_there_even_if_the_source_needs_a_person() -> None:
     assert stage.table.batches == 1
 
 
-def test_whoever_gives_way_gives_way_at_once() -> None:
+def test_a_fenced_process_ends_at_once() -> None:
     stage = Stage(1)
     with pytest.raises(FencedError):
         stage.run_loop(Ingest(stage.stop, FencedError("x"))).run(once=True)
@@ -96,7 +101,7 @@ def test_whoever_gives_way_gives_way_at_once() -> None:
 
 
 @pytest.mark.fault("N56")
-def test_whoever_finds_another_process_at_work_does_not_merge_once() -> None:
+def test_a_process_on_standby_does_not_merge_once() -> None:
     stage = Stage(1)
     with pytest.raises(SlotBusyError):
         stage.run_loop(Ingest(stage.stop, SlotBusyError("x"))).run(once=True)
@@ -116,33 +121,33 @@ def test_a_fenced_merge_ends_the_ingest_too() -> None:
     assert stage.stop.is_set()
 
 
-def test_a_source_that_needs_a_person_is_looked_at_again_while_merges_go_on() -> None:
+def test_a_source_that_requires_action_is_tried_again_while_merges_go_on() -> None:
     stage = Stage()
     broken = Ingest(stage.stop, PositionLostError("lost"))
-    mended = Ingest(stage.stop, began=stage.stop.set)
-    assert stage.run_loop(broken, mended).run() is Ending.TOLD
+    repaired = Ingest(stage.stop, began=stage.stop.set)
+    assert stage.run_loop(broken, repaired).run() is Ending.STOPPED
     assert stage.table.began
 
 
-def test_an_interval_that_was_changed_is_kept_when_the_source_is_looked_at_again() -> None:
+def test_an_interval_that_was_changed_is_kept_when_the_source_is_tried_again() -> None:
     stage = Stage()
-    mended = Ingest(stage.stop, began=stage.stop.set)
-    loop = stage.run_loop(Ingest(stage.stop, PositionLostError("lost")), mended)
+    repaired = Ingest(stage.stop, began=stage.stop.set)
+    loop = stage.run_loop(Ingest(stage.stop, PositionLostError("lost")), repaired)
     changed = timedelta(seconds=3)
     loop.set_intervals(ingest=changed, merge=timedelta(hours=1))
     loop.run()
-    assert mended.interval == changed
+    assert repaired.interval == changed
 
 
-def test_a_source_that_was_mended_is_looked_at_at_once() -> None:
+def test_a_source_that_was_repaired_is_tried_at_once() -> None:
     stage = Stage()
-    mended = Ingest(stage.stop, began=stage.stop.set)
+    repaired = Ingest(stage.stop, began=stage.stop.set)
     loop = stage.run_loop(
-        Ingest(stage.stop, PositionLostError("lost")), mended, look_again=10 * PATIENCE
+        Ingest(stage.stop, PositionLostError("lost")), repaired, source_retry=10 * PATIENCE
     )
-    saying = threading.Thread(target=say_until, args=(stage.stop, loop.look_again))
+    saying = threading.Thread(target=say_until, args=(stage.stop, loop.try_source_again))
     saying.start()
-    assert loop.run() is Ending.TOLD
+    assert loop.run() is Ending.STOPPED
     saying.join()
 
 
@@ -166,21 +171,21 @@ def test_a_request_wakes_merges_that_wait_for_their_interval() -> None:
         while not stage.table.began:
             SystemClock().sleep(0.01)
         stage.merges.request(["users"])
-        stage.bell.ring()
+        stage.signal.ring()
         assert merged.wait(PATIENCE)
         stage.stop.set()
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert stage.run_loop(Ingest(stage.stop)).run() is Ending.TOLD
+    assert stage.run_loop(Ingest(stage.stop)).run() is Ending.STOPPED
     asking.join()
     assert stage.table.batches >= 1
 
 
 def test_the_bell_ends_a_wait_and_is_heard_once() -> None:
-    bell = MergeSignal(threading.Event())
-    bell.ring()
-    assert bell.wait(PATIENCE) is False
+    signal = MergeSignal(threading.Event())
+    signal.ring()
+    assert signal.wait(PATIENCE) is False
     began = SystemClock().monotonic()
-    assert bell.wait(0.05) is False
+    assert signal.wait(0.05) is False
     assert SystemClock().monotonic() - began >= 0.05

@@ -1,4 +1,4 @@
-"""The plan of a run: what counts as work, and how it is told."""
+"""The plan of a run: what counts as work, and how it is described."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frazil.ledger.table_state import Copying, Paused, Removed, Streaming
 from frazil.model.cause import Cause
 from frazil.model.table_name import TableName
 from frazil.pipeline.planning.run_plan import (
-    NOT_LOOKED_INTO,
+    UNKNOWN_CHANGES,
     ChangelogStep,
     MirrorStep,
     RunPlan,
@@ -19,9 +19,9 @@ from frazil.pipeline.planning.run_plan import (
     describe_source,
     describe_table,
 )
-from frazil.sources.postgres.preparation import SourcePreparation
+from frazil.sources.plan_facts import SourcePreparation
 
-LIVE = TableStep(table="public.orders", state=Streaming(), stood=Streaming())
+LIVE = TableStep(table="public.orders", state=Streaming(), recorded=Streaming())
 NEW = TableStep(
     table="public.orders",
     state=Copying(),
@@ -34,10 +34,7 @@ NEW = TableStep(
     mirror=MirrorStep(name=TableName("lake", ("public",), "orders"), is_new=True, key=("id",)),
 )
 QUIET = RunPlan(
-    slot="shop_frazil",
-    publication="shop_frazil",
     preparation=SourcePreparation(),
-    kept_bytes=0,
     tables=(LIVE,),
 )
 
@@ -47,16 +44,16 @@ QUIET = RunPlan(
     [
         (LIVE, []),
         (replace(LIVE, has_changes=True), ["work"]),
-        # What nobody could look into is not called work.
+        # What is unknown is not called work.
         (replace(LIVE, has_changes=None), []),
         (NEW, ["work"]),
-        (replace(LIVE, state=Copying(), stood=Copying()), ["work"]),
+        (replace(LIVE, state=Copying(), recorded=Copying()), ["work"]),
         (replace(LIVE, state=Removed("0/1")), ["work"]),
         (
             replace(
                 LIVE,
                 state=Paused("0/1", Cause(None, "it is")),
-                stood=Paused("0/1", Cause(None, "it is")),
+                recorded=Paused("0/1", Cause(None, "it is")),
             ),
             [],
         ),
@@ -70,37 +67,33 @@ def test_what_a_run_has_to_do_for_a_table(step: TableStep, has_work: list[str]) 
 
 def test_work_at_the_source_is_work_and_a_run_that_cannot_begin_has_none() -> None:
     assert not QUIET.has_work
-    assert replace(QUIET, preparation=SourcePreparation(creates_slot=True)).has_work
-    assert replace(QUIET, preparation=SourcePreparation(statements=("create …",))).has_work
+    assert replace(QUIET, preparation=SourcePreparation(has_work=True)).has_work
     stuck = SourcePreparation(problem=PositionLostError("the slot is gone."))
     assert not replace(QUIET, preparation=stuck, tables=(NEW,)).has_work
 
 
-def test_a_new_table_is_told_with_its_columns_and_its_key() -> None:
+def test_a_new_table_is_described_with_its_columns_and_its_key() -> None:
     assert describe_table(NEW) == [
-        ("capture", "the whole table is read, about 1,200 rows"),
+        ("capture", "the table is copied, about 1,200 rows"),
         ("changelog", "public.orders_changelog is made: id int, note string"),
         ("mirror", "public.orders is made, by id"),
     ]
 
 
-def test_a_table_that_is_captured_is_told_in_one_line() -> None:
+def test_a_table_that_is_captured_has_one_line() -> None:
     assert describe_table(LIVE) == [("capture", "nothing: no change waits")]
-    assert describe_table(replace(LIVE, has_changes=None)) == [("capture", NOT_LOOKED_INTO)]
-    again = replace(LIVE, state=Copying(), stood=Streaming())
-    assert describe_table(again) == [("capture", "the whole table is read again")]
+    assert describe_table(replace(LIVE, has_changes=None)) == [("capture", UNKNOWN_CHANGES)]
+    again = replace(LIVE, state=Copying(), recorded=Streaming())
+    assert describe_table(again) == [("capture", "the table is copied again")]
     held = replace(LIVE, state=Paused("0/1A", Cause(None, "its changelog is gone")))
     assert describe_table(held) == [("capture", "held at 0/1A: its changelog is gone")]
 
 
-def test_the_source_is_told_with_what_is_run_there() -> None:
-    assert describe_source(replace(QUIET, kept_bytes=3 * 2**20)) == [
-        ("publication", "shop_frazil stays as it is"),
-        ("slot", "shop_frazil is there and keeps 3.0 MiB of log unread"),
-    ]
-    first = SourcePreparation(statements=("create publication a", "and more"), creates_slot=True)
+def test_the_source_is_described_with_what_is_run_there() -> None:
+    first = SourcePreparation(lines=(("publication", "create publication a"),), has_work=True)
     assert describe_source(replace(QUIET, preparation=first)) == [
-        ("publication", "create publication a"),
-        ("publication", "and more"),
-        ("slot", "shop_frazil is made"),
+        ("publication", "create publication a")
     ]
+    stuck = SourcePreparation(problem=PositionLostError("the slot is gone."))
+    ((label, text),) = describe_source(replace(QUIET, preparation=stuck))
+    assert (label, text.startswith(PositionLostError.code)) == ("problem", True)

@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.config import PostgresSection, load_config
+from frazil.config import load_config
 from frazil.errors import ConfigError, MarkerLostError, SourceUnavailableError
 from frazil.model.postgres.facts import IdentityKind, Persistence, PostgresFacts, UniqueKey
 from frazil.model.postgres.names import QualifiedName
-from frazil.pipeline.checks.findings import problem_of
-from frazil.pipeline.checks.source_findings import judge_source, preflight_settings
-from frazil.pipeline.tables.captured_names import captured_names
-from frazil.sources.postgres.problem import Severity
+from frazil.pipeline.checks.source_check import name_tables
+from frazil.pipeline.configured_source import configured_source
+from frazil.sources.findings import Severity, problem_of
+from frazil.sources.postgres.checks.source_findings import judge_source
+from frazil.sources.postgres.kind import PostgresKind
 from tests.support.postgres_sound import PUBLICATION, ROLE, SERVER, SLOT, SOUND, TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.config import Config
-    from frazil.pipeline.checks.findings import Findings
+    from frazil.pipeline.checks.source_check import SourceFindings
+    from frazil.sources.findings import Findings
 
 DOCUMENT = """
 pipeline: sales
@@ -41,20 +43,17 @@ def load(tmp_path: Path, more: str = "", *, create: str = "true") -> Config:
     return load_config(document, environ={}).config
 
 
-def source_of(config: Config) -> PostgresSection:
-    assert isinstance(config.source, PostgresSection)
-    return config.source
-
-
-def judge(config: Config, facts: PostgresFacts = SOUND) -> Findings:
-    return judge_source(config, source_of(config), facts)
+def judge(config: Config, facts: PostgresFacts = SOUND) -> SourceFindings:
+    kind = configured_source(config)
+    assert isinstance(kind, PostgresKind)
+    return name_tables(config, judge_source(facts, kind._wanted(), kind._key_of))
 
 
 def seen(findings: Findings) -> dict[str, str]:
     return {each.about: each.found for each in findings.looked_at}
 
 
-def test_a_server_in_order_has_no_problem_and_everything_is_told(tmp_path: Path) -> None:
+def test_a_server_in_order_has_no_problem_and_everything_is_listed(tmp_path: Path) -> None:
     findings = judge(load(tmp_path))
     assert findings.problems == ()
     assert seen(findings) == {
@@ -107,19 +106,15 @@ def test_what_has_a_problem_is_not_called_fine(
     assert about not in seen(findings)
 
 
-def test_keys_are_configured_by_mirror_and_looked_for_at_the_source(tmp_path: Path) -> None:
+def test_keys_are_configured_by_mirror_and_checked_at_the_source(tmp_path: Path) -> None:
     config = load(tmp_path, "tables: [{mirror: lake.orders, key: [word]}]\n")
-    names = captured_names(config, ["shop.orders", "shop.others"])
-    settings = preflight_settings(config, source_of(config), names)
-    assert settings.keys == {"shop.orders": ("word",)}
-    assert (settings.slot, settings.publication) == ("sales_frazil", "sales_frazil")
     (problem,) = judge(config).problems
     assert "Nothing keeps the key configured for shop.orders unique" in problem.sentence
     unique = replace(TABLE, unique_keys=(UniqueKey(oid=7, columns=("word",), made_by=1),))
     (problem,) = judge(config, replace(SOUND, tables=(unique,))).problems
     assert "does not have the key columns word" in problem.sentence
-    whole = replace(unique, identity=IdentityKind.FULL, identity_columns=("id", "word"))
-    findings = judge(config, replace(SOUND, tables=(whole,)))
+    full = replace(unique, identity=IdentityKind.FULL, identity_columns=("id", "word"))
+    findings = judge(config, replace(SOUND, tables=(full,)))
     assert findings.problems == ()
     assert seen(findings)["shop.orders"].endswith("mirror lake.orders by word")
 
@@ -140,7 +135,7 @@ def test_names_that_meet_are_problems_of_both_tables(tmp_path: Path) -> None:
     assert not {"shop.orders", "bar.Orders"} & set(seen(findings))
 
 
-def test_a_listed_mirror_that_nothing_becomes_is_told(tmp_path: Path) -> None:
+def test_a_listed_mirror_that_no_table_becomes_is_reported(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         "tables:\n  - {mirror: lake.oders, key: [id]}\n"
@@ -166,15 +161,15 @@ def test_an_error_is_a_problem_with_its_command_where_sql_would_be() -> None:
     assert (problem.severity, problem.table) == (Severity.STOPS, "a.b")
 
 
-def test_nobody_who_checks_is_told_to_check() -> None:
-    away = SourceUnavailableError("nobody answers.", next_step="frazil check")
-    problem = problem_of(away, advice="Look whether it runs.")
-    assert (problem.sentence, problem.sql) == ("Nobody answers. Look whether it runs.", ())
-    wrong = ConfigError("it cannot be read.", next_step="write it anew")
-    assert problem_of(wrong).sentence == "It cannot be read. Next: write it anew"
+def test_a_check_does_not_advise_to_check() -> None:
+    away = SourceUnavailableError("it does not answer.", next_step="frazil check")
+    problem = problem_of(away, advice="Check whether it runs.")
+    assert (problem.sentence, problem.sql) == ("It does not answer. Check whether it runs.", ())
+    wrong = ConfigError("it cannot be read.", next_step="write it again")
+    assert problem_of(wrong).sentence == "It cannot be read. Next: write it again"
 
 
-def test_a_publication_that_is_all_there_is_said_so(tmp_path: Path) -> None:
+def test_an_empty_publication_is_reported(tmp_path: Path) -> None:
     empty = replace(PUBLICATION, tables=())
     findings = judge(load(tmp_path), replace(SOUND, publication=empty))
     assert seen(findings)["publication"].endswith("sends 0 tables")

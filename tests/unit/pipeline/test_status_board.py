@@ -1,4 +1,4 @@
-"""Both loops tell the board, and everybody sees the same."""
+"""Both loops report to the board, and every reader sees the same."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import Phase
+from frazil.sources.postgres.health import describe_health
 from frazil.sources.postgres.slot.watch import SlotLook
 from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
 from tests.support.merge_twins import report_of
@@ -37,59 +38,59 @@ def pipeline() -> Pipeline:
         (Copying(Cause("FRZ-SCH-02", "x")), Phase.STOPPED),
     ],
 )
-def test_a_table_is_in_the_phase_that_its_ledger_tells(
+def test_a_table_is_in_the_phase_that_the_ledger_says(
     pipeline: Pipeline, state: State, phase: Phase
 ) -> None:
-    pipeline.stands(state)
+    pipeline.set_state(state)
     assert pipeline.users().phase is phase
     assert (pipeline.users().trouble is not None) == (phase is Phase.STOPPED)
 
 
 def test_a_table_that_left_is_not_shown(pipeline: Pipeline) -> None:
-    pipeline.stands(Removed("0/1"))
+    pipeline.set_state(Removed("0/1"))
     assert pipeline.status().tables == ()
 
 
 def test_a_running_merge_shows_and_a_failed_one_waits_with_its_trouble(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.MERGING)
     assert pipeline.users().phase is Phase.MERGING
     pipeline.merges_stand(MergeStep.WAITING, errors.CatalogError("no answer"))
     assert pipeline.users().phase is Phase.WAITING
-    trouble = pipeline.users().trouble
-    assert trouble is not None
-    assert trouble.retry_at == START
+    problem = pipeline.users().trouble
+    assert problem is not None
+    assert problem.retry_at == START
     pipeline.merges_stand(MergeStep.STOPPED, errors.NullKeyError("a key is null."))
     assert pipeline.users().phase is Phase.STOPPED
 
 
-def test_a_held_table_tells_the_code_the_reason_and_the_remedy_of_its_error(
+def test_a_paused_table_shows_the_code_the_reason_and_the_remedy_of_its_error(
     pipeline: Pipeline,
 ) -> None:
     error = errors.UnsupportedSchemaChangeError(
         "the type of price changed.", table=USERS, next_step=f"frazil resync {USERS}"
     )
-    pipeline.stands(Paused("0/1", Cause.of(error)))
-    trouble = pipeline.users().trouble
-    assert trouble is not None
-    assert (trouble.code, trouble.remedy) == (error.code, f"frazil resync {USERS}")
-    assert trouble.reason == f"{USERS}: the type of price changed."
-    assert trouble.since == START
+    pipeline.set_state(Paused("0/1", Cause.of(error)))
+    problem = pipeline.users().trouble
+    assert problem is not None
+    assert (problem.code, problem.remedy) == (error.code, f"frazil resync {USERS}")
+    assert problem.reason == f"{USERS}: the type of price changed."
+    assert problem.since == START
     pipeline.clock.advance(60)
-    assert pipeline.users().trouble == trouble
+    assert pipeline.users().trouble == problem
     assert pipeline.users().lag_seconds == 60
 
 
-def test_a_defect_is_told_without_its_words(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+def test_a_defect_is_shown_without_its_text(pipeline: Pipeline) -> None:
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.STOPPED, ValueError("row 17 has the password"))
-    trouble = pipeline.users().trouble
-    assert trouble is not None
-    assert (trouble.code, trouble.reason) == (None, "unexpected ValueError")
+    problem = pipeline.users().trouble
+    assert problem is not None
+    assert (problem.code, problem.reason) == (None, "unexpected ValueError")
 
 
 def test_rows_and_commits_of_both_halves_are_counted(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.WAITING)
     pipeline.captures(INSERT=3, DELETE=1)
     pipeline.clock.advance(1)
@@ -108,7 +109,7 @@ def test_rows_and_commits_of_both_halves_are_counted(pipeline: Pipeline) -> None
 def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.WAITING)
     pipeline.board.expect([USERS])
     pipeline.reaches(100)
@@ -120,7 +121,7 @@ def test_lag_is_known_once_the_source_was_reached_and_the_mirror_has_merged(
 
 
 def test_lag_of_a_mirror_counts_from_the_batch_that_it_lacks(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.WAITING)
     pipeline.reaches(100)
     pipeline.clock.advance(5)
@@ -137,13 +138,13 @@ def test_lag_of_a_mirror_counts_from_the_batch_that_it_lacks(pipeline: Pipeline)
 def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Copying())
+    pipeline.set_state(Copying())
     assert pipeline.users().lag_seconds is None
-    # Booked, and the board was not told yet.
-    pipeline.stands(Streaming())
+    # Recorded, and the board does not know it yet.
+    pipeline.set_state(Streaming())
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds is None
-    # Told, and the merges do not know it yet.
+    # Known to the board, and the merges do not know it yet.
     pipeline.captures(is_whole=True, READ=5)
     pipeline.reaches(150)
     assert pipeline.users().lag_seconds is None
@@ -155,63 +156,66 @@ def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
 
 
 def test_a_table_without_a_key_is_as_fresh_as_its_changelog(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.captures(is_whole=True, READ=5)
     pipeline.board.dismiss(USERS)
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds == 0
 
 
-def test_where_nobody_merges_a_table_is_as_fresh_as_its_changelog() -> None:
+def test_without_merges_a_table_is_as_fresh_as_its_changelog() -> None:
     ingest = Pipeline(merges_here=False)
-    ingest.stands(Streaming())
+    ingest.set_state(Streaming())
     ingest.captures(is_whole=True, READ=5)
     ingest.reaches(100)
     assert ingest.users().lag_seconds == 0
 
 
-def test_the_slot_and_the_next_look_are_shown(pipeline: Pipeline) -> None:
+def test_the_slot_and_the_next_batch_are_shown(pipeline: Pipeline) -> None:
     pipeline.reached = 10
     pipeline.board.record_step(7.0)
-    pipeline.looks(newest=30)
+    pipeline.observe(newest=30)
     source = pipeline.status().source
     assert source is not None
-    assert source.slot is not None
-    assert (source.slot.retained_bytes, source.slot.safe_bytes) == (20, 4096)
-    assert (source.slot.state, source.slot.confirmed) == ("reserved", "0/10")
+    assert source.health is not None
+    shown = source.health.details["slot"]
+    assert (shown["retained_bytes"], shown["safe_bytes"]) == (20, 4096)
+    assert (shown["state"], shown["confirmed"]) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
-    pipeline.board.record_answer(SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST)), asked=0.0)
+    slot = SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST))
+    pipeline.board.record_answer(describe_health(slot, slot=SLOT.name), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None
-    assert lost.slot is not None
-    assert lost.slot.state == "lost"
+    assert lost.health is not None
+    assert lost.health.details["slot"]["state"] == "lost"
+    assert [line.text for line in lost.health.lines if line.is_well is False] == ["lost, active"]
 
 
 def test_trouble_at_the_source_is_shown_until_it_answers_again(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), RetryAfter(3.0))
     pipeline.clock.advance(1)
     pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), RetryAfter(3.0))
-    trouble = pipeline.source().trouble
-    assert trouble is not None
-    assert trouble.since == START
-    assert trouble.retry_at == START + timedelta(seconds=4)
+    problem = pipeline.source().trouble
+    assert problem is not None
+    assert problem.since == START
+    assert problem.retry_at == START + timedelta(seconds=4)
     assert pipeline.users().phase is Phase.WAITING
     assert pipeline.status().errors == {errors.SourceUnavailableError.code: 2}
     pipeline.board.record_step(1.0)
     assert pipeline.source().trouble is None
 
 
-def test_a_source_that_needs_a_person_says_so(pipeline: Pipeline) -> None:
+def test_a_source_that_requires_action_says_so(pipeline: Pipeline) -> None:
     pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Pause())
-    trouble = pipeline.source().trouble
-    assert trouble is not None
-    assert (trouble.code, trouble.retry_at) == (errors.PositionLostError.code, None)
+    problem = pipeline.source().trouble
+    assert problem is not None
+    assert (problem.code, problem.retry_at) == (errors.PositionLostError.code, None)
 
 
 def test_progress_of_a_copy_is_shown_for_the_tables_that_are_read(pipeline: Pipeline) -> None:
-    pipeline.stands(Copying())
-    pipeline.stands(Copying(), "public.orders")
+    pipeline.set_state(Copying())
+    pipeline.set_state(Copying(), "public.orders")
     pipeline.progress = CopyProgress(
         tables=(USERS,), rows=50, bytes_read=25, bytes_total=100, seconds=5.0
     )
@@ -222,19 +226,19 @@ def test_progress_of_a_copy_is_shown_for_the_tables_that_are_read(pipeline: Pipe
 
 
 def test_a_phase_is_as_old_as_its_first_moment(pipeline: Pipeline) -> None:
-    pipeline.stands(Copying())
+    pipeline.set_state(Copying())
     pipeline.board.tick()
     pipeline.clock.advance(3)
     pipeline.board.tick()
     assert pipeline.users().since == START
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.board.tick()
     pipeline.clock.advance(3)
     assert pipeline.users().since == START + timedelta(seconds=3)
 
 
-def test_samples_tell_changes_a_second(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+def test_samples_show_changes_a_second(pipeline: Pipeline) -> None:
+    pipeline.set_state(Streaming())
     pipeline.captures(INSERT=50)
     pipeline.clock.advance(SAMPLE_SECONDS)
     pipeline.board.tick()
@@ -244,7 +248,7 @@ def test_samples_tell_changes_a_second(pipeline: Pipeline) -> None:
     assert sample.changes_per_second == 50 / SAMPLE_SECONDS
 
 
-def test_without_a_source_the_mirrors_are_shown_beside_their_changelogs() -> None:
+def test_without_a_source_the_mirrors_are_shown_with_their_changelogs() -> None:
     clock = ManualClock(START)
     board = StatusBoard("shop", roles=("merge",), clock=clock)
     status = MergeStatus(table=USERS, phase=MergeStep.WAITING, since=START, next_run=START)
@@ -254,7 +258,7 @@ def test_without_a_source_the_mirrors_are_shown_beside_their_changelogs() -> Non
     (table,) = board.now().tables
     assert (table.phase, table.mirror, table.lag_seconds) == (Phase.WAITING, USERS, None)
     assert board.now().source is None
-    # As fresh as the moment when the changelog was looked at, not when the merge ended.
+    # As fresh as the moment when the changelog was checked, not when the merge ended.
     board.record_merge_start(USERS)
     clock.advance(3)
     board.record_merge(USERS, report_of("users"))

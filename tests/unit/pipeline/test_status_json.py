@@ -11,6 +11,7 @@ import pytest
 
 from frazil.pipeline.status.json_form import redact_status, status_from_json, status_to_json
 from frazil.pipeline.status.values import CopyStatus, Phase, PipelineStatus, Sample, SourceStatus
+from frazil.sources.postgres.health import show_slot
 from frazil.telemetry.redaction import Redactor
 from tests.support.statuses import NOW, RESYNC, SCENARIOS, SLOT, UNREACHABLE, running, table
 
@@ -25,8 +26,8 @@ def full() -> PipelineStatus:
     """A status in which nothing has its default, so that a field that is forgotten shows."""
     copy = CopyStatus(rows=1, bytes_read=2, bytes_total=3, fraction=0.4, remaining_seconds=5.0)
     source = SourceStatus(
-        kind="postgres", lag_seconds=1.5, lag_bytes=2, slot=SLOT, is_paused=True, pending_commits=2,
-        next_run=NOW, unknown_since=NOW,
+        kind="postgres", lag_seconds=1.5, lag_bytes=2, health=show_slot(SLOT), is_paused=True,
+        pending_commits=2, next_run=NOW, unknown_since=NOW,
         trouble=UNREACHABLE, standby="the slot is read by another process",
     )  # fmt: skip
     one = table("public.a", phase=Phase.STOPPED, copy=copy, trouble=RESYNC, is_first_load=True)
@@ -43,8 +44,9 @@ def test_every_field_makes_the_way() -> None:
     status = full()
     assert there_and_back(status) == status
     forgotten = [path for path, value in leaves_of(status) if value in (None, (), {}, False)]
-    # Only what a commit of an ingest, or an index that was never repaired, has not.
-    assert {path.rsplit(".", 1)[-1] for path in forgotten} <= {"phases", "retry_at", "repairs"}
+    # Only what a commit of an ingest, an index without repairs, or a line without verdict lacks.
+    absent = {"phases", "retry_at", "repairs", "is_well"}
+    assert {path.rsplit(".", 1)[-1] for path in forgotten} <= absent
 
 
 def leaves_of(value: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -67,6 +69,16 @@ def test_times_have_their_zone_and_states_are_words() -> None:
     assert shown["action_required"] is True
 
 
+def test_health_is_among_the_fields_of_the_source() -> None:
+    source = json.loads(json.dumps(status_to_json(running())))["source"]
+    assert source["slot"]["retained_bytes"] == SLOT.retained_bytes
+    assert source["summary"].startswith("slot shop_frazil")
+    assert "health" not in source
+    unknown = replace(running(), source=SourceStatus(kind="postgres"))
+    assert json.loads(json.dumps(status_to_json(unknown)))["source"]["slot"] is None
+    assert there_and_back(unknown) == unknown
+
+
 def test_a_time_in_another_zone_is_the_same_moment() -> None:
     status = replace(running(), at=NOW.astimezone(timezone(timedelta(hours=2))))
     assert there_and_back(status) == running()
@@ -76,7 +88,7 @@ def test_fields_of_a_newer_process_are_passed_over_and_missing_ones_get_their_de
     document = json.loads(json.dumps(status_to_json(running())))
     document["moods"] = ["good"]
     document["tables"][0]["mood"] = {"today": "good"}
-    document["source"]["slot"]["mood"] = 1
+    document["source"]["mood"] = 1
     assert status_from_json(document) == running()
     del document["samples"], document["source"]["is_paused"], document["tables"][0]["commits"]
     read = status_from_json(document)
@@ -112,11 +124,11 @@ def test_what_is_no_status_is_refused(document: object) -> None:
 
 
 def test_no_text_shows_a_secret_and_everything_else_stays() -> None:
-    trouble = replace(RESYNC, reason=f"password {SECRET} was refused", remedy=f"use {SECRET}")
+    problem = replace(RESYNC, reason=f"password {SECRET} was refused", remedy=f"use {SECRET}")
     status = replace(
         running(),
         pipeline=SECRET,
-        tables=(table(f"public.{SECRET}", trouble=trouble, captured={SECRET: 3}),),
+        tables=(table(f"public.{SECRET}", trouble=problem, captured={SECRET: 3}),),
     )
     shown = redact_status(status, Redactor([SECRET]))
     assert SECRET not in repr(shown)

@@ -12,7 +12,7 @@ from frazil.ingest.progress import CopyProgress
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.cause import Cause
 from frazil.pipeline.next_step import Pause, RetryAfter
-from frazil.pipeline.status import wording as words
+from frazil.pipeline.status import wording
 from frazil.pipeline.status.board import SAMPLE_SECONDS
 from frazil.pipeline.status.lake_facts import LakeFacts
 from frazil.pipeline.status.source_answers import ANSWER_SECONDS
@@ -31,8 +31,8 @@ def pipeline() -> Pipeline:
 
 
 def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline) -> None:
-    pipeline.stands(Copying())
-    pipeline.stands(Streaming(), "public.orders")
+    pipeline.set_state(Copying())
+    pipeline.set_state(Streaming(), "public.orders")
     pipeline.merges["public.orders"] = replace(
         MergeStatus(table="public.orders", phase=MergeStep.WAITING, since=START)
     )
@@ -42,7 +42,7 @@ def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline
     pipeline.clock.advance(2)
     assert pipeline.users().is_first_load
     # Copied, and its first merge runs.
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.captures(is_whole=True, READ=5)
     pipeline.merges_stand(MergeStep.MERGING)
     pipeline.board.record_merge_start(USERS)
@@ -52,21 +52,21 @@ def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline
     assert (users.phase, users.is_first_load, users.lag_seconds) == (Phase.MERGING, True, None)
     # Of the one that has readers.
     assert pipeline.status().lag_seconds == 0
-    assert words.freshness(pipeline.status()) == (
+    assert wording.freshness(pipeline.status()) == (
         "Readers of the other table see everything up to 0 s ago. "
         "1 table is in its first load, without readers."
     )
-    assert words.lag(users) == "first load"
+    assert wording.lag(users) == "first load"
     pipeline.board.record_merge(USERS, report_of("users", 5))
     assert not pipeline.users().is_first_load
     assert pipeline.users().lag_seconds == 0
 
 
-def test_a_table_of_which_nobody_can_tell_is_no_fresher_than_the_others(
+def test_a_table_of_unknown_freshness_is_no_fresher_than_the_others(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Streaming())
-    pipeline.stands(Streaming(), "public.orders")
+    pipeline.set_state(Streaming())
+    pipeline.set_state(Streaming(), "public.orders")
     pipeline.merges_stand(MergeStep.WAITING)
     pipeline.status()
     pipeline.lake_shows(users=5, users_changelog=5, orders_changelog=1)
@@ -76,13 +76,13 @@ def test_a_table_of_which_nobody_can_tell_is_no_fresher_than_the_others(
     assert [each.lag_seconds for each in pipeline.status().tables] == [0, None]
     assert pipeline.status().lag_seconds is None
     assert "readers of 1 table are behind is not known yet" in str(
-        words.freshness(pipeline.status())
+        wording.freshness(pipeline.status())
     )
 
 
 def test_a_stopped_table_with_readers_is_the_worst(pipeline: Pipeline) -> None:
-    pipeline.stands(Paused("0/1", Cause("FRZ-SCH-01", "x")))
-    pipeline.stands(Streaming(), "public.orders")
+    pipeline.set_state(Paused("0/1", Cause("FRZ-SCH-01", "x")))
+    pipeline.set_state(Streaming(), "public.orders")
     pipeline.status()
     pipeline.lake_shows(users=5, users_changelog=5, orders_changelog=1)
     pipeline.reaches(100)
@@ -92,17 +92,17 @@ def test_a_stopped_table_with_readers_is_the_worst(pipeline: Pipeline) -> None:
 
 
 def test_how_long_a_table_is_stopped_counts_from_before_the_process(pipeline: Pipeline) -> None:
-    pipeline.stands(ResyncRequired("0/1", "why"))
+    pipeline.set_state(ResyncRequired("0/1", "why"))
     assert pipeline.users().trouble is not None
     pipeline.board.record_state_since({USERS: START - timedelta(hours=3)})
-    trouble = pipeline.users().trouble
-    assert trouble is not None
-    assert trouble.since == START - timedelta(hours=3)
+    problem = pipeline.users().trouble
+    assert problem is not None
+    assert problem.since == START - timedelta(hours=3)
     assert pipeline.users().lag_seconds == 3 * 3600
 
 
 def test_after_a_restart_rows_and_the_last_commit_come_from_the_lake(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.WAITING)
     assert (pipeline.users().rows, pipeline.users().commits) == (None, ())
     pipeline.lake_shows(users=3_000_000, users_changelog=4_000_000)
@@ -111,7 +111,7 @@ def test_after_a_restart_rows_and_the_last_commit_come_from_the_lake(pipeline: P
     assert users.captured == {}
     assert users.commits[0].at == START - timedelta(days=1)
     assert pipeline.status().commits == users.commits
-    # What this process commits is asked for again, and stands before what was.
+    # What this process commits is loaded again, and comes before what was.
     assert pipeline.board.open_questions() == ()
     pipeline.captures(INSERT=2)
     pipeline.merges_users()
@@ -124,7 +124,7 @@ def test_after_a_restart_rows_and_the_last_commit_come_from_the_lake(pipeline: P
 
 
 def test_a_question_that_is_answered_too_late_is_asked_again(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.status()
     (question,) = pipeline.board.open_questions()
     pipeline.captures(INSERT=2)
@@ -133,7 +133,7 @@ def test_a_question_that_is_answered_too_late_is_asked_again(pipeline: Pipeline)
 
 
 def test_a_copy_counts_in_the_rate_while_it_runs_and_only_once(pipeline: Pipeline) -> None:
-    pipeline.stands(Copying())
+    pipeline.set_state(Copying())
     pipeline.progress = CopyProgress(
         tables=(USERS,), rows=500, bytes_read=25, bytes_total=100, seconds=5.0
     )
@@ -156,22 +156,22 @@ def test_a_copy_counts_in_the_rate_while_it_runs_and_only_once(pipeline: Pipelin
     assert pipeline.status().samples[-1].changes_per_second == 300 / WINDOW_SECONDS
 
 
-def test_an_idle_table_is_as_fresh_as_the_last_look_at_the_source(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
-    pipeline.stands(Streaming(), "public.orders")
+def test_an_idle_table_is_as_fresh_as_the_last_check_of_the_source(pipeline: Pipeline) -> None:
+    pipeline.set_state(Streaming())
+    pipeline.set_state(Streaming(), "public.orders")
     pipeline.reaches(100)
     # A batch of the other one takes its time, and the stream has received more.
     pipeline.clock.advance(33)
     pipeline.received_now = 200, frozenset({USERS})
-    pipeline.looks(newest=200)
+    pipeline.observe(newest=200)
     pipeline.clock.advance(1)
     lags = {each.table: each.lag_seconds for each in pipeline.status().tables}
     assert lags == {USERS: 1, "public.orders": 34}
     # Now it has changes too: what was known of it stays true.
     pipeline.received_now = 300, frozenset()
-    pipeline.looks(newest=300)
+    pipeline.observe(newest=300)
     assert pipeline.users().lag_seconds == 1
-    # A server that does not answer tells nothing.
+    # A server that does not answer gives nothing.
     pipeline.clock.advance(9)
     assert pipeline.users().lag_seconds == 10
 
@@ -179,7 +179,7 @@ def test_an_idle_table_is_as_fresh_as_the_last_look_at_the_source(pipeline: Pipe
 def test_a_table_that_was_copied_is_behind_until_the_stream_has_caught_up(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.WAITING)
     pipeline.reaches(100)
     pipeline.captures(is_whole=True, READ=5)
@@ -188,7 +188,7 @@ def test_a_table_that_was_copied_is_behind_until_the_stream_has_caught_up(
     pipeline.reached = 40
     pipeline.board.record_step(1.0)
     pipeline.received_now = 40, frozenset({USERS})
-    pipeline.looks(newest=100)
+    pipeline.observe(newest=100)
     assert pipeline.users().lag_seconds is None
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds == 0
@@ -197,34 +197,34 @@ def test_a_table_that_was_copied_is_behind_until_the_stream_has_caught_up(
 def test_while_the_server_is_down_its_facts_are_unknown_since_its_last_answer(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.stands(Streaming())
+    pipeline.set_state(Streaming())
     pipeline.reaches(100)
-    assert pipeline.source().slot is not None
+    assert pipeline.source().health is not None
     pipeline.clock.advance(2)
     pipeline.board.record_no_answer()
     source = pipeline.source()
-    assert (source.slot, source.lag_bytes, source.unknown_since) == (None, None, START)
+    assert (source.health, source.lag_bytes, source.unknown_since) == (None, None, START)
     assert pipeline.users().lag_bytes is None
     assert source.lag_seconds == 2
-    pipeline.looks(newest=100)
+    pipeline.observe(newest=100)
     assert pipeline.source().unknown_since is None
-    assert pipeline.source().slot is not None
+    assert pipeline.source().health is not None
 
 
 def test_a_server_that_hangs_is_not_shown_as_it_was(pipeline: Pipeline) -> None:
     pipeline.reaches(100)
     pipeline.clock.advance(ANSWER_SECONDS + 1)
     source = pipeline.source()
-    assert (source.slot, source.lag_bytes, source.unknown_since) == (None, None, START)
+    assert (source.health, source.lag_bytes, source.unknown_since) == (None, None, START)
 
 
-def test_a_source_that_needs_a_person_requires_action(pipeline: Pipeline) -> None:
-    pipeline.stands(Streaming())
+def test_a_source_with_a_permanent_problem_requires_action(pipeline: Pipeline) -> None:
+    pipeline.set_state(Streaming())
     assert not pipeline.status().action_required
     pipeline.board.record_ingest_error(errors.SourceUnavailableError("away"), RetryAfter(3.0))
     assert not pipeline.status().action_required
     pipeline.board.record_ingest_error(errors.PositionLostError("lost"), Pause())
     assert pipeline.status().action_required
-    assert words.headline(pipeline.status()) == "Nothing is captured until you act"
+    assert wording.headline(pipeline.status()) == "Nothing is captured until you act"
     pipeline.board.record_step(1.0)
     assert not pipeline.status().action_required

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from frazil.pipeline.status import wording as words
+from frazil.pipeline.status import wording
 from tests.support.statuses import NOW, SCENARIOS, running, stopped
 
 
@@ -31,7 +31,7 @@ from tests.support.statuses import NOW, SCENARIOS, running, stopped
     ],
 )
 def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert wording.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -48,28 +48,28 @@ def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> N
     ],
 )
 def test_a_size_is_in_the_unit_that_fits(count: int | None, text: str) -> None:
-    assert words.size(count) == text
+    assert wording.size(count) == text
 
 
 def test_rates_and_counts() -> None:
-    assert [words.rate(each) for each in (0, 0.44, 9.97, 1204.4)] == [
+    assert [wording.rate(each) for each in (0, 0.44, 9.97, 1204.4)] == [
         "0/s",
         "0.4/s",
         "10/s",
         "1,204/s",
     ]
-    assert words.counted(1, "entry", "entries") == "1 entry"
-    assert words.counted(12_000, "table") == "12,000 tables"
+    assert wording.counted(1, "entry", "entries") == "1 entry"
+    assert wording.counted(12_000, "table") == "12,000 tables"
 
 
-def test_moments_are_told_by_their_distance() -> None:
-    assert words.ago(NOW - timedelta(seconds=4.4), NOW) == "4 s ago"
-    assert words.ago(NOW + timedelta(seconds=4.4), NOW) == "just now"
-    assert words.until(NOW + timedelta(seconds=12.4), NOW) == "in 12 s"
-    assert words.until(NOW - timedelta(seconds=1), NOW) == "now"
-    assert words.elapsed(NOW - timedelta(seconds=3), NOW) == "3 s"
-    assert words.clock_time(NOW, NOW) == "09:26:53"
-    assert words.clock_time(NOW - timedelta(days=2), NOW) == "12 Mar 09:26"
+def test_moments_are_shown_by_their_distance() -> None:
+    assert wording.ago(NOW - timedelta(seconds=4.4), NOW) == "4 s ago"
+    assert wording.ago(NOW + timedelta(seconds=4.4), NOW) == "just now"
+    assert wording.until(NOW + timedelta(seconds=12.4), NOW) == "in 12 s"
+    assert wording.until(NOW - timedelta(seconds=1), NOW) == "now"
+    assert wording.elapsed(NOW - timedelta(seconds=3), NOW) == "3 s"
+    assert wording.clock_time(NOW, NOW) == "09:26:53"
+    assert wording.clock_time(NOW - timedelta(days=2), NOW) == "12 Mar 09:26"
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def test_moments_are_told_by_their_distance() -> None:
     ],
 )
 def test_one_sentence_says_how_the_pipeline_is(name: str, headline: str) -> None:
-    assert words.headline(SCENARIOS[name]()) == headline
+    assert wording.headline(SCENARIOS[name]()) == headline
 
 
 def test_the_sentence_of_rarer_conditions() -> None:
-    assert words.headline(replace(running(), tables=())) == "No tables yet"
-    assert words.headline(replace(running(), is_live=False)) == "Not running"
+    assert wording.headline(replace(running(), tables=())) == "No tables yet"
+    assert wording.headline(replace(running(), is_live=False)) == "Not running"
     tried = replace(stopped(), tables=stopped().tables[2:])
-    assert words.headline(tried) == "1 of 4 tables will be tried again"
+    assert wording.headline(tried) == "1 of 4 tables will be tried again"
     both = replace(stopped(), tables=(stopped().tables[1], stopped().tables[1]))
-    assert words.headline(both) == "2 of 2 tables need you"
+    assert wording.headline(both) == "2 of 2 tables need you"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "text"),
     [
         ("starting", None),
         ("running", "Readers see everything up to 3.4 s ago."),
@@ -115,15 +115,15 @@ def test_the_sentence_of_rarer_conditions() -> None:
         ("merge only", "Readers see what the changelogs held 3.4 s ago."),
     ],
 )
-def test_what_readers_see_is_told_of_those_that_there_are(name: str, told: str | None) -> None:
-    assert words.freshness(SCENARIOS[name]()) == told
+def test_what_readers_see_is_described_for_existing_tables(name: str, text: str | None) -> None:
+    assert wording.freshness(SCENARIOS[name]()) == text
 
 
 def test_a_table_in_its_first_load_says_so_with_its_share() -> None:
     read, waiting, followed = SCENARIOS["copying"]().tables
-    assert [words.lag(each) for each in (read, waiting, followed)] == [
+    assert [wording.lag(each) for each in (read, waiting, followed)] == [
         "first load 42%",
         "first load",
         "3.1 s",
     ]
-    assert [words.rows(each) for each in (read, followed)] == ["0", "18,204"]
+    assert [wording.rows(each) for each in (read, followed)] == ["0", "18,204"]

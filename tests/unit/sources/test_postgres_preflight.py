@@ -21,8 +21,9 @@ from frazil.model.postgres.facts import (
     WalStatus,
 )
 from frazil.model.postgres.names import QualifiedName
+from frazil.sources.findings import Problem, Severity
 from frazil.sources.postgres.checks.preflight import find_problems
-from frazil.sources.postgres.problem import PreflightSettings, Problem, Severity
+from frazil.sources.postgres.preflight_settings import PreflightSettings
 from tests.support.postgres_sound import (
     GIB,
     PUBLICATION,

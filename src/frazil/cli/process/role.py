@@ -126,7 +126,7 @@ def _run_role(
         finally:
             if once:
                 role.print_results(run)
-    return signals.exit_code if ending is Ending.TOLD else _EXIT_CODES[ending]
+    return signals.exit_code if ending is Ending.STOPPED else _EXIT_CODES[ending]
 
 
 def source_state(board: StatusBoard) -> State:

@@ -14,7 +14,7 @@ from frazil.pipeline.tables.merge_settings import retry_policy
 
 if TYPE_CHECKING:
     from frazil.config import Config
-    from frazil.pipeline.checks.findings import Findings
+    from frazil.sources.findings import Findings
     from frazil.telemetry.redaction import Redactor
 
 

@@ -79,12 +79,12 @@ def supervise(
             _log.warning("abandoning what is not committed", grace=grace.total_seconds())
             loop.abandon()
             _take_away(interrupt)
-            return Ending.TOLD
+            return Ending.STOPPED
     run.join()
     if signals.received is not None and run.has_failed and _dies(is_alive, clock):
         # Supervisors tell a whole group of processes to end, the engine among them.
         _log.warning("the engine was told to end too; what is not committed did not happen")
-        return Ending.TOLD
+        return Ending.STOPPED
     return run.ending()
 
 

@@ -11,7 +11,6 @@ from frazil.merge.planning.plan import describe, plan_document
 from frazil.pipeline.planning.run_plan import (
     describe_source,
     describe_table,
-    source_document,
     table_document,
 )
 
@@ -85,7 +84,7 @@ def plan_json(
     source = None
     if run is not None:
         source = {
-            **_scrubbed(source_document(run), redactor),
+            **_scrubbed(run.preparation.document, redactor),
             "problem": _problem(run.preparation.problem, redactor),
         }
     return {"source": source, "tables": [_table_json(each, redactor) for each in planned]}

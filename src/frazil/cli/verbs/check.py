@@ -11,7 +11,7 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.cli.verbs.lake_check import check_lake
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
 from frazil.pipeline.checks.source_check import check_source
-from frazil.sources.postgres.problem import Severity
+from frazil.sources.findings import Severity
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
-    from frazil.pipeline.checks.findings import Findings
-    from frazil.sources.postgres.problem import Problem
+    from frazil.sources.findings import Findings, Problem
     from frazil.telemetry.redaction import Redactor
 
 

@@ -21,7 +21,7 @@ _IN_WORDS = {
     RecoveryAction.NOW: "the work is planned again at once",
     RecoveryAction.LATER: "frazil tries again with back-off",
     RecoveryAction.NEVER: "the table is held until somebody acts; the others go on",
-    RecoveryAction.LOOK: "the table is asked what happened, then the work goes on",
+    RecoveryAction.INSPECT: "the table is asked what happened, then the work goes on",
     RecoveryAction.STOP: "the process ends; another one may go on",
 }
 

@@ -8,7 +8,7 @@ from frazil.cli.process.role import run_role
 from frazil.cli.process.source_readiness import refuse_unready
 from frazil.cli.results.ingest_results import IngestTally
 from frazil.pipeline.build_run import INGEST_ROLE, build_ingest_run
-from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.configured_source import configured_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def run_ingest(
     """Capture until told to stop; with ``once``, all that is there now, and print what was done."""
     loaded = invocation.load(document)
     # Mistakes are told now, not after the seconds that Spark needs to start.
-    postgres_settings(loaded.config)
+    configured_source(loaded.config).validate()
     unready = refuse_unready(loaded.config, invocation.redactor, once=once)
     if unready is not None:
         return unready

@@ -10,18 +10,18 @@ from frazil.cli.verbs.position.reports import reports_of
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.model.marker import MarkerRole
-from frazil.pipeline.checks.findings import Findings, LookedAt, problem_of
 from frazil.pipeline.checks.warehouse_trial import try_writing
 from frazil.pipeline.tables.captured_names import CapturedNames
-from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.findings import Findings, LookedAt, problem_of, stops, warns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from frazil.cli.verbs.position.reports import MarkerReport
     from frazil.config import Config
+    from frazil.pipeline.checks.source_check import SourceFindings
     from frazil.pipeline.tables.captured_names import Named
-    from frazil.sources.postgres.problem import Problem
+    from frazil.sources.findings import Problem
 
 _NO_ANSWER = (errors.CatalogError, errors.PermissionError)
 _ADVICE = "Look at catalog and storage in the configuration, and whether the catalog runs."
@@ -33,7 +33,7 @@ _CHECKSUMS = (
 )
 
 
-def check_lake(config: Config, source: Findings) -> Findings:
+def check_lake(config: Config, source: SourceFindings) -> Findings:
     """Everything about the lake; what keeps us from looking is told, not raised."""
     try:
         with open_session(config) as session:
@@ -42,7 +42,7 @@ def check_lake(config: Config, source: Findings) -> Findings:
         return _closed(error)
 
 
-def look_into(lake: Lake, config: Config, source: Findings) -> Findings:
+def look_into(lake: Lake, config: Config, source: SourceFindings) -> Findings:
     """The same, in a lake that is open; ``source`` has the tables that the source chose."""
     # One answer tells that the catalog is there; without it, no table need be asked for.
     ledger = reports_of(lake, ledger_place(config))

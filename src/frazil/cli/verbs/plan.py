@@ -9,15 +9,13 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.results.plan_results import Planned, print_plan
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.config import PostgresSection
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.merger import Merger
-from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges, plan_merges
-from frazil.sources.postgres.preparation import load_look
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.pipeline.planning.run_plan import RunPlan, TableStep
     from frazil.pipeline.tables.captured_names import Named
-    from frazil.sources.postgres.preparation import SourceLook
+    from frazil.sources.plan_facts import PlanFacts
 
 
 def show_plans(
@@ -51,11 +49,9 @@ def show_plans(
     check_merges(config, tables)
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     # Before Spark is started: a source that is away is told at once.
-    look = None
-    if isinstance(config.source, PostgresSection):
-        look = load_look(postgres_settings(config))
+    facts = None if config.source is None else configured_source(config).load_plan_facts()
     with open_session(config) as session:
-        run, planned = load_plans(session, config, tables, look)
+        run, planned = load_plans(session, config, tables, facts)
     print_plan(run, planned, output, invocation.redactor)
     has_work = run is not None and run.has_work
     found: list[MergeFound] = [each.merge for each in planned]
@@ -66,14 +62,14 @@ def show_plans(
 
 
 def load_plans(
-    session: Session, config: Config, tables: Sequence[str], look: SourceLook | None
+    session: Session, config: Config, tables: Sequence[str], facts: PlanFacts | None
 ) -> tuple[RunPlan | None, list[Planned]]:
     """What is done at the source, and every table that is meant: captured ones first."""
     lake = Lake(session, config.catalog.name)
-    if look is None:
+    if facts is None:
         merges = _load_merges(session, lake, load_merges(lake, config, tables))
         return None, [Planned(table=mirror, merge=each) for mirror, each in merges.items()]
-    run = load_run_plan(lake, config, look)
+    run = load_run_plan(lake, config, facts)
     captured = load_captured_mirrors(lake, config)
     listed = any(each.changelog is not None and each.key for each in config.tables)
     settings = plan_merges(config, (), captured=captured) if captured or listed else {}

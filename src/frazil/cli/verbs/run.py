@@ -8,7 +8,7 @@ from frazil.cli.output import OutputFormat, write_json, write_table
 from frazil.cli.process.role import run_role
 from frazil.cli.process.source_readiness import refuse_unready
 from frazil.pipeline.build_run import INGEST_ROLE, MERGE_ROLE, build_run
-from frazil.pipeline.capture import postgres_settings
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.tables.merge_settings import check_merges
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run_pipeline(
     loaded = invocation.load(document)
     # Mistakes are told now, not after the seconds that Spark needs to start.
     if loaded.config.source is not None:
-        postgres_settings(loaded.config)
+        configured_source(loaded.config).validate()
     check_merges(loaded.config, ())
     unready = refuse_unready(loaded.config, invocation.redactor, once=once)
     if unready is not None:

@@ -11,16 +11,16 @@ from frazil.cli.results.facts import fields_to_json
 from frazil.cli.verbs.status.client import Answered, ask_status
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.config import PostgresSection
 from frazil.config.models.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
-from frazil.pipeline.source_verifier import MERGE, SourceVerifier
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
+from frazil.pipeline.verification import build_source_verifier
 from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
+from frazil.verify.source_verifier import MERGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,8 +69,8 @@ def verify_mirrors(
         tables = load_captured_tables(lake, config)
         captured = tables.mirrors
         verifier = None
-        if isinstance(config.source, PostgresSection) and captured and not request.with_changelog:
-            verifier = SourceVerifier(
+        if captured and not request.with_changelog:
+            verifier = build_source_verifier(
                 session,
                 lake,
                 config,

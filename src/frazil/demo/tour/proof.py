@@ -9,9 +9,9 @@ from frazil.demo.tour.merge_contest import LastMerge, compare_merges
 from frazil.demo.tour.shop import SCHEMA, take_stock
 from frazil.errors import ServiceError
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.source_verifier import SourceVerifier
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import plan_merges
+from frazil.pipeline.verification import build_source_verifier
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
@@ -70,7 +70,9 @@ class TourProof:
 
     def verify(self) -> list[Verification]:
         """Compare every mirror with its table, row for row. Raises ServiceError if one differs."""
-        verifier = SourceVerifier(self._session, self._lake, self._config)
+        verifier = build_source_verifier(self._session, self._lake, self._config)
+        if verifier is None:
+            raise TypeError(self._config.source)
         found = []
         for mirror, settings in self._merges.items():
             verdict = verifier.verify(settings, self._captured[mirror].source)

@@ -1,1 +1,1 @@
-"""What ``frazil check`` looks at before anything starts."""
+"""What ``frazil check`` checks before anything starts."""

@@ -44,7 +44,7 @@ def try_writing(lake: Lake, config: Config) -> None:
 
 
 def _trial_name(config: Config) -> TableName:
-    """A table that nobody has, where the first table of a run would be created."""
+    """A table that does not exist, where the first table of a run would be created."""
     first = ledger_name(config)
     if config.source is None:
         first = parse_table_name(config.tables[0].mirror, catalog=config.catalog.name)

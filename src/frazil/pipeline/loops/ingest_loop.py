@@ -1,8 +1,8 @@
-"""The ingest loop: changes on their interval, and beside them the tables that are read whole.
+"""The ingest loop: changes on their interval, and in parallel the tables that are copied.
 
 Two lanes, because a table that takes hours to read must not keep the others waiting. A lane that
-fails with what may pass waits with back-off and begins again from what is committed; what only a
-person can end, ends the loop.
+fails with what may pass waits with back-off and begins again from what is committed; what
+requires action ends the loop.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 _Done = TypeVar("_Done")
 
-# How long a pipeline may be without a process before the one that stands by takes over.
+# How long a pipeline may be without a process before the one on standby takes over.
 STANDBY_SECONDS = 1.0
-# How long nobody looks whether the end is wished.
+# How often a stop request is checked.
 _GLANCE_SECONDS = 0.25
 
 
@@ -44,11 +44,11 @@ class Ingesting(Protocol):
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
-        """How every table stands."""
+        """The state of every table."""
 
     @property
     def tables_to_read(self) -> set[str]:
-        """Tables that are to be read whole."""
+        """Tables that are to be copied."""
 
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
@@ -61,13 +61,13 @@ class Ingesting(Protocol):
 
 
 def _ignore(*_facts: object) -> None:
-    """Nobody listens."""
+    """There is no receiver."""
 
 
 class IngestLoop:
-    """Ingests until told to stop, or once; receivers are called in the lanes' threads.
+    """Ingests until stopped, or once; receivers are called in the lanes' threads.
 
-    ``on_step`` is told after each look at the source's changes in how many seconds the next is due.
+    ``on_step`` is given, after each check of the source, the seconds until the next one.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class IngestLoop:
         self._ends_with: Exception | None = None
 
     def run(self, *, once: bool = False) -> Ending:
-        """Ingest until told to stop; with ``once``, until all that is there now is in.
+        """Ingest until stopped; with ``once``, until all that is there now is in.
 
-        Raises what only a person can end, and what makes the process give way.
+        Raises what needs an operator, and what fences this process.
         """
         self._once = once
         try:
@@ -116,8 +116,8 @@ class IngestLoop:
         if self._ends_with is not None and not isinstance(self._ends_with, ShutdownRequested):
             raise self._ends_with
         if self._is_halted():
-            return Ending.TOLD
-        return Ending.ACTION_REQUIRED if self._needs_a_person() else Ending.DONE
+            return Ending.STOPPED
+        return Ending.ACTION_REQUIRED if self._requires_action() else Ending.DONE
 
     def set_interval(self, interval: timedelta) -> None:
         """From the next batch on; from any thread."""
@@ -128,10 +128,10 @@ class IngestLoop:
         self._is_abandoned = True
 
     def _run_lanes(self) -> None:
-        whole = threading.Thread(target=self._read_whole, name="frazil whole tables", daemon=True)
-        whole.start()
+        copies = threading.Thread(target=self._copy_tables, name="frazil copies", daemon=True)
+        copies.start()
         self._stream()
-        whole.join()
+        copies.join()
 
     def _run_once(self) -> None:
         self._attempt(self._read_all)
@@ -142,7 +142,7 @@ class IngestLoop:
             if self._attempt(partial(self._catch_up, goal)) is None:
                 return
             self._on_step(0.0)
-            # What turned up meanwhile, or was widened, is read whole, and has changes since.
+            # What turned up meanwhile, or was widened, is copied, and has changes since.
             if not self._ingester.tables_to_read:
                 return
             self._attempt(self._read_all)
@@ -172,7 +172,7 @@ class IngestLoop:
             self._on_step(due - self._clock.monotonic())
             self._wait_until(due)
 
-    def _read_whole(self) -> None:
+    def _copy_tables(self) -> None:
         while not self._is_halted():
             self._attempt(self._read_all)
             # New ones are found by the other lane.
@@ -229,7 +229,7 @@ class IngestLoop:
     def _is_halted(self) -> bool:
         return self._stop.is_set() or self._ends_with is not None
 
-    def _needs_a_person(self) -> bool:
+    def _requires_action(self) -> bool:
         return any(
             isinstance(each.state, Paused | Gone | ResyncRequired)
             or (isinstance(each.state, Copying) and each.state.cause is not None)

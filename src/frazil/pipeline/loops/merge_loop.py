@@ -1,7 +1,7 @@
 """The merge loop: every table on its interval, each failure met as the recovery table says.
 
-One thread decides, a crew of ``concurrency`` threads merges. A table that fails does not hold up
-the others; one that needs a person is left alone until somebody says that it was mended. The loop
+One thread decides, a pool of ``concurrency`` threads merges. A table that fails does not delay the
+others; one that requires action is left alone until an operator reports it repaired. The loop
 never spins: between two runs of a table there is an interval, a request, a back-off or a bounded
 number of attempts.
 """
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from frazil.pipeline.next_step import NextStep
 
 # The interval is the longest wait, so chance only shortens it: enough that instances started
-# together drift apart, too little for anybody to notice.
+# together drift apart, too little to be noticed.
 JITTER = 0.1
 # A merge that takes longer than its interval is followed by the next one, but not without a breath:
-# an interval of a millisecond must not become a catalog that is asked all the time.
+# an interval of a millisecond must not become a catalog that is queried all the time.
 BREATH_SECONDS = 0.1
-# How long a request waits while another merge runs and there is room for more.
+# How long a request waits while another merge runs and a thread is free.
 _GLANCE_SECONDS = 0.25
 # When every table is stopped there is only the end to wait for, and any wait will do.
 _IDLE_SECONDS = 3600.0
@@ -47,39 +47,39 @@ class TableMerge(Protocol):
     """What the loop runs: the merges of one mirror."""
 
     def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
-        """Merge what is pending, batch by batch, and end between two batches when told to."""
+        """Merge what is pending, batch by batch, and end between two batches when requested."""
 
 
 class Stop(Protocol):
-    """Somebody's wish that the loop ends; a ``threading.Event`` is one."""
+    """A request that the loop ends; a ``threading.Event`` is one."""
 
     def is_set(self) -> bool:
-        """Whether the wish was made."""
+        """Whether it was made."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the wish, at most so many seconds."""
+        """Wait for it, at most so many seconds."""
 
 
 class Ending(StrEnum):
     """How a loop ended."""
 
     DONE = "everything is merged"
-    TOLD = "told to stop"
-    ACTION_REQUIRED = "some tables need a person, the rest is merged"
+    STOPPED = "stopped"
+    ACTION_REQUIRED = "some tables require action, the rest is merged"
     FAILED = "some tables failed, and their attempts are used up"
 
 
 def _ignore(*_facts: object) -> None:
-    """Nobody listens."""
+    """There is no receiver."""
 
 
 class MergeLoop:
-    """Merges tables until told to stop, or once.
+    """Merges tables until stopped, or once.
 
     ``on_start``, ``on_report`` and ``on_error`` are called in the loop's thread with the table's
     name, what came of the run and the seconds it took, ``on_cycle`` when every table had its turn.
-    ``is_alive`` is asked after a failure: when the engine is gone, no attempt can succeed and the
-    loop ends. No run begins while ``may_start`` says no. Whoever calls ``join`` or ``request`` also
+    ``is_alive`` is called after a failure: when the engine is gone, no attempt can succeed and the
+    loop ends. No run begins while ``may_start`` says no. The caller of ``join`` or ``request`` also
     wakes ``stop``, if that can be woken.
     """
 
@@ -118,9 +118,9 @@ class MergeLoop:
         # One that is neither due nor running has come to rest.
         self._due: dict[str, float] = {}
         self._running: set[str] = set()
-        # Asked for while they were running.
+        # Requested while they were running.
         self._asked_again: set[str] = set()
-        self._mail: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._had_their_turn: set[str] = set()
         self._cycle_began: float | None = None
         self._changing = threading.Lock()
@@ -130,39 +130,39 @@ class MergeLoop:
 
     @property
     def statuses(self) -> tuple[MergeStatus, ...]:
-        """How every table stands; may be asked from any thread."""
+        """The state of every table; from any thread."""
         with self._changing:
             return tuple(self._statuses.values())
 
     def join(self, table: str, merge: TableMerge) -> None:
         """Merge this one too, at once; from any thread."""
-        self._mail.put(partial(self._add, table, merge))
+        self._inbox.put(partial(self._add, table, merge))
 
     def request(self, tables: Iterable[str], *, was_mended: bool = False) -> None:
-        """Merge these as soon as there is room; from any thread.
+        """Merge these as soon as a thread is free; from any thread.
 
         One whose last run failed waits for its turn all the same. One that is stopped begins again
         only if ``was_mended``.
         """
         for table in tables:
-            self._mail.put(partial(self._hasten, table, was_mended=was_mended))
+            self._inbox.put(partial(self._hasten, table, was_mended=was_mended))
 
     def set_interval(self, interval: timedelta) -> None:
         """From the next run of each table on; from any thread."""
         self._interval = interval.total_seconds()
 
     def run(self, *, once: bool = False) -> Ending:
-        """Merge until told to stop; with ``once``, until nothing is left. A loop runs only once.
+        """Merge until stopped; with ``once``, until nothing is left. A loop runs only once.
 
-        Raises the error that makes the process give way, FencedError for instance, after the
+        Raises the error that fences the process, FencedError for instance, after the
         running merges have ended between two of their batches.
         """
         self._once = once
         pool = WorkerPool(self._concurrency, self._merge, self._clock)
-        self._read_mail()
+        self._read_inbox()
         try:
             while self._running or not self._is_over():
-                self._read_mail()
+                self._read_inbox()
                 self._start_due(pool)
                 attempt = self._wait(pool)
                 if attempt is not None:
@@ -175,9 +175,9 @@ class MergeLoop:
         """Take no more notice of running merges: what they run on is being taken away."""
         self._is_abandoned = True
 
-    def _read_mail(self) -> None:
-        while not self._mail.empty():
-            self._mail.get()()
+    def _read_inbox(self) -> None:
+        while not self._inbox.empty():
+            self._inbox.get()()
 
     def _add(self, table: str, merge: TableMerge) -> None:
         if table in self._tables:
@@ -201,7 +201,7 @@ class MergeLoop:
             self._change(table, failures=0)
             self._schedule(table, self._clock.monotonic())
         elif table in self._due and not status.failures:
-            # One that is due already keeps its place in the row.
+            # One that is due already keeps its turn.
             self._schedule(table, min(self._due[table], self._clock.monotonic()))
 
     def _merge(self, table: str) -> MergeReport:
@@ -230,7 +230,7 @@ class MergeLoop:
             pool.start(name)
 
     def _wait(self, pool: WorkerPool) -> Attempt | None:
-        """Wait until a run ends, a table is due and there is room for it, or the end is wished."""
+        """Wait until a run ends, a table is due and a thread is free, or a stop is requested."""
         has_room = len(self._running) < self._concurrency and not self._is_halted()
         until_due = None
         if has_room and self._due:
@@ -238,7 +238,7 @@ class MergeLoop:
             until_due = max(least, min(self._due.values()) - self._clock.monotonic())
         if self._running:
             if has_room:
-                # Somebody may ask for another one meanwhile.
+                # Another one may be requested meanwhile.
                 until_due = min(_GLANCE_SECONDS, until_due or _GLANCE_SECONDS)
             return pool.wait(until_due)
         if not self._is_over():
@@ -246,8 +246,8 @@ class MergeLoop:
         return None
 
     def _settle(self, attempt: Attempt) -> None:
-        # Whoever asked for this table while it ran is heard before it is forgotten.
-        self._read_mail()
+        # A request for this table made while it ran counts before it is forgotten.
+        self._read_inbox()
         self._running.discard(attempt.table)
         if self._is_abandoned:
             return
@@ -285,13 +285,13 @@ class MergeLoop:
         ):
             self._failed.add(table)
         elif isinstance(step, Fenced) and isinstance(error, FrazilError):
-            self._give_way_to(error)
+            self._end_with(error)
         self._on_error(table, error, step, attempt.seconds)
         if not self._is_alive():
-            self._give_way_to(engine_ended(error))
+            self._end_with(engine_ended(error))
 
-    def _give_way_to(self, error: FrazilError) -> None:
-        # The first one tells the story; what follows is told to the log.
+    def _end_with(self, error: FrazilError) -> None:
+        # The first one is raised; later ones are logged.
         self._gives_way_to = self._gives_way_to or error
 
     def _schedule(self, table: str, due: float) -> None:
@@ -322,7 +322,7 @@ class MergeLoop:
         if error is not None and not isinstance(error, ShutdownRequested):
             raise error
         if error is not None or self._stop.is_set():
-            return Ending.TOLD
+            return Ending.STOPPED
         if self._failed:
             return Ending.FAILED
         is_held = any(each.phase is MergeStep.STOPPED for each in self.statuses)
@@ -333,7 +333,7 @@ def engine_ended(error: Exception | None = None) -> FrazilError:
     """What ends a loop whose engine is gone, whatever it failed with."""
     ended = RuntimeMissingError(
         "the JVM that Spark runs in has ended.",
-        next_step="look for its last words in the log, and start frazil again",
+        next_step="read the end of its log, and start frazil again",
     )
     ended.__cause__ = error
     return ended

@@ -1,4 +1,4 @@
-"""Something done again and again beside the loops, in a thread that never holds up the exit."""
+"""Periodic work next to the loops, in a thread that never delays the exit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _END_SECONDS = 2.0
 
 
 def _nothing() -> None:
-    """Nothing was held."""
+    """There is nothing to release."""
 
 
 class PeriodicThread:
     """Calls ``beat`` every so many seconds while its block runs; the first one comes at once.
 
-    ``beat`` must not raise: nobody is there to hear of it. ``at_end`` gives back what it held.
+    ``beat`` must not raise: no caller would see it. ``at_end`` releases its resources.
     """
 
     def __init__(

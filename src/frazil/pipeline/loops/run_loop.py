@@ -1,7 +1,7 @@
 """Ingest and merges in one process: a merge follows the batch that brought something to merge.
 
-Two threads, one for each. What only a person can end at the source stops capturing, not merging:
-what is in the changelogs still reaches the mirrors, and the source is looked at again.
+Two threads, one for each. A problem of the source that requires action stops capturing, not
+merging: what is in the changelogs still reaches the mirrors, and the source is tried again.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# Somebody may have mended the source; asking costs a connection.
-LOOK_AGAIN_SECONDS = 60.0
-# How long nobody looks whether the end is wished.
+# The source may have been repaired; a check costs a connection.
+SOURCE_RETRY_SECONDS = 60.0
+# How often a stop request is checked.
 _GLANCE_SECONDS = 0.25
 
 # What a run comes to when its two halves come to different things: the first that fits.
-_WORST_FIRST = (Ending.TOLD, Ending.FAILED, Ending.ACTION_REQUIRED, Ending.DONE)
+_WORST_FIRST = (Ending.STOPPED, Ending.FAILED, Ending.ACTION_REQUIRED, Ending.DONE)
 
 
 class Ends(Protocol):
-    """A wish that everything ends; a ``threading.Event`` is one."""
+    """A request that everything ends; a ``threading.Event`` is one."""
 
     def is_set(self) -> bool:
-        """Whether the wish was made."""
+        """Whether it was made."""
 
     def set(self) -> None:
         """Make it."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the wish, at most so many seconds."""
+        """Wait for it, at most so many seconds."""
 
 
 class Capturing(Protocol):
     """What captures; an ``IngestLoop`` does."""
 
     def run(self, *, once: bool = False) -> Ending:
-        """Until told to stop, or once."""
+        """Until stopped, or once."""
 
     def abandon(self) -> None:
         """Take no more notice of what runs."""
@@ -60,7 +60,7 @@ class Capturing(Protocol):
 
 
 class MergeSignal:
-    """The wish to end, as a merge loop waits for it: whoever has news for the loop rings."""
+    """The stop request, as a merge loop waits for it; ``ring`` wakes the loop."""
 
     def __init__(self, stop: Ends, clock: Clock | None = None) -> None:
         self._stop = stop
@@ -72,11 +72,11 @@ class MergeSignal:
         self._rung.set()
 
     def is_set(self) -> bool:
-        """Whether the end is wished."""
+        """Whether a stop is requested."""
         return self._stop.is_set()
 
     def wait(self, timeout: float) -> bool:
-        """Until the wish, a ring, or the end of the time; says whether it was the wish."""
+        """Until the request, a ring, or the time is up; whether it was the request."""
         end = self._clock.monotonic() + timeout
         while not self._stop.is_set():
             left = end - self._clock.monotonic()
@@ -87,9 +87,9 @@ class MergeSignal:
 
 
 class RunLoop:
-    """Runs both loops until told to stop, or each of them once.
+    """Runs both loops until stopped, or each of them once.
 
-    ``new_ingest`` makes an ingest loop; another one is made when the source is looked at again.
+    ``new_ingest`` makes an ingest loop; another one is made when the source is tried again.
     """
 
     def __init__(
@@ -99,24 +99,24 @@ class RunLoop:
         *,
         stop: Ends,
         is_alive: Callable[[], bool] = lambda: True,
-        look_again_seconds: float = LOOK_AGAIN_SECONDS,
+        source_retry_seconds: float = SOURCE_RETRY_SECONDS,
     ) -> None:
         self._new_ingest = new_ingest
         self._ingest = new_ingest()
         self._merges = merges
         self._stop = stop
         self._is_alive = is_alive
-        self._look_again_seconds = look_again_seconds
+        self._source_retry_seconds = source_retry_seconds
         self._is_abandoned = False
-        self._looks_again = threading.Event()
-        # Another one than the ingest loop was made with, once somebody has changed it.
+        self._retries_now = threading.Event()
+        # Differs from the ingest loop's own once the configuration was reloaded.
         self._ingest_interval: timedelta | None = None
         self._ends_with: Exception | None = None
 
     def run(self, *, once: bool = False) -> Ending:
-        """Run until told to stop; with ``once``, until all that is there now is in the mirrors.
+        """Run until stopped; with ``once``, until all that is there now is in the mirrors.
 
-        Raises what makes the process give way, and what only a person can end once nothing else is
+        Raises what fences the process, and what requires action once nothing else is
         left to do.
         """
         return self._run_once() if once else self._run_both()
@@ -127,9 +127,9 @@ class RunLoop:
         self._ingest.abandon()
         self._merges.abandon()
 
-    def look_again(self) -> None:
-        """Look at a source that needs a person now: somebody says that it was mended."""
-        self._looks_again.set()
+    def try_source_again(self) -> None:
+        """Try a source that required action now: an operator reports it repaired."""
+        self._retries_now.set()
 
     def set_intervals(self, *, ingest: timedelta, merge: timedelta) -> None:
         """From the next runs on; from any thread."""
@@ -142,7 +142,7 @@ class RunLoop:
         try:
             ingested = self._ingest.run(once=True)
         except FrazilError as error:
-            # Whoever works for the source merges too.
+            # The process that works for the source merges too.
             if self._ends_all(error) or isinstance(error, SlotBusyError):
                 raise
             self._ends_with = error
@@ -163,7 +163,7 @@ class RunLoop:
                 capturing.join()
         if self._ends_with is not None:
             raise self._ends_with
-        return Ending.TOLD
+        return Ending.STOPPED
 
     def _capture(self) -> None:
         try:
@@ -181,11 +181,11 @@ class RunLoop:
             if self._ends_all(error):
                 raise
             _log.error(
-                "capturing is stopped until somebody acts; merges go on",
+                "capturing is stopped until an operator acts; merges go on",
                 code=error.code,
                 reason=error.reason,
                 remedy=error.next_step or error.remedy,
-                look_again=self._look_again_seconds,
+                next_try=self._source_retry_seconds,
             )
             self._wait_for_mending()
             self._ingest = self._new_ingest()
@@ -194,10 +194,10 @@ class RunLoop:
 
     def _wait_for_mending(self) -> None:
         # What was mended before this failure did not help it.
-        self._looks_again.clear()
+        self._retries_now.clear()
         waited = 0.0
-        while waited < self._look_again_seconds and not self._stop.is_set():
-            if self._looks_again.wait(_GLANCE_SECONDS):
+        while waited < self._source_retry_seconds and not self._stop.is_set():
+            if self._retries_now.wait(_GLANCE_SECONDS):
                 return
             waited += _GLANCE_SECONDS
 

@@ -1,4 +1,4 @@
-"""A few threads that merge tables, and the place where they report."""
+"""A few threads that merge tables, and the queue of their results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WorkerPool:
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def start(self, table: str) -> None:
-        """Merge this table as soon as somebody is free."""
+        """Merge this table as soon as a thread is free."""
         self._todo.put(table)
 
     def wait(self, seconds: float | None) -> Attempt | None:
@@ -54,7 +54,7 @@ class WorkerPool:
             return None
 
     def dismiss(self) -> None:
-        """Let everybody go home after what they are doing."""
+        """End every thread after its current merge."""
         for _ in range(self._size):
             self._todo.put(None)
 

@@ -1,6 +1,6 @@
 """The plan of the next run, from what the source, the ledger and the tables say.
 
-Nothing is changed: the session at the source cannot write, and in the lake tables are only opened.
+Nothing is changed: the session at the source cannot write, and tables of the lake are only opened.
 """
 
 from __future__ import annotations
@@ -10,22 +10,17 @@ from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.changelog.table import ChangelogTable
-from frazil.config import OnSlotLost, PostgresSection
+from frazil.config import table_settings
 from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying, Removed, Streaming, TableState
-from frazil.model.postgres.lsn import parse_lsn
-from frazil.model.source_table import SourceTable
 from frazil.model.table_facts import COLUMNS_PROPERTY
-from frazil.pipeline.capture import capture_settings, postgres_settings, table_options
+from frazil.pipeline.capture import capture_settings
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.run_plan import ChangelogStep, MirrorStep, RunPlan, TableStep
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import captured_names
-from frazil.sources.postgres.preparation import plan_preparation
-from frazil.sources.postgres.tables.description import TableDescription, describe_table
-from frazil.sources.postgres.tables.identity import identity_differences, identity_of
-from frazil.sources.postgres.tables.selection import is_meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,43 +29,40 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
     from frazil.model.marker import Marker
+    from frazil.model.source_table import SourceTable
     from frazil.model.table_name import TableName
     from frazil.pipeline.tables.captured_names import CapturedNames, Named
-    from frazil.sources.postgres.preparation import SourceLook
-    from frazil.sources.postgres.settings import PostgresSettings
-    from frazil.sources.postgres.tables.catalog_view import CatalogView
+    from frazil.sources.kind import CapturePolicy
+    from frazil.sources.plan_facts import PlanFacts, PlannedTable
 
 
-def load_run_plan(lake: Lake, config: Config, look: SourceLook) -> RunPlan:
-    """What a run that begins now would do with what ``look`` has seen."""
-    settings = postgres_settings(config)
-    table_states, acknowledged = _load_book(lake, config)
-    after = {**table_states, **_judged(settings, table_states, look, acknowledged)}
+def load_run_plan(lake: Lake, config: Config, facts: PlanFacts) -> RunPlan:
+    """What a run that begins now would do with a source in this state."""
+    policy = configured_source(config).policy
+    table_states, acknowledged = _load_ledger(lake, config)
+    after = {**table_states, **_judged(table_states, facts, acknowledged)}
     names = [name for name, each in after.items() if not isinstance(each.state, Removed)]
     counts_nothing = all(isinstance(after[name].state, Copying) for name in names)
     since = None if counts_nothing else acknowledged
-    preparation = plan_preparation(look, settings, names, since)
-    if isinstance(preparation.problem, errors.PositionLostError) and _resyncs_lost(config):
+    preparation = facts.plan_preparation(names, since)
+    if isinstance(preparation.problem, errors.PositionLostError) and policy.resyncs_lost:
         after |= {name: replace(after[name], state=Copying()) for name in names}
-        preparation = plan_preparation(look, settings, names, None)
-    planner = _TablePlanner(lake, config, look)
+        preparation = facts.plan_preparation(names, None)
+    planner = _TablePlanner(lake, config, facts, policy)
     lake_names = captured_names(config, names, table_states)
     steps = []
     for name in sorted(after):
-        stood = table_states[name].state if name in table_states else None
-        step = TableStep(table=name, state=after[name].state, stood=stood)
+        recorded = table_states[name].state if name in table_states else None
+        step = TableStep(table=name, state=after[name].state, recorded=recorded)
         steps.append(planner.plan(step, lake_names.get(name)))
     return RunPlan(
-        slot=settings.slot,
-        publication=settings.publication,
         preparation=preparation,
-        kept_bytes=look.kept_bytes,
         tables=tuple(steps),
         names={**captured_names(config, after.keys() - set(names)), **lake_names},
     )
 
 
-def _load_book(lake: Lake, config: Config) -> tuple[dict[str, TableState], Marker | None]:
+def _load_ledger(lake: Lake, config: Config) -> tuple[dict[str, TableState], Marker | None]:
     try:
         ledger = Ledger.open(lake, ledger_name(config))
     except errors.TableNotFoundError:
@@ -79,93 +71,57 @@ def _load_book(lake: Lake, config: Config) -> tuple[dict[str, TableState], Marke
 
 
 def _judged(
-    settings: PostgresSettings,
-    table_states: Mapping[str, TableState],
-    look: SourceLook,
-    acknowledged: Marker | None,
+    table_states: Mapping[str, TableState], facts: PlanFacts, acknowledged: Marker | None
 ) -> dict[str, TableState]:
     """As an ingest that starts would see them."""
-    # What it looks at are names and identities; columns are looked at table by table.
-    found = {
-        name: SourceTable(
-            name=name,
-            identity=identity_of(view, _wished_key(settings, name)),
-            shape="",
-            columns=(),
-        )
-        for name, view in look.views.items()
-    }
-    # Among them what sends no changes, and has no identity.
-    for name, obstacle in look.obstacles.items():
-        table = found.get(name) or SourceTable(name=name, identity="", shape="", columns=())
-        found[name] = replace(table, obstacle=obstacle)
     changed = judge_tables(
         table_states,
-        found,
-        selects=lambda name: is_meant(name, include=settings.include, exclude=settings.exclude),
-        explain_identity_change=identity_differences,
+        facts.tables,
+        selects=facts.selects,
+        explain_identity_change=facts.explain_identity_change,
         position="" if acknowledged is None else str(acknowledged.position),
         retries_paused=True,
     )
     return {each.table: each for each in changed}
 
 
-def _wished_key(settings: PostgresSettings, table: str) -> tuple[str, ...]:
-    try:
-        return settings.options(table).key
-    except errors.FrazilError:
-        # Told with the table's step.
-        return ()
-
-
-def _resyncs_lost(config: Config) -> bool:
-    source = config.source
-    return isinstance(source, PostgresSection) and source.on_slot_lost is OnSlotLost.RESYNC
-
-
 class _TablePlanner:
     """Table by table, what becomes of its changelog and its mirror."""
 
-    def __init__(self, lake: Lake, config: Config, look: SourceLook) -> None:
+    def __init__(self, lake: Lake, config: Config, facts: PlanFacts, policy: CapturePolicy) -> None:
         self._lake = lake
         self._config = config
-        self._look = look
+        self._facts = facts
+        self._policy = policy
 
     def plan(self, step: TableStep, names: Named | None) -> TableStep:
-        """A table that cannot be planned is told with the reason, not raised.
+        """The step with what it takes; a table that cannot be planned has the reason instead.
 
         One that leaves the pipeline needs no names.
         """
-        view = self._look.views.get(step.table)
-        obstacle = self._look.obstacles.get(step.table)
+        found = self._facts.tables.get(step.table)
         if isinstance(names, errors.FrazilError):
             return replace(step, problem=names)
-        if obstacle is not None and step.is_copied:
-            return replace(step, problem=obstacle)
-        if view is None or names is None:
+        if found is not None and found.obstacle is not None and step.is_copied:
+            return replace(step, problem=found.obstacle)
+        if found is None or not found.identity or names is None:
             return step
         table = self._open_table(names.changelog)
         changelog = None if table is None else ChangelogTable(table)
         try:
             if isinstance(step.state, Streaming):
-                step = replace(step, has_changes=self._has_changes(changelog, view))
-            described = describe_table(view, table_options(self._config, names))
+                marker = None if changelog is None else changelog.position()
+                after = None if marker is None else marker.position
+                step = replace(step, has_changes=self._facts.has_changes(step.table, after))
+            settings = table_settings(self._config, str(names.mirror))
+            described = self._facts.describe(step.table, settings)
             return replace(
                 self._with_mirror(step, names, described),
-                estimated_rows=view.table.estimated_rows,
+                estimated_rows=described.estimated_rows,
                 changelog=self._plan_changelog(step, names, described.table, changelog),
             )
         except errors.FrazilError as error:
             return replace(step, problem=error)
-
-    def _has_changes(self, changelog: ChangelogTable | None, view: CatalogView) -> bool | None:
-        pending = self._look.pending
-        if pending is None:
-            return None
-        marker = None if changelog is None else changelog.position()
-        at = 0 if marker is None else parse_lsn(str(marker.position))
-        # A table skips a transaction that stands before its marker.
-        return pending.get(view.table.oid, -1) >= at
 
     def _plan_changelog(
         self,
@@ -174,7 +130,7 @@ class _TablePlanner:
         table: SourceTable,
         changelog: ChangelogTable | None,
     ) -> ChangelogStep:
-        settings = capture_settings(self._config, names)
+        settings = capture_settings(self._config, names, self._policy)
         now = None if changelog is None else _changelog_now(changelog)
         plan = plan_changelog(
             table,
@@ -192,11 +148,11 @@ class _TablePlanner:
         )
 
     def _with_mirror(
-        self, step: TableStep, names: CapturedNames, described: TableDescription
+        self, step: TableStep, names: CapturedNames, described: PlannedTable
     ) -> TableStep:
         table = described.table
         if not table.key:
-            return replace(step, no_mirror=str(described.no_key))
+            return replace(step, no_mirror=described.no_key)
         key = tuple(table.column(number).name for number in table.key)
         is_new = self._open_table(names.mirror) is None
         return replace(step, mirror=MirrorStep(name=names.mirror, is_new=is_new, key=key))

@@ -1,4 +1,4 @@
-"""What the next run would do, table by table: values, and how people and programs are told."""
+"""What the next run would do, table by table: values, and their text and JSON forms."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from frazil.ledger.table_state import State
     from frazil.model.table_name import TableName
     from frazil.pipeline.tables.captured_names import Named
-    from frazil.sources.postgres.preparation import SourcePreparation
+    from frazil.sources.plan_facts import SourcePreparation
 
-_KIB, _MIB = 2**10, 2**20
-NOT_LOOKED_INTO = "changes may wait: somebody reads the slot, or it keeps too much to look into"
+UNKNOWN_CHANGES = (
+    "changes may wait: another process reads the source, or it keeps too much to check"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogStep:
     """A changelog as it is or will be; ``changes`` are what becomes of its columns.
 
-    ``columns`` are the source's, with their types; ours go beside them.
+    ``columns`` are the source's, with their types; our own come after them.
     """
 
     name: TableName
@@ -44,16 +45,16 @@ class MirrorStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStep:
-    """One table of the source: how it will stand, and what that takes.
+    """One table of the source: its next state, and what that takes.
 
-    ``state`` is how the next run sees it, ``stood`` what the ledger says, None for a table that is
-    new to it. ``has_changes`` says whether changes of it wait at the source, None if nobody could
-    look. ``no_mirror`` is why it gets none.
+    ``state`` is how the next run sees it, ``recorded`` what the ledger says, None for a table that
+    is new to it. ``has_changes`` says whether changes of it wait at the source, None if that is
+    unknown. ``no_mirror`` is why it gets none.
     """
 
     table: str
     state: State
-    stood: State | None = None
+    recorded: State | None = None
     estimated_rows: int | None = None
     has_changes: bool | None = False
     changelog: ChangelogStep | None = None
@@ -72,20 +73,17 @@ class TableStep:
         if self.problem is not None:
             return False
         follows = isinstance(self.state, Streaming) and bool(self.has_changes)
-        return self.is_copied or follows or self.state != self.stood
+        return self.is_copied or follows or self.state != self.recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The source and its tables; ``kept_bytes`` is the log that the slot keeps unread.
+    """The source and its tables.
 
     ``names`` are the tables of the lake for each of them, or why it can have none.
     """
 
-    slot: str
-    publication: str
     preparation: SourcePreparation
-    kept_bytes: int | None
     tables: tuple[TableStep, ...]
     names: Mapping[str, Named] = field(default_factory=dict)
 
@@ -95,21 +93,15 @@ class RunPlan:
         first = self.preparation
         if first.problem is not None:
             return False
-        is_prepared = not first.statements and not first.creates_slot
-        return not is_prepared or any(each.has_work for each in self.tables)
+        return first.has_work or any(each.has_work for each in self.tables)
 
 
 def describe_source(plan: RunPlan) -> list[tuple[str, str]]:
-    """What happens at the server first, as labels and texts."""
+    """What happens at the source first, as labels and texts."""
     first = plan.preparation
     if first.problem is not None:
         return [("problem", f"{first.problem.code}: {first.problem}")]
-    lines = [("publication", statement) for statement in first.statements]
-    lines = lines or [("publication", f"{plan.publication} stays as it is")]
-    if first.creates_slot:
-        return [*lines, ("slot", f"{plan.slot} is made")]
-    kept = "" if plan.kept_bytes is None else f" and keeps {_size(plan.kept_bytes)} of log unread"
-    return [*lines, ("slot", f"{plan.slot} is there{kept}")]
+    return list(first.lines)
 
 
 def describe_table(step: TableStep) -> list[tuple[str, str]]:
@@ -129,13 +121,13 @@ def describe_table(step: TableStep) -> list[tuple[str, str]]:
 
 def _capture(step: TableStep) -> str:
     if step.is_copied:
-        again = "" if step.stood is None else " again"
+        again = "" if step.recorded is None else " again"
         about = "" if step.estimated_rows is None else f", about {step.estimated_rows:,} rows"
-        return f"the whole table is read{again}{about}"
+        return f"the table is copied{again}{about}"
     if not isinstance(step.state, Streaming):
         return str(step.state)
     if step.has_changes is None:
-        return NOT_LOOKED_INTO
+        return UNKNOWN_CHANGES
     return "changes wait at the source" if step.has_changes else "nothing: no change waits"
 
 
@@ -147,20 +139,8 @@ def _describe_changelog(changelog: ChangelogStep, *, is_copied: bool) -> list[tu
     return [("changelog", f"{changelog.name}: {each}{when}") for each in changelog.changes]
 
 
-def source_document(plan: RunPlan) -> dict[str, object]:
-    """The same for programs."""
-    first = plan.preparation
-    return {
-        "publication": plan.publication,
-        "statements": list(first.statements),
-        "slot": plan.slot,
-        "creates_slot": first.creates_slot,
-        "kept_bytes": plan.kept_bytes,
-    }
-
-
 def table_document(step: TableStep) -> dict[str, object]:
-    """The same for programs; None stands for what nobody could look into."""
+    """The same for programs; None is unknown."""
     return {
         "state": str(step.state),
         "copies": step.is_copied,
@@ -185,7 +165,3 @@ def _changelog_document(changelog: ChangelogStep) -> dict[str, object]:
         "columns": [{"name": name, "type": type_} for name, type_ in changelog.columns],
         "changes": list(changelog.changes),
     }
-
-
-def _size(size: int) -> str:
-    return f"{size / _MIB:,.1f} MiB" if size >= _MIB else f"{size / _KIB:,.1f} KiB"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.table_phase import MergeStatus
     from frazil.pipeline.status.values import ProblemStatus
     from frazil.pipeline.tables.captured_names import CapturedNames
-    from frazil.sources.postgres.slot.watch import SlotLook
+    from frazil.sources.health import SourceHealth
 
 # A plot of half an hour in steps that can be distinguished on a small screen.
 SAMPLE_SECONDS = 5.0
@@ -171,7 +171,7 @@ class StatusBoard:
                 # How fresh a copy is, is unknown until its changes follow.
                 base = None if report.is_whole else self._capture.through_of(each.table)
                 self._expect_of(self._names(each.table), base)
-                self._lake.ask(each.changelog, MarkerRole.INGEST, each.table)
+                self._lake.request(each.changelog, MarkerRole.INGEST, each.table)
 
     def record_step(self, next_seconds: float) -> None:
         """The source was read, and what it had is recorded in the ledger."""
@@ -202,10 +202,10 @@ class StatusBoard:
             self._source_problem = problem_of_error(error, since=since, retry_at=retry_at)
             self._standby = None
 
-    def record_answer(self, look: SlotLook, *, asked: float) -> None:
+    def record_answer(self, look: SourceHealth, *, asked: float) -> None:
         """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
-            self._capture.look(asked, look.newest)
+            self._capture.observe(asked, look.newest)
             self._answers.record(look, asked=asked, at=self._clock.now())
             received = None if self._source is None else self._source.received()
             if received is not None:
@@ -245,7 +245,7 @@ class StatusBoard:
             if mirror in self._merge_began:
                 self._looked_at[mirror] = self._merge_began[mirror]
             if report.commits:
-                self._lake.ask(str(report.mirror), MarkerRole.MERGE, mirror)
+                self._lake.request(str(report.mirror), MarkerRole.MERGE, mirror)
 
     def record_merge_error(self, mirror: str, error: Exception) -> None:
         """A run that failed."""
@@ -313,7 +313,7 @@ class StatusBoard:
             kind=self._kind,
             lag_seconds=self._age(self._capture.through),
             lag_bytes=self._lag_bytes(),
-            slot=self._answers.slot(now),
+            health=self._answers.health(now),
             unknown_since=self._answers.unknown_since(now),
             is_paused=self._source.is_paused,
             pending_commits=0 if self._ingested is None else self._ingested.pending_commits,

@@ -1,6 +1,6 @@
 """How old the state is that readers are sure to see.
 
-The source is asked again and again how far its log is. When everything up to there is captured, the
+The end of the source's log is read again and again. When everything up to there is captured, the
 changelogs are as fresh as the question was; a mirror is, once a merge has taken what came for it.
 Not thread-safe: its owner is.
 """
@@ -25,7 +25,7 @@ class _Track:
         self.position: int | None = None
         self.through: float | None = None
 
-    def look(self, at: float, newest: int) -> None:
+    def observe(self, at: float, newest: int) -> None:
         self._looks.append((at, newest))
         if len(self._looks) > MOST_LOOKS:
             self._looks = deque(list(self._looks)[::2])
@@ -47,7 +47,7 @@ class _Track:
 
 
 class CaptureFreshness:
-    """Changelogs beside their source; times are seconds of one clock, positions are bytes."""
+    """Changelogs and their source; times are seconds of one clock, positions are bytes."""
 
     def __init__(self) -> None:
         self._captured, self._received = _Track(), _Track()
@@ -76,15 +76,15 @@ class CaptureFreshness:
             return None
         return max(0, self._newest - reached)
 
-    def look(self, at: float, newest: int) -> None:
+    def observe(self, at: float, newest: int) -> None:
         """The source's log was this far."""
         if self._newest is not None and newest < self._newest:
             # Positions start again: another server, to which none of before means anything.
             self._captured.restart()
             self._received.restart()
         self._newest = newest
-        self._captured.look(at, newest)
-        self._received.look(at, newest)
+        self._captured.observe(at, newest)
+        self._received.observe(at, newest)
 
     def reach(self, position: int, tables: Iterable[str] = ()) -> None:
         """Everything of these tables up to here is captured."""
@@ -94,7 +94,7 @@ class CaptureFreshness:
 
     def receive(self, position: int, idle: Iterable[str]) -> None:
         """Everything up to here was received, and nothing of the idle tables is to be written."""
-        # A stream that starts again has to catch up before it shows anything.
+        # A stream that starts again has to catch up before it says anything.
         is_caught_up = position >= (self._received.position or 0)
         self._received.reach(position)
         if is_caught_up and self._received.through is not None:
@@ -109,7 +109,7 @@ class CaptureFreshness:
 class MirrorFreshness:
     """Mirrors compared with their changelogs; a time of None is unknown.
 
-    ``base`` of every question is the time through which the changelogs are complete.
+    ``base`` of every query is the time through which the changelogs are complete.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class MirrorFreshness:
         self._merging.pop(mirror, None)
 
     def fail_merge(self, mirror: str, base: float | None) -> None:
-        """It was not, or it is unknown."""
+        """It was not, or that is unknown."""
         self._lacking.setdefault(mirror, base)
         if mirror in self._merging:
             self._lacking[mirror] = self._merging.pop(mirror)

@@ -1,4 +1,4 @@
-"""Gauges show what the status shows, at the moment they are asked for."""
+"""Gauges show what the status shows, at the moment of a scrape."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import PipelineStatus, SourceStatus
     from frazil.telemetry.metrics import Exposition, Metrics
 
+# Gauges of what sources say of themselves, by part and field.
+_DETAILS = (
+    (names.SLOT_RETAINED_BYTES, "slot", "retained_bytes"),
+    (names.SLOT_SAFE_WAL_BYTES, "slot", "safe_bytes"),
+)
+
 
 class StatusMetrics:
     """What is scraped: everything recorded, and the state of the pipeline now."""
@@ -23,7 +29,7 @@ class StatusMetrics:
         self._lagging: set[str] = set()
 
     def expose(self, accept: str = "") -> Exposition:
-        """All of it, in the format the header asks for."""
+        """All of it, in the format that the header names."""
         self._show(self._board.now())
         return self._metrics.expose(accept)
 
@@ -61,17 +67,16 @@ class StatusMetrics:
         self._stopped |= stopped
 
     def _show_source(self, source: SourceStatus) -> None:
-        slot = source.slot
+        details = {} if source.health is None else source.health.details
         shown = (
             (names.SOURCE_LAG_BYTES, source.lag_bytes),
             (names.SOURCE_LAG_SECONDS, source.lag_seconds),
             (names.PENDING_COMMITS, source.pending_commits),
             (names.BACKPRESSURE_ACTIVE, int(source.is_paused)),
-            (names.SLOT_RETAINED_BYTES, None if slot is None else slot.retained_bytes),
-            (names.SLOT_SAFE_WAL_BYTES, None if slot is None else slot.safe_bytes),
+            *((gauge, details.get(part, {}).get(name)) for gauge, part, name in _DETAILS),
         )
         for gauge, value in shown:
-            if value is None:
+            if not isinstance(value, int | float):
                 self._metrics.unset(gauge)
             else:
                 self._metrics.set(gauge, value)

@@ -22,16 +22,18 @@ from frazil.pipeline.status.values import (
     PipelineStatus,
     ProblemStatus,
     Sample,
-    SlotStatus,
     SourceStatus,
     TableStatus,
 )
+from frazil.sources.health import HealthFacts, HealthLine
 
 if TYPE_CHECKING:
+    from frazil.sources.health import Fact
     from frazil.telemetry.redaction import Redactor
 
 # Raised when a field changes its meaning; new fields do not raise it.
 FORMAT: Final = 1
+_SOURCE_FIELDS: Final = frozenset(each.name for each in fields(SourceStatus))
 
 _T = TypeVar("_T")
 
@@ -46,10 +48,20 @@ def status_to_json(status: PipelineStatus) -> dict[str, object]:
     return {
         "format": FORMAT,
         **document,
+        "source": _source_document(document["source"]),
         "lag_seconds": status.lag_seconds,
         "stopped": [each.table for each in status.stopped],
         "action_required": status.action_required,
     }
+
+
+def _source_document(source: object) -> object:
+    """With the facts of the source's health among its own fields."""
+    if not isinstance(source, dict):
+        return source
+    health = source.pop("health") or {"details": {}, "lines": [], "summary": ""}
+    # Known to scripts, also as null.
+    return {**source, "slot": None, **health.pop("details"), **health}
 
 
 def redact_status(status: PipelineStatus, redactor: Redactor) -> PipelineStatus:
@@ -149,7 +161,7 @@ def _source(value: object) -> SourceStatus:
         kind=_text(known.get("kind")),
         lag_seconds=_optional(_number, known.get("lag_seconds")),
         lag_bytes=_optional(_whole, known.get("lag_bytes")),
-        slot=_optional(_slot, known.get("slot")),
+        health=_health(known),
         unknown_since=_optional(_time, known.get("unknown_since")),
         is_paused=_truth(known.get("is_paused", False)),
         pending_commits=_whole(known.get("pending_commits", 0)),
@@ -159,16 +171,34 @@ def _source(value: object) -> SourceStatus:
     )
 
 
-def _slot(value: object) -> SlotStatus:
+def _health(source: Mapping[str, object]) -> HealthFacts | None:
+    """Every object among the fields that is none of the status itself is a detail."""
+    details = {
+        name: _named(_fact, value)
+        for name, value in source.items()
+        if name not in _SOURCE_FIELDS and isinstance(value, Mapping)
+    }
+    lines = _many(_health_line, source.get("lines"))
+    if not details and not lines:
+        return None
+    summary = _text(source.get("summary", ""))
+    return HealthFacts(details=details, lines=lines, summary=summary)
+
+
+def _health_line(value: object) -> HealthLine:
     known = _record(value)
-    return SlotStatus(
-        name=_text(known.get("name")),
-        is_active=_truth(known.get("is_active")),
-        state=_text(known.get("state")),
-        confirmed=_optional(_text, known.get("confirmed")),
-        retained_bytes=_whole(known.get("retained_bytes")),
-        safe_bytes=_optional(_whole, known.get("safe_bytes")),
+    return HealthLine(
+        label=_text(known.get("label")),
+        text=_text(known.get("text")),
+        note=_text(known.get("note", "")),
+        is_well=_optional(_truth, known.get("is_well")),
     )
+
+
+def _fact(value: object) -> Fact:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise _unreadable("a text or a number", value)
 
 
 def _commit(value: object) -> CommitStatus:

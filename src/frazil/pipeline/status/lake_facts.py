@@ -1,4 +1,4 @@
-"""What one table of the lake shows: rows, last commits, and its marker."""
+"""What one table of the lake shows to every reader: rows, last commits, and its marker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.model.table_name import TableName
 
-# What happened last, not the history.
+# The last commits, not the history.
 _LAST_COMMITS: Final = 3
 _MILLISECONDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFacts:
-    """The rows a reader finds, the last commits, or why nothing may go on from it."""
+    """The rows a reader finds, the last commits, or why no run may continue from it."""
 
     rows: int | None = None
     commits: tuple[CommitStatus, ...] = ()
@@ -47,13 +47,13 @@ def load_lake_facts(lake: Lake, name: TableName, role: MarkerRole | None, table:
         if recovery_for(error).action is not RecoveryAction.NEVER:
             raise
         return LakeFacts(error=error)
-    role_name = (role or MarkerRole.INGEST).value
-    commits = tuple(_commit(each, table, role_name, str(name)) for each in newest)
+    shown = (role or MarkerRole.INGEST).value
+    commits = tuple(_commit(each, table, shown, str(name)) for each in newest)
     return LakeFacts(rows=readable_rows(newest[0]) if newest else 0, commits=commits)
 
 
 def readable_rows(head: SnapshotFacts) -> int | None:
-    """The rows that a reader finds, by the newest snapshot's summary; None: it does not say."""
+    """The rows that a reader finds, by the summary of the newest snapshot; None: unknown."""
     if "total-records" not in head.summary or head.count("total-equality-deletes"):
         return None
     return max(0, head.count("total-records") - head.count("total-position-deletes"))

@@ -1,4 +1,4 @@
-"""Loads for a running process what the lake holds: totals, and what happened before it started."""
+"""What the lake holds, for a running process: totals, and commits from before it started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LakeWatch:
-    """Answers what a board asks of the lake; one thread queries it."""
+    """Loads what a board wants to know of the lake, in one thread."""
 
     def __init__(self, session: Session, config: Config, board: StatusBoard) -> None:
         self._session = session
@@ -26,8 +26,8 @@ class LakeWatch:
         self._lake: Lake | None = None
         self._has_dates = config.source is None
 
-    def look(self) -> None:
-        """Ask the tables that are new or have a newer commit; what fails is asked again."""
+    def load(self) -> None:
+        """Load the tables that are new or have a newer commit; what fails is loaded again."""
         try:
             if self._lake is None:
                 self._lake = Lake(self._session, self._config.catalog.name)

@@ -1,4 +1,4 @@
-"""The state of one table of the merge loop, as a value that pages and commands show."""
+"""The state of one table of the loop, as a value that pages and commands may show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MergeStep(StrEnum):
     """Until its next run; with an error, until it is tried again."""
     MERGING = "merging"
     STOPPED = "stopped"
-    """Not tried again before an operator says that it was repaired, or the process restarts."""
+    """Not tried again before an operator reports it repaired, or restarts the process."""
     DONE = "done"
     """Merged, and no more was requested."""
 

@@ -102,13 +102,13 @@ class StatusTally:
             deck.extend(together)
 
     def add_error(self, error: Exception) -> None:
-        """Something that failed, whether or not it is tried again."""
+        """Something that failed, whether it is tried again or not."""
         if isinstance(error, FrazilError):
             self.errors[error.code] += 1
 
     def _add(self, commit: CommitStatus) -> None:
         for deck in (self._commits, self._by_table[commit.lake_table]):
-            # The lake may have shown it before the loop that made it reports more of it.
+            # The lake may have shown it before its report arrives with more.
             seen = [each for each in deck if each.snapshot_id == commit.snapshot_id]
             if commit.snapshot_id is not None and seen:
                 deck.remove(seen[0])

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from frazil.ingest.progress import CopyProgress
     from frazil.ingest.report import BatchReport
 
-# The tasks of a copy report rows when they end: shorter, and the rate would drop to 0 between.
+# Tasks of a copy report their rows when they end: shorter, and the rate would drop to 0 between.
 WINDOW_SECONDS = 30.0
 
 
 class Throughput:
-    """Counts rows once, whatever reports them first. Not thread-safe: its owner is."""
+    """Counts rows once, from the first report of them. Not thread-safe: its owner is."""
 
     def __init__(self, now: float) -> None:
         self._rows = 0
@@ -48,7 +48,7 @@ class Throughput:
         self._copied = progress.rows
 
     def rate(self, now: float) -> float:
-        """Rows a second since the last time it was asked that is old enough."""
+        """Rows a second since the last call that is old enough."""
         while len(self._counts) > 1 and now - self._counts[1][0] >= WINDOW_SECONDS:
             self._counts.popleft()
         began, before = self._counts[0]

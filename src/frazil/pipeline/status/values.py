@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from frazil.sources.health import HealthFacts
+
 
 class Phase(StrEnum):
     """What happens with a table; the first that fits."""
@@ -120,32 +122,17 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotStatus:
-    """The replication slot as the server shows it.
-
-    ``safe_bytes`` is how much log may still be written before it is in danger; None: no limit.
-    """
-
-    name: str
-    is_active: bool
-    state: str
-    confirmed: str | None
-    retained_bytes: int
-    safe_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
     """Where changes come from. ``trouble`` is what keeps all tables from being captured.
 
     While the server cannot be asked, ``unknown_since`` is when it last answered, and what only the
-    server knows is None: the slot and the lag in bytes.
+    server knows is None: its health and the lag in bytes.
     """
 
     kind: str
     lag_seconds: float | None = None
     lag_bytes: int | None = None
-    slot: SlotStatus | None = None
+    health: HealthFacts | None = None
     unknown_since: datetime | None = None
     is_paused: bool = False
     """Reading waits, because what was read has to be written first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
+from frazil.model.sizes import format_size
 from frazil.pipeline.status.values import Phase, longest_lag
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _TIMES: Final = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s"))
-# Below it a tenth matters, above it no one reads one.
+# Below it a tenth matters, above it none is shown.
 _WITH_A_TENTH: Final = 10
-_KIBI: Final = 1024
-_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def duration(seconds: float | None) -> str:
@@ -48,14 +47,7 @@ def duration(seconds: float | None) -> str:
 
 def size(count: int | None) -> str:
     """``512 B``, ``1.5 KiB``, ``340 MiB``."""
-    if count is None:
-        return UNKNOWN
-    amount, unit = float(max(count, 0)), 0
-    # As soon as rounding would print 1024.
-    while round(amount) >= _KIBI and unit < len(_SIZES) - 1:
-        amount, unit = amount / _KIBI, unit + 1
-    tenth = unit > 0 and round(amount, 1) < _WITH_A_TENTH
-    return f"{amount:.1f} {_SIZES[unit]}" if tenth else f"{amount:.0f} {_SIZES[unit]}"
+    return UNKNOWN if count is None else format_size(count)
 
 
 def number(count: int) -> str:
@@ -82,19 +74,19 @@ def clock_time(at: datetime, now: datetime) -> str:
 
 def elapsed(since: datetime, now: datetime) -> str:
     """``4 s``: how long something has gone on."""
-    return _rounded((now - since).total_seconds())
+    return _whole((now - since).total_seconds())
 
 
 def ago(at: datetime, now: datetime) -> str:
     """``4 s ago``."""
     passed = (now - at).total_seconds()
-    return "just now" if passed < 1 else f"{_rounded(passed)} ago"
+    return "just now" if passed < 1 else f"{_whole(passed)} ago"
 
 
 def until(at: datetime, now: datetime) -> str:
     """``in 12 s``, or ``now`` when it is due."""
     left = (at - now).total_seconds()
-    return "now" if left < 1 else f"in {_rounded(left)}"
+    return "now" if left < 1 else f"in {_whole(left)}"
 
 
 def total(counts: Mapping[str, int]) -> int:
@@ -192,8 +184,8 @@ def _going(status: PipelineStatus) -> str:
     return f"{verb} {counted(len(tables), 'table')}"
 
 
-def _rounded(seconds: float) -> str:
-    # Seconds of an age move on while it is read; a tenth of one says nothing.
+def _whole(seconds: float) -> str:
+    # Seconds of an age change while they are read; a tenth of one says nothing.
     return duration(float(round(seconds))).replace(".0 s", " s")
 
 

@@ -31,9 +31,9 @@ class CapturedMirror:
 
 
 def ledger_name(config: Config) -> TableName:
-    """The pipeline's book."""
-    book = config.ledger
-    return parse_table_name(f"{book.namespace}.{book.table}", catalog=config.catalog.name)
+    """The pipeline's ledger."""
+    ledger = config.ledger
+    return parse_table_name(f"{ledger.namespace}.{ledger.table}", catalog=config.catalog.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class CapturedTables:
 
 
 def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMirror]:
-    """Every captured table that has a key, by its mirror's name; asks ledger and tables."""
+    """Every captured table that has a key, by its mirror's name; reads ledger and tables."""
     return load_captured_tables(lake, config).mirrors
 
 
 def load_captured_tables(lake: Lake, config: Config) -> CapturedTables:
-    """Every captured table; asks ledger and tables."""
+    """Every captured table; reads the ledger and the tables."""
     mirrors, without = {}, []
     for source, names in _load_named(lake, config).items():
         mirror = load_captured_mirror(lake, source, names)

@@ -38,7 +38,7 @@ _NOT_IN_THE_LEDGER: Mapping[str, TableState] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """Who wants to be a table of the lake, as a person would say it."""
+    """What would become a table of the lake, as a phrase."""
 
     holder: str
     what: str
@@ -71,14 +71,14 @@ def captured_names(
     return named | dict(_collisions(config, named, ranks))
 
 
-def _rank(standing: TableState | None) -> int:
-    if standing is None or not standing.identity:
+def _rank(state: TableState | None) -> int:
+    if state is None or not state.identity:
         return _NEW
-    return _CHOSEN if isinstance(standing.state, Copying) else _CAPTURED
+    return _CHOSEN if isinstance(state.state, Copying) else _CAPTURED
 
 
 class LakeNames:
-    """The tables of the lake for one table of the source at a time, judged beside all others.
+    """The tables of the lake for one table of the source at a time, judged with all others.
 
     ``follow`` says who the others are.
     """
@@ -89,7 +89,7 @@ class LakeNames:
         self._judged: tuple[object, Mapping[str, Named]] = None, {}
 
     def follow(self, table_states: Callable[[], Mapping[str, TableState]]) -> None:
-        """Ask here how all tables stand from now on."""
+        """Read the states of all tables here from now on."""
         self._table_states = table_states
 
     def of(self, source: str) -> CapturedNames:
@@ -99,7 +99,7 @@ class LakeNames:
         judged, named = self._judged
         if tables != judged:
             named = captured_names(self._config, sorted(tables), table_states)
-            # In one go, because two threads may ask.
+            # In one assignment, because of two threads.
             self._judged = tables, named
         found = named[source]
         if isinstance(found, FrazilError):
@@ -127,10 +127,10 @@ def _filled(templates: Sequence[str], source: str, catalog: str) -> TableName:
     """A dot of the templates separates levels; one from the source is part of a name: refused."""
     # A name with more dots is refused either way, so that it does not matter whose they are.
     schema, _, table = source.partition(".")
-    words = {"schema": schema, "table": table}
+    values = {"schema": schema, "table": table}
     levels = ".".join(templates).split(".")
     # In one go, because a table may be called like a placeholder.
-    filled = [_PLACEHOLDER.sub(lambda found: words[found[1]], level) for level in levels]
+    filled = [_PLACEHOLDER.sub(lambda found: values[found[1]], level) for level in levels]
     return TableName(catalog, tuple(filled[:-1]), filled[-1])
 
 
@@ -156,8 +156,8 @@ def _claims(
             rank = ranks[source]
             yield _Claim(source, f"the mirror of {source}", rank), names.mirror
             yield _Claim(source, f"the changelog of {source}", rank), names.changelog
-    for what, book in (("ledger", config.ledger), ("dead letters", config.dead_letters)):
-        name = parse_table_name(f"{book.namespace}.{book.table}", catalog=config.catalog.name)
+    for what, section in (("ledger", config.ledger), ("dead letters", config.dead_letters)):
+        name = parse_table_name(f"{section.namespace}.{section.table}", catalog=config.catalog.name)
         yield _Claim("", f"the pipeline's {what}", _OWN), name
 
 

@@ -57,7 +57,7 @@ def merge_tables(
 
 
 def check_merges(config: Config, chosen: Sequence[str]) -> None:
-    """Tell mistakes of the document now, not after the seconds that Spark needs to start."""
+    """Raise mistakes of the configuration now, not after the seconds that Spark needs to start."""
     if config.source is None:
         for mirror in merge_tables(config, chosen):
             merge_settings(config, mirror)

@@ -1,8 +1,9 @@
-"""What a pipeline leaves at a server, and how it is taken away."""
+"""What a pipeline leaves at a server, and how it is removed."""
 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -13,9 +14,12 @@ from frazil.clients.postgres.catalog_facts import (
     load_server,
     load_slot,
 )
+from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.dsn import SessionAccess
 from frazil.clients.postgres.translation import UNDEFINED_OBJECT
 from frazil.errors import PositionLostError, SlotBusyError
 from frazil.model.postgres.names import quote_identifier, quote_literal
+from frazil.sources.artifacts import Artifact
 from frazil.sources.postgres.checks.server_checks import PLUGIN
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
     from frazil.clients.postgres.session import Session
     from frazil.model.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, SlotReader
+    from frazil.sources.artifacts import ArtifactReader
+    from frazil.sources.postgres.settings import PostgresSettings
 
 # What a temporary slot is called after: the pipeline's slot, cut where both would be too long, and
 # a token of the copy.
@@ -41,24 +47,10 @@ class ArtifactKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """One thing at the server, and the statement that removes it.
-
-    ``stays`` says why it is left alone; then the statement is for somebody else, if there is one.
-    """
-
-    kind: ArtifactKind
-    name: str
-    statement: str | None = None
-    stays: str | None = None
-    reader: SlotReader | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactFacts:
     """What is at the server under the names of a pipeline.
 
-    ``readers`` are all slots that begin like ``slot_name``, each with whoever reads it.
+    ``readers`` are all slots that begin like ``slot_name``, each with its reader.
     """
 
     slot_name: str
@@ -69,7 +61,7 @@ class ArtifactFacts:
 
 
 def load_artifact_facts(session: Session, *, slot: str, publication: str) -> ArtifactFacts:
-    """Look for the slot, those of copies, and the publication."""
+    """The slot, those of copies, and the publication."""
     with session.one_view():
         return ArtifactFacts(
             slot_name=slot,
@@ -81,9 +73,9 @@ def load_artifact_facts(session: Session, *, slot: str, publication: str) -> Art
 
 
 def plan_removal(facts: ArtifactFacts, *, creates_publication: bool) -> tuple[Artifact, ...]:
-    """Every trace, in the order in which they go; pure.
+    """Every artifact, in the order in which they are removed; pure.
 
-    The slot goes first: while somebody reads it, nothing has been changed yet.
+    The slot is first: while it is read, nothing has been changed yet.
     """
     return (
         *_slot(facts),
@@ -116,7 +108,7 @@ def _publication(facts: ArtifactFacts, *, creates_publication: bool) -> Iterator
         return
     stays = None
     if not creates_publication:
-        stays = "source.publication.create is false, so somebody else made it"
+        stays = "source.publication.create is false, so frazil did not create it"
     elif facts.server.is_standby:
         stays = "the server is a standby, so it can be dropped on the primary only"
     elif not publication.is_ours:
@@ -148,18 +140,18 @@ def _is_of_copy(name: str, slot: str) -> bool:
     return found["slot"] == slot or was_cut
 
 
-def require_idle(trace: Artifact) -> None:
-    """SlotBusyError, naming who must stop, while somebody reads the slot."""
-    if trace.stays is None and trace.reader is not None:
-        refuse_busy(trace.reader)
+def require_idle(artifact: Artifact) -> None:
+    """SlotBusyError, naming who must stop, while another process reads the slot."""
+    if artifact.stays is None and artifact.reader is not None:
+        refuse_busy(artifact.name, artifact.reader)
 
 
-def refuse_busy(reader: SlotReader) -> None:
-    """SlotBusyError, naming who must stop, if anybody reads the slot."""
+def refuse_busy(slot: str, reader: ArtifactReader) -> None:
+    """SlotBusyError, naming who must stop, if a process reads the slot."""
     if reader.process is None:
         return
     called = "" if reader.application is None else f" ({reader.application})"
-    message = f"the slot {reader.slot} is read by process {reader.process} there{called}."
+    message = f"the slot {slot} is read by process {reader.process} there{called}."
     raise SlotBusyError(
         message,
         next_step="stop the run that reads it; if it is gone and only its connection is left: "
@@ -167,25 +159,51 @@ def refuse_busy(reader: SlotReader) -> None:
     )
 
 
-def remove(session: Session, trace: Artifact) -> bool:
+def remove(session: Session, artifact: Artifact) -> bool:
     """Remove it; False when it was gone already. Needs a session that may write.
 
-    SlotBusyError when somebody began to read the slot after it was looked at.
+    SlotBusyError when a process began to read the slot meanwhile.
     """
-    if trace.stays is not None or trace.statement is None:
-        message = f"the {trace.kind} {trace.name} is not ours to remove"
+    if artifact.stays is not None or artifact.statement is None:
+        message = f"the {artifact.kind} {artifact.name} is not ours to remove"
         raise ValueError(message)
     try:
         session.execute(
-            trace.statement,
-            doing=f"dropping the {trace.kind} {trace.name}",
+            artifact.statement,
+            doing=f"dropping the {artifact.kind} {artifact.name}",
             meanings={UNDEFINED_OBJECT: PositionLostError},
         )
     except PositionLostError:
         return False
     except SlotBusyError:
-        for reader in load_readers(session, trace.name):
-            if reader.slot == trace.name:
-                refuse_busy(reader)
+        for reader in load_readers(session, artifact.name):
+            if reader.slot == artifact.name:
+                refuse_busy(reader.slot, reader)
         raise
     return True
+
+
+class PostgresTeardown:
+    """The artifacts of one pipeline, and a session that may remove them."""
+
+    def __init__(self, session: Session, artifacts: tuple[Artifact, ...]) -> None:
+        self._session = session
+        self.artifacts = artifacts
+
+    def require_idle(self) -> None:
+        """SlotBusyError, naming who must stop, while another process reads the slot."""
+        for artifact in self.artifacts:
+            require_idle(artifact)
+
+    def remove(self, artifact: Artifact) -> bool:
+        """Remove one of them; False when it was gone already."""
+        return remove(self._session, artifact)
+
+
+@contextmanager
+def open_teardown(settings: PostgresSettings) -> Iterator[PostgresTeardown]:
+    """Find the artifacts; nothing is changed until one is removed."""
+    with connect(settings.dsn, purpose="teardown", access=SessionAccess.READ_WRITE) as session:
+        facts = load_artifact_facts(session, slot=settings.slot, publication=settings.publication)
+        found = plan_removal(facts, creates_publication=settings.creates_publication)
+        yield PostgresTeardown(session, found)

@@ -14,6 +14,8 @@ from frazil.clients.postgres.catalog_facts import (
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
 from frazil.errors import FrazilError, SlotBusyError
+from frazil.model.sizes import format_size
+from frazil.sources.plan_facts import SourcePreparation
 from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle, is_sendable
 from frazil.sources.postgres.checks.server_checks import is_usable
 from frazil.sources.postgres.publication.planning import plan_publication, refuse_unfit
@@ -30,16 +32,16 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.tables.catalog_view import CatalogView
 
-# The server decodes this much of its log in seconds; more is not looked into.
+# The server decodes this much of its log in seconds; more is not read.
 MOST_PENDING_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLook:
+class ServerSnapshot:
     """A server, what is there under the pipeline's names, and the tables that are meant.
 
     ``position`` is how far its log is. ``pending`` has the tables by number with changes that the
-    slot keeps, each with the last one's position; None if that could not be looked into.
+    slot keeps, each with the last one's position; None if that is unknown.
     ``obstacles`` has the tables that cannot be captured now, and why.
     """
 
@@ -59,17 +61,8 @@ class SourceLook:
         return max(0, self.position - self.slot.confirmed_flush)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePreparation:
-    """What a run does at the server first: SQL, and a slot that is made; or why it cannot."""
-
-    statements: tuple[str, ...] = ()
-    creates_slot: bool = False
-    problem: FrazilError | None = None
-
-
-def load_look(settings: PostgresSettings) -> SourceLook:
-    """Look at the server in a session that cannot write."""
+def load_snapshot(settings: PostgresSettings) -> ServerSnapshot:
+    """Read the server in a session that cannot write."""
     with connect(settings.dsn, purpose="plan") as session:
         with session.one_view():
             server = load_server(session)
@@ -86,7 +79,7 @@ def load_look(settings: PostgresSettings) -> SourceLook:
         pending = None
         if slot is not None and publication is not None and is_usable(slot, server):
             pending = _load_pending(session, slot, publication.name, position)
-    return SourceLook(
+    return ServerSnapshot(
         server=server,
         slot=slot,
         publication=publication,
@@ -120,48 +113,80 @@ def _load_pending(
 
 
 def plan_preparation(
-    look: SourceLook,
+    facts: ServerSnapshot,
     settings: PostgresSettings,
     tables: Collection[str],
     since: Marker | None,
 ) -> SourcePreparation:
     """What ``PostgresSource.prepare`` would do for these tables; pure."""
-    publication, slot = look.publication, look.slot
-    wanted = [view.table for name, view in look.views.items() if name in tables]
+    publication, slot = facts.publication, facts.slot
+    wanted = [view.table for name, view in facts.views.items() if name in tables]
     try:
         if since is not None:
-            _check_continuation(look, settings, since)
+            _check_continuation(facts, settings, since)
         elif slot is not None:
-            check_kind(slot, database=look.server.database)
+            check_kind(slot, database=facts.server.database)
         refuse_unfit(publication)
         plan = plan_publication(
             publication,
             wanted,
-            look.server,
+            facts.server,
             name=settings.publication,
             creates=settings.creates_publication,
         )
     except FrazilError as error:
-        return SourcePreparation(problem=error)
-    creates_slot = slot is None or is_useless(slot, publication)
-    return SourcePreparation(statements=plan.statements, creates_slot=creates_slot)
+        return describe_preparation(settings, kept_bytes=facts.kept_bytes, problem=error)
+    return describe_preparation(
+        settings,
+        statements=plan.statements,
+        creates_slot=slot is None or is_useless(slot, publication),
+        kept_bytes=facts.kept_bytes,
+    )
 
 
-def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:
+def describe_preparation(
+    settings: PostgresSettings,
+    *,
+    statements: tuple[str, ...] = (),
+    creates_slot: bool = False,
+    kept_bytes: int | None = None,
+    problem: FrazilError | None = None,
+) -> SourcePreparation:
+    """The SQL of the publication, and the slot; ``kept_bytes`` is the log that it keeps unread."""
+    slot, publication = settings.slot, settings.publication
+    lines = [("publication", statement) for statement in statements]
+    lines = lines or [("publication", f"{publication} stays as it is")]
+    kept = "" if kept_bytes is None else f" and keeps {format_size(kept_bytes)} of log unread"
+    lines.append(("slot", f"{slot} is made" if creates_slot else f"{slot} is there{kept}"))
+    return SourcePreparation(
+        lines=tuple(lines),
+        document={
+            "publication": publication,
+            "statements": list(statements),
+            "slot": slot,
+            "creates_slot": creates_slot,
+            "kept_bytes": kept_bytes,
+        },
+        has_work=bool(statements) or creates_slot,
+        problem=problem,
+    )
+
+
+def _check_continuation(facts: ServerSnapshot, settings: PostgresSettings, since: Marker) -> None:
     server = SystemIdentity(
-        system_identifier=look.server.system_identifier,
-        timeline=look.server.timeline,
-        log_end=look.position,
-        database=look.server.database,
-        is_standby=look.server.is_standby,
+        system_identifier=facts.server.system_identifier,
+        timeline=facts.server.timeline,
+        log_end=facts.position,
+        database=facts.server.database,
+        is_standby=facts.server.is_standby,
     )
     check_continuation(
         settings,
         since,
-        # Where the tables are, and where timelines parted, a run asks.
+        # Where the tables are, and where timelines parted, a run checks.
         reached=0,
         server=server,
         switches=(),
-        publication=look.publication,
-        slot=look.slot,
+        publication=facts.publication,
+        slot=facts.slot,
     )

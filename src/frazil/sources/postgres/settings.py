@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
+
+from frazil.clients.catalog_settings import catalog_properties
+from frazil.model.schema.types import parse_scalar
+from frazil.sources.postgres.spool_files import SpoolFiles
+from frazil.sources.postgres.tables.description import TableOptions
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.dsn import SecretText
-    from frazil.sources.postgres.spool_files import SpoolFiles
-    from frazil.sources.postgres.tables.description import TableOptions
+    from frazil.config import Config, PostgresSection, TableSettings
+    from frazil.sources.kind import TableSettingsOf
 
 
 class OptionsOf(Protocol):
@@ -33,3 +39,46 @@ class PostgresSettings:
     heartbeat_seconds: float
     copy_connections: int
     options: OptionsOf
+
+
+def postgres_settings(
+    config: Config, section: PostgresSection, tables: TableSettingsOf
+) -> PostgresSettings:
+    """What the configuration says about the source."""
+    folder = section.spool.dir
+    return PostgresSettings(
+        dsn=section.dsn,
+        slot=section.slot,
+        publication=section.publication.name,
+        creates_publication=section.publication.create,
+        include=section.tables,
+        exclude=section.exclude,
+        # Pipelines may share a folder; the files of another pipeline must not be removed.
+        spool=SpoolFiles(
+            str(PurePosixPath(folder) / config.pipeline)
+            if "://" not in str(folder)
+            else f"{folder}/{config.pipeline}",
+            tuple(sorted(catalog_properties(config.catalog, config.storage).items())),
+        ),
+        spool_bytes=section.spool.max_bytes,
+        heartbeat_seconds=section.heartbeat.total_seconds(),
+        copy_connections=section.initial_copy.connections,
+        options=lambda table: table_options(tables(table)),
+    )
+
+
+def table_options(settings: TableSettings) -> TableOptions:
+    """What the configuration says about the columns of a table."""
+    columns = settings.columns
+    return TableOptions(
+        key=settings.key,
+        declared={
+            name: parse_scalar(each.type) for name, each in columns.items() if each.type is not None
+        },
+        on_unrepresentable=settings.mirror.on_unrepresentable,
+        per_column={
+            name: each.on_unrepresentable
+            for name, each in columns.items()
+            if each.on_unrepresentable is not None
+        },
+    )

@@ -1,4 +1,4 @@
-"""Changes from a Postgres database: whole tables by snapshots, and what follows by a slot."""
+"""Changes from a Postgres database: tables are copied in snapshots, then read from a slot."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class _Stream:
 class PostgresSource:
     """One database, one publication, one slot.
 
-    Planning changes and planning whole tables may happen in two threads; everything else belongs
-    to whoever plans changes.
+    ``plan`` and ``plan_copy`` may run in two threads; everything else belongs to the thread that
+    plans changes.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PostgresSource:
         One that cannot be described is among them all the same: reading it says why. So is one
         that cannot be captured at the moment, with the reason.
         """
-        with self._session("looking at tables") as session:
+        with self._session("reading the catalog") as session:
             self._looked_at = load_position(session)
             with session.one_view():
                 return discover_tables(session, self._settings)
@@ -170,13 +170,13 @@ class PostgresSource:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
         if self._stream is None:
-            # A stream that is read knows more than the ledger, and nobody else may read the slot.
+            # An open stream knows more than the ledger, and no other process can read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
         read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
             self._require_unread()
-            publication, slot = self._load_traces()
+            publication, slot = self._load_artifacts()
             if since is not None:
                 check_continuation(
                     settings,
@@ -194,7 +194,7 @@ class PostgresSource:
                 check_kind(slot, database=server.database)
                 if is_useless(slot, publication):
                     connection.drop_slot(settings.slot)
-                    _log.warning("slot dropped, to begin anew", slot=settings.slot)
+                    _log.warning("slot dropped, to begin again", slot=settings.slot)
                     slot = None
             self._publish(tables)
             if slot is not None:
@@ -224,7 +224,7 @@ class PostgresSource:
         return replace(batch, witness=self._witnessed(end, seen))
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
-        """Some of these tables in the snapshot that is held, or in a new one."""
+        """Some of these tables in the snapshot that is open, or in a new one."""
         with self._rounds:
             if not tables:
                 self._close_round()
@@ -301,13 +301,13 @@ class PostgresSource:
     def close(self) -> None:
         """End the stream; a snapshot that tables are being read in stays."""
         self._close_stream()
-        # Whoever answers there next may be another one.
+        # Who answers there next may be another one.
         self._server = None
 
     # --- the stream ---
 
     def _streaming(self, progress: Progress) -> _Stream:
-        """The stream, begun anew when a table has joined that it left out so far."""
+        """The stream, restarted when a table has joined that it left out so far."""
         tables = {name: relation_oid(each.identity) for name, each in progress.tables.items()}
         if self._stream is not None and not tables.keys() <= self._stream.tables.keys():
             _log.info("stream begins again", tables=len(tables.keys() - self._stream.tables.keys()))
@@ -340,7 +340,7 @@ class PostgresSource:
         for reader in load_readers(session, self._settings.slot):
             is_ours = self._stream is not None and reader.process == self._stream.backend
             if reader.slot == self._settings.slot and not is_ours:
-                refuse_busy(reader)
+                refuse_busy(reader.slot, reader)
 
     def _try_stream(self, after: int) -> _Stream:
         settings = self._settings
@@ -354,7 +354,7 @@ class PostgresSource:
         except BaseException:
             stream.close()
             raise
-        planner = StreamPlanner(settings.spool, settings.options, self._look)
+        planner = StreamPlanner(settings.spool, settings.options, self._load_views)
         return _Stream(stream, spool, planner, after=after, backend=backend)
 
     def _read_slot(self, after: int, *, purpose: str) -> tuple[ReplicationStream, int]:
@@ -391,7 +391,7 @@ class PostgresSource:
         return encode_witness(self._witness)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
-        """Nothing came: once in a while the position of a quiet server is moved all the same."""
+        """Nothing came: the position of an idle server is moved periodically all the same."""
         position = stream.spool.position
         stream.planned_to = max(stream.planned_to, position)
         now = self._clock.monotonic()
@@ -410,7 +410,7 @@ class PostgresSource:
         )
 
     def _beat(self) -> None:
-        """Write a word into the log, so that a slot behind a busy neighbour moves on."""
+        """Write a message into the log, so that a slot next to a busy database moves on."""
         with (
             suppress(errors.SourceUnavailableError, errors.PermissionError),
             connect(
@@ -468,7 +468,7 @@ class PostgresSource:
                 self._server = connection.identify()
         return self._server
 
-    def _load_traces(self) -> tuple[PublicationFacts | None, SlotFacts | None]:
+    def _load_artifacts(self) -> tuple[PublicationFacts | None, SlotFacts | None]:
         settings = self._settings
         with self._session("slot") as session:
             publication = load_publication(session, settings.publication)
@@ -478,9 +478,11 @@ class PostgresSource:
         with self._session("slot") as session:
             return load_slot(session, self._settings.slot)
 
-    def _look(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
+    def _load_views(
+        self, oids: Collection[int], types: Collection[int]
+    ) -> Mapping[str, CatalogView]:
         publication = self._settings.publication
-        with self._session("looking at tables") as session, session.one_view():
+        with self._session("reading the catalog") as session, session.one_view():
             return load_views_of(session, oids, publication=publication, types=types)
 
     def _publish(
@@ -494,12 +496,12 @@ class NoReader:
     """Reads nothing, for a batch that has nothing to read."""
 
     def read(self, split: Split) -> Iterator[Reading]:
-        """There is no split to be asked for."""
+        """There is no split to be requested."""
         raise TypeError(split)
 
 
 def _require_same(found: SystemIdentity, known: SystemIdentity) -> None:
     same = (found.system_identifier, found.timeline, found.database)
     if same != (known.system_identifier, known.timeline, known.database):
-        # Prepared anew, it is judged with what the ledger says.
+        # Prepared again, it is judged with what the ledger says.
         raise errors.SourceUnavailableError("the server is another one than a moment ago.")

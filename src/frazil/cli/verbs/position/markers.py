@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from frazil.config import KafscaleSection
 from frazil.errors import ConfigError
 from frazil.model.marker import MarkerRole
 from frazil.model.table_name import TableName, parse_table_name
+from frazil.pipeline.configured_source import configured_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,11 +91,11 @@ def _configured(config: Config) -> Iterator[Pair]:
     for table in config.tables:
         changelog = table.changelog or _derived_changelog(config, table)
         yield _pair(changelog, table.mirror, config)
-    if isinstance(config.source, KafscaleSection):
+    if config.source is not None:
         listed = {table.mirror for table in config.tables}
-        for topic in config.source.topics:
-            if topic.mirror is None or topic.mirror not in listed:
-                yield _pair(topic.changelog or topic.table, topic.mirror, config)
+        for each in configured_source(config).listed_tables():
+            if each.mirror is None or each.mirror not in listed:
+                yield _pair(each.changelog, each.mirror, config)
 
 
 def _pair(changelog: str | None, mirror: str | None, config: Config) -> Pair:

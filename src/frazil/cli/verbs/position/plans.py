@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from frazil.config import BufferSection, KafscaleSection, PostgresSection
 from frazil.errors import ConfigError
 from frazil.model.marker import Marker, MarkerRole
+from frazil.pipeline.configured_source import configured_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.config import Source
+    from frazil.config import Config
     from frazil.model.marker import Position
 
-_LSN = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
@@ -36,19 +34,14 @@ def parse_position(text: str) -> Position:
     return {str(partition): int(offset) for partition, offset in offsets.items()}
 
 
-def check_position(position: Position, role: MarkerRole, source: Source | None) -> None:
+def check_position(position: Position, role: MarkerRole, config: Config) -> None:
     """Refuse what cannot be a position of this role with this source."""
-    text = "" if isinstance(position, Mapping) else position
     problem = None
     if role is MarkerRole.MERGE:
-        if not _NUMBER.fullmatch(text):
+        if not (isinstance(position, str) and _NUMBER.fullmatch(position)):
             problem = "a mirror's position is a snapshot id of its changelog"
-    elif isinstance(source, PostgresSection) and not _LSN.fullmatch(text):
-        problem = "a position in Postgres is an LSN such as 0/1A2B3C4D"
-    elif isinstance(source, BufferSection) and not _NUMBER.fullmatch(text):
-        problem = "a position in the buffer is a number"
-    elif isinstance(source, KafscaleSection) and not isinstance(position, Mapping):
-        problem = "a position in KafScale is a JSON object of offsets"
+    elif config.source is not None:
+        problem = configured_source(config).position_problem(position)
     elif not position:
         problem = "a position is not empty"
     if problem is not None:

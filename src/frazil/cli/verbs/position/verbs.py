@@ -66,7 +66,7 @@ def set_position(
         )
     config = invocation.load(document).config
     if request.to is not None:
-        check_position(parse_position(request.to), request.role, config.source)
+        check_position(parse_position(request.to), request.role, config)
     with _opened(config, invocation) as lake:
         set_in_lake(lake, config, request, output, invocation.redactor)
 

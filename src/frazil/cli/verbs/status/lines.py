@@ -10,7 +10,7 @@ from frazil.pipeline.status.values import Phase
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, SlotStatus, TableStatus
+    from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, TableStatus
 
 HEADER: Final = ("TABLE", "PHASE", "LAG", "ROWS", "LAST COMMIT", "SNAPSHOT", "NEXT RUN")
 
@@ -39,8 +39,8 @@ def source_line(status: PipelineStatus) -> str | None:
     facts = [f"source {source.kind}"]
     if source.lag_seconds is not None or source.lag_bytes is not None:
         facts.append(f"{_lag(source.lag_seconds, source.lag_bytes)} behind")
-    if source.slot is not None:
-        facts.append(_slot(source.slot))
+    if source.health is not None:
+        facts.append(source.health.summary)
     if source.unknown_since is not None:
         facts.append(f"slot and log unknown since {words.ago(source.unknown_since, status.at)}")
     if source.standby is not None:
@@ -118,10 +118,3 @@ def _next_run(table: TableStatus, now: datetime) -> str:
     if table.phase is Phase.MERGING:
         return "runs"
     return words.UNKNOWN if table.next_run is None else words.until(table.next_run, now)
-
-
-def _slot(slot: SlotStatus) -> str:
-    safe = "no limit" if slot.safe_bytes is None else f"safe for {words.size(slot.safe_bytes)} more"
-    activity = "active" if slot.is_active else "not active"
-    kept = words.size(slot.retained_bytes)
-    return f"slot {slot.name} {slot.state}, {activity}, keeps {kept}, {safe}"

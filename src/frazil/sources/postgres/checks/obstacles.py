@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from frazil.errors import FrazilError
-    from frazil.sources.postgres.problem import Problem
+    from frazil.sources.findings import Problem
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.tables.catalog_view import CatalogView
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.sources.findings import Severity
 from frazil.sources.postgres.checks.server_checks import readiness_problems, server_problems
 from frazil.sources.postgres.checks.table_checks import table_problems
-from frazil.sources.postgres.problem import Severity
 from frazil.sources.postgres.publication.checks import publication_problems
 
 if TYPE_CHECKING:
     from frazil.model.postgres.facts import PostgresFacts
-    from frazil.sources.postgres.problem import PreflightSettings, Problem
+    from frazil.sources.findings import Problem
+    from frazil.sources.postgres.preflight_settings import PreflightSettings
 
 
 def find_problems(facts: PostgresFacts, settings: PreflightSettings) -> tuple[Problem, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.postgres.facts import WalStatus
 from frazil.model.postgres.names import quote_identifier, quote_literal
-from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.findings import stops, warns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
         ServerFacts,
         SlotFacts,
     )
-    from frazil.sources.postgres.problem import PreflightSettings, Problem
+    from frazil.sources.findings import Problem
+    from frazil.sources.postgres.preflight_settings import PreflightSettings
 
 OLDEST_MAJOR = 14
 NEWEST_MAJOR = 18

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.postgres.facts import GeneratedKind, Persistence, RelationKind
 from frazil.model.postgres.names import quote_identifier
-from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.findings import stops, warns
 from frazil.sources.postgres.tables.mirror_key import NoKey, NoKeyReason, mirror_key
 from frazil.sources.postgres.tables.selection import is_literal
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.model.postgres.facts import PostgresFacts, RoleFacts, TableFacts
-    from frazil.sources.postgres.problem import PreflightSettings, Problem
+    from frazil.sources.findings import Problem
+    from frazil.sources.postgres.preflight_settings import PreflightSettings
 
 _KINDS = {
     RelationKind.VIEW: "a view",

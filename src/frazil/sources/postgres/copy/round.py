@@ -98,10 +98,6 @@ class CopyRound:
         """The server that is read."""
         return self._snapshot.identity
 
-    def table_oid(self, name: str) -> int:
-        """The number under which the stream speaks of a table that ``batch_of`` reads."""
-        return self._tables[name].view.table.oid
-
     def covers(self, tables: Collection[str]) -> bool:
         """Whether the snapshot holds, and all of these were looked at in it."""
         known = self._tables.keys() | self._troubles.keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.model.postgres.names import quote_identifier
-from frazil.sources.postgres.problem import stops, warns
+from frazil.sources.findings import stops, warns
 from frazil.sources.postgres.publication.statements import (
     add_statement,
     create_statement,
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         ServerFacts,
         TableFacts,
     )
-    from frazil.sources.postgres.problem import PreflightSettings, Problem
+    from frazil.sources.findings import Problem
+    from frazil.sources.postgres.preflight_settings import PreflightSettings
 
 # More than these in one sentence are counted, not named.
 _MOST_NAMED = 5

@@ -1,0 +1,1 @@
+"""Changes from a table of events in a PostgreSQL database."""

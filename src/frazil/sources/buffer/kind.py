@@ -1,0 +1,25 @@
+"""The buffer database as a kind of source; its events cannot be read yet."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from frazil.sources.kind import SourceKind
+
+if TYPE_CHECKING:
+    from frazil.model.marker import Position
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class BufferKind(SourceKind):
+    """One table of events."""
+
+    name = "buffer"
+
+    def position_problem(self, position: Position) -> str | None:
+        """A position is the number of a batch."""
+        if isinstance(position, str) and _NUMBER.fullmatch(position):
+            return None
+        return "a position in the buffer is a number"

@@ -1,0 +1,1 @@
+"""Records of KafScale topics, from segments in object storage."""
