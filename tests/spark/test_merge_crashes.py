@@ -188,6 +188,6 @@ def test_a_first_merge_that_is_overtaken_while_it_is_prepared_doubles_nothing(
         return position(mirror)
 
     monkeypatch.setattr(MirrorTable, "position", overtaken)
-    with pytest.raises(errors.CommitConflictError, match="merged into meanwhile"):
+    with pytest.raises(errors.CommitConflictError, match="another merge has committed"):
         late.apply(plan)
     table.check()

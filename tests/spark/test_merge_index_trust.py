@@ -168,13 +168,13 @@ HEADS = {
     "of another key": (
         telling(lambda told: replace(told, key=OTHER_KEY)),
         RepairReason.OTHER_KEY,
-        "the key columns are others than before",
+        "the key columns have changed",
         True,
     ),
     "with its numbers used up": (
         telling(lambda told: replace(told, next_ordinal=2**31 - 1)),
         DAMAGED,
-        "nearly used up",
+        "nearly exhausted",
         True,
     ),
     "without one of the files": (

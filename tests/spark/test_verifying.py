@@ -305,7 +305,7 @@ def test_a_mirror_that_merges_made_agrees(
     assert ("cdc_sequence_number" in found.columns) == (order is Order.PER_KEY)
     # A delete that came before its row leaves none, and one that came after keeps what was there.
     is_by_arrival = order is Order.PER_KEY and deletes is Deletes.SOFT
-    assert ("what deleted rows held is not compared" in found.note) == is_by_arrival
+    assert ("the values of deleted rows are not compared" in found.note) == is_by_arrival
     mirror = proofs.spark.table(settings.mirror.quoted)
     live = mirror.where("not cdc_deleted") if deletes is Deletes.SOFT else mirror
     alive = {key for key, row in fold_of(changes, deletes).items() if not row.deleted}

@@ -37,19 +37,19 @@ class MirrorTable:
 
     @classmethod
     def ensure(cls, lake: Lake, name: TableName, definition: TableDefinition) -> MirrorTable:
-        """The mirror as it is, or newly made as defined."""
+        """The existing mirror, or a new one as defined."""
         return cls(lake.ensure_table(name, definition))
 
     def position(self) -> Marker | None:
         """Through which changelog snapshot the mirror has merged; None before the first merge.
 
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
-        was set back: ``recoverable_marker`` then says where to go on.
+        was rolled back: ``recoverable_marker`` then says where to continue.
         """
         return self.table.load_marker(MarkerRole.MERGE)
 
     def recoverable_marker(self) -> Marker | None:
-        """Where the state that is there was merged through, whatever the property says.
+        """How far the current snapshot was merged, whatever the property says.
 
         None when no snapshot of the history was written by a merge of ours. Not for changelogs:
         merging a change again is harmless, appending it again is not.
@@ -72,9 +72,9 @@ class MirrorTable:
         """Commit one merge: files, schema, statistics and position, together or not at all.
 
         ``planned_on`` is the head whose files the plan names; ``schema`` keeps the id of the one
-        it was made from. ``replaces`` is a marker that the goal takes the place of, valid or not,
-        and then ``start`` says nothing. One attempt only: after CommitConflictError the merge is
-        planned again on the new head, from the same start.
+        it was made from. ``replaces`` is a marker that the goal replaces, valid or not; ``start``
+        is then ignored. One attempt only: after CommitConflictError the merge is planned again on
+        the new head, from the same start.
         """
         if schema is not None:
             check_evolution(self.table, schema)
@@ -99,7 +99,7 @@ class MirrorTable:
 
 
 def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marker | None:
-    """The marker that the youngest commit of ours in this history wrote.
+    """The marker that our newest commit in this history wrote.
 
     ``ancestry`` is newest first. A position by partition is not taken from a summary, which names
     only the partitions that moved.
@@ -111,7 +111,7 @@ def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marke
         try:
             found = decode_marker(text)
         except MalformedFileError:
-            # Written by a newer version of ours or by somebody else: no ground to stand on.
+            # Written by a newer version or another program: not usable.
             return None
         if not isinstance(found.position, str):
             return None

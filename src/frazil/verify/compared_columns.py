@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """How both sides are read.
+class ComparisonPlan:
+    """How both sides of a comparison are read.
 
     ``mirror_key`` has the key columns in the order of the key, ``deleted`` the column that marks
-    soft deletes. ``left_out`` are the mirror's columns that nothing in the changelog feeds.
+    soft deletes. ``left_out`` are the mirror's columns that the changelog does not have.
     """
 
     layout: HistoryLayout
@@ -39,7 +39,7 @@ def plan_comparison(
     settings: MergeSettings,
     *,
     read_as: tuple[StructType, StructType],
-) -> Comparison:
+) -> ComparisonPlan:
     """Pair the columns as the merges did; without a map, by name.
 
     ``settings`` names columns as this schema of the changelog does; ``read_as`` has the types that
@@ -50,8 +50,10 @@ def plan_comparison(
         columns = _map_by_name(changelog, mirror, tuple(each.name for each in ours.key))
     by_id = {each.id: each for each in mirror.fields}
     sources = {each.id: each for each in changelog.fields}
-    feeds = {each.mirror: sources.get(each.changelog) for each in columns.fields}
-    pairs = [(each, feeds.get(each.id)) for each in mirror.fields if each.id != columns.deleted]
+    sources_of = {each.mirror: sources.get(each.changelog) for each in columns.fields}
+    pairs = [
+        (each, sources_of.get(each.id)) for each in mirror.fields if each.id != columns.deleted
+    ]
     compared = [
         ComparedColumn(target.name, read_as[1][target.name].dataType, source.name, source.id)
         for target, source in pairs
@@ -59,7 +61,7 @@ def plan_comparison(
     ]
     known = {each.mirror for each in compared}
     deleted = by_id.get(columns.deleted) if columns.deleted is not None else None
-    return Comparison(
+    return ComparisonPlan(
         layout=HistoryLayout(
             key=tuple((each.name, _scalar(each)) for each in ours.key),
             sequence=ours.sequence.name,
@@ -96,14 +98,14 @@ def _map_by_name(changelog: Schema, mirror: Schema, key: tuple[str, ...]) -> Col
 
 
 def _fits(source: Field, target: Field, read_as: tuple[StructType, StructType]) -> bool:
-    """Whether values can be compared; what has parts only when the parts are the same."""
+    """Whether values can be compared; nested types only if they have the same shape."""
     if not isinstance(source.type, Nested) and not isinstance(target.type, Nested):
         return True
     return _shape(read_as[0][source.name].dataType) == _shape(read_as[1][target.name].dataType)
 
 
 def _shape(type_: DataType) -> str:
-    # Without what may be null, which is no difference to a value.
+    # Without nullability, which does not affect values.
     return type_.simpleString()
 
 

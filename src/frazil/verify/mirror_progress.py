@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from frazil.model.marker import Marker
     from frazil.sources.postgres.settings import PostgresSettings
 
-# Often enough for a person who waits, seldom enough for a catalog that is asked.
+# Often enough for an operator who waits, seldom enough for the catalog.
 POLL_SECONDS = 1.0
-# An ingest that begins its stream again is away for a moment; one that does not run stays away.
+# An ingest that restarts its stream is absent for a moment; one that does not run stays absent.
 ABSENT_POLLS = 3
 _MILLISECONDS = 1000
 # The server reads this much of its log in seconds; beyond that, an ingest has to do it.
@@ -48,10 +48,10 @@ class Passage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long somebody waits, and who is told that they do.
+    """How long to wait, and what to call while waiting.
 
-    A merge that runs somewhere takes what is captured within ``merge_limit``; what is left for
-    longer is left for good, unless somebody knows better and ``merges_run``.
+    A running merge reads captured changes within ``merge_limit``; if they wait longer, no merge
+    runs, unless ``merges_run`` says otherwise.
     """
 
     clock: Clock
@@ -71,22 +71,22 @@ class MirrorProgress:
     changelog: LakeTable
     mirror: LakeTable
     state: State | None = field(default=None, init=False)
-    # Whether somebody reads the slot, as far as was looked.
+    # Whether the slot was in use when last checked.
     _is_read: bool = field(default=True, init=False)
     # The changelog's snapshot that has everything before the position.
     _needed: int | None = field(default=None, init=False)
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody reads the slot, as far as was looked."""
+        """Whether the slot was in use when last checked."""
         return self._is_read
 
     def position(self) -> Marker | None:
-        """Where the changelog stands."""
+        """The changelog's marker."""
         return self.changelog.load_marker(MarkerRole.INGEST)
 
     def wait(self, position: int, table_oid: int, patience: Patience) -> Passage:
-        """Until the mirror has passed, or it seems that it never will."""
+        """Wait until the mirror has passed, or does not seem to progress."""
         clock = patience.clock
         deadline = clock.monotonic() + patience.limit.total_seconds()
         self._needed, absences = None, 0
@@ -94,7 +94,7 @@ class MirrorProgress:
         if not isinstance(self.state, Streaming):
             return Passage.STOPPED
         while True:
-            passage = self._look(position, table_oid)
+            passage = self._check(position, table_oid)
             if passage is Passage.PASSED or clock.monotonic() >= deadline:
                 return passage
             absences = 0 if self._is_advanced(passage, patience) else absences + 1
@@ -104,20 +104,20 @@ class MirrorProgress:
             clock.sleep(POLL_SECONDS)
 
     def _is_advanced(self, passage: Passage, patience: Patience) -> bool:
-        """Whether somebody seems to work on what the mirror lacks."""
+        """Whether an ingest or a merge seems to work on what the mirror lacks."""
         if passage is Passage.NOT_MERGED:
             if patience.merges_run:
                 return True
             if self._is_left(passage, patience):
                 return False
-            # Whoever captures merges as well, or has somebody beside who does.
+            # A process that ingests also merges, or another one does.
             with connect(self.settings.dsn, purpose="verify") as session:
                 slot = load_slot(session, self.settings.slot)
             return slot is not None and slot.is_active
         return self._is_read
 
     def _is_left(self, passage: Passage, patience: Patience) -> bool:
-        """Whether what is captured waits for longer than any merge that runs would leave it."""
+        """Whether captured changes wait longer than a running merge would leave them."""
         if passage is not Passage.NOT_MERGED or patience.merges_run:
             return False
         first = next(iter(self.unmerged()), None)
@@ -137,25 +137,27 @@ class MirrorProgress:
         found = (each.state for each in self.ledger.table_states() if each.table == self.source)
         return next(found, None)
 
-    def _look(self, position: int, table_oid: int) -> Passage:
+    def _check(self, position: int, table_oid: int) -> Passage:
         if self._needed is None:
             if not self._is_captured(position, table_oid):
                 return Passage.NOT_CAPTURED
-            # What was captured by now has all of it.
+            # The changelog's current snapshot has all of it.
             head = self.changelog.load_state().head
             self._needed = None if head is None else head.id
         return Passage.PASSED if self._is_merged() else Passage.NOT_MERGED
 
     def _is_captured(self, position: int, table_oid: int) -> bool:
-        """By the ledger, by the changelog itself, or because nothing of the table is left to read.
+        """By the ledger, by the changelog itself, or because the table has no unread changes.
 
-        The changelog of a table without changes stays where it is; the ledger moves on, though
-        not always at once.
+        The changelog of a table without changes does not move; the ledger does, after a delay.
         """
         marker = self.position()
         at = 0 if marker is None else parse_lsn(str(marker.position))
-        booked = self.ledger.acknowledged()
-        if max(at, 0 if booked is None else parse_lsn(str(booked.position))) >= position:
+        acknowledged = self.ledger.acknowledged()
+        if (
+            max(at, 0 if acknowledged is None else parse_lsn(str(acknowledged.position)))
+            >= position
+        ):
             return True
         with connect(self.settings.dsn, purpose="verify") as session:
             slot = load_slot(session, self.settings.slot)
@@ -174,7 +176,7 @@ class MirrorProgress:
             except SlotBusyError:
                 self._is_read = True
                 return False
-        # A table skips a transaction that stands before its marker.
+        # A table skips a transaction that is before its marker.
         return pending.get(table_oid, -1) < at
 
     def _is_merged(self) -> bool:

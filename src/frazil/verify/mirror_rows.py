@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from frazil.verify.compared_columns import Comparison
+    from frazil.verify.compared_columns import ComparisonPlan
 
 
-def mirror_rows(rows: DataFrame, comparison: Comparison, names: Mapping[str, str]) -> DataFrame:
+def mirror_rows(rows: DataFrame, comparison: ComparisonPlan, names: Mapping[str, str]) -> DataFrame:
     """Each row's hash, the columns that ``names`` calls otherwise, and whether it is deleted."""
     key = [(_column(name), type_) for name, type_ in comparison.mirror_key]
     hi, lo = key_hash_columns(key)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.bound_values import lower_bound, serialised, upper_bound
-from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY, WHOLE, bound_lengths
+from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY, FULL, bound_lengths
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.hooks import SeededRandomness, SystemClock
@@ -100,7 +100,7 @@ DEEP = Schema(
     ("properties", "expected"),
     [
         ({}, {1: 16, 2: 16, 3: 16}),
-        ({"write.metadata.metrics.default": "full"}, {1: WHOLE, 2: WHOLE, 3: WHOLE}),
+        ({"write.metadata.metrics.default": "full"}, {1: FULL, 2: FULL, 3: FULL}),
         ({"write.metadata.metrics.default": "COUNTS"}, {1: 0, 2: 0, 3: 0}),
         ({"write.metadata.metrics.default": "truncate(4)"}, {1: 4, 2: 4, 3: 4}),
         ({"write.metadata.metrics.default": "nonsense"}, {1: 16, 2: 16, 3: 16}),

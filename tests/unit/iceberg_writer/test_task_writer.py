@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.partition_spill import PartitionSpill
-from frazil.clients.iceberg.write.task_writer import RowPlaces, TaskWriter
+from frazil.clients.iceberg.write.task_writer import TaskWriter, WrittenPositions
 from frazil.clients.iceberg.write.write_target import BloomFilter, WriteTarget, plan_write_target
 from frazil.errors import StorageError, UnrepresentableValueError
 from frazil.hooks import ManualClock, SeededRandomness
@@ -91,7 +91,7 @@ def read(file: WrittenFile) -> pa.Table:
 
 
 def check_places(
-    files: tuple[WrittenFile, ...], placed: list[tuple[pa.RecordBatch, RowPlaces]]
+    files: tuple[WrittenFile, ...], placed: list[tuple[pa.RecordBatch, WrittenPositions]]
 ) -> None:
     """Every row is where it was said to be, and nothing else is anywhere."""
     found = [read(file).column("id").to_pylist() for file in files]

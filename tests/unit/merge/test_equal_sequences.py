@@ -11,7 +11,7 @@ import pytest
 from frazil.errors import DuplicateKeyError
 from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT
 from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
-from frazil.mirror.index.locating import Found
+from frazil.mirror.index.locating import LocatedRows
 from frazil.model.schema.types import Field, Primitive
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ FLAG = Field(3, "gone", Primitive.BOOLEAN)
 
 def found(
     rows: list[tuple[int, int | None]], tombstones: list[tuple[int, int]] | None = None
-) -> Found:
+) -> LocatedRows:
     """Rows and tombstones as key and sequence; the row's place is its number."""
     dead = tombstones or []
-    return Found(
+    return LocatedRows(
         np.array([key for key, _ in rows], np.intp),
         np.zeros(len(rows), np.int32),
         np.arange(len(rows), dtype=np.int64),
@@ -55,14 +55,14 @@ class Mirror:
         return {each.name: pa.array([row[values[each.name]] for row in chosen]) for each in fields}
 
 
-def arrivals(changes: list[tuple[int, str | None, int]], there: Found) -> Arrivals:
+def arrivals(changes: list[tuple[int, str | None, int]], there: LocatedRows) -> Arrivals:
     actions, values, sequences = zip(*changes, strict=True)
     rows = pa.RecordBatch.from_arrays([pa.array(values, pa.string())], names=["v"])
     return Arrivals(np.array(actions, np.int8), pa.array(sequences, pa.int64()), rows, there)
 
 
 def late(
-    change: tuple[int, str | None, int], there: Found, *rows: tuple[str, bool], **content: Any
+    change: tuple[int, str | None, int], there: LocatedRows, *rows: tuple[str, bool], **content: Any
 ) -> bool:
     compared = ComparedContent(fields=(VALUE,), deleted=FLAG, **content)
     (found_late,) = late_arrivals(arrivals([change], there), compared, Mirror(*rows).read)
@@ -119,12 +119,12 @@ def test_at_the_sequence_of_a_truncate_a_row_wins_over_what_that_deleted() -> No
 def test_a_row_without_a_sequence_counts_as_the_floor() -> None:
     row = found([(0, None)])
     assert not late((UPSERT, "b", 1), row, ("a", False))
-    assert late((UPSERT, "b", 4), row, ("a", False), floor=5)
+    assert late((UPSERT, "b", 4), row, ("a", False), default_sequence=5)
     # Merged before that sequence or at it: nobody knows, so a change of it is applied.
     for change in ((UPSERT, "a", 5), (UPSERT, "b", 5), (DELETE, None, 5), (SOFT_DELETE, None, 5)):
-        assert not late(change, row, ("a", False), floor=5)
-    assert late((UPSERT, "a", 5), found([(0, 5)]), ("a", False), floor=5)
-    assert not late((UPSERT, "b", 6), row, ("a", False), floor=5)
+        assert not late(change, row, ("a", False), default_sequence=5)
+    assert late((UPSERT, "a", 5), found([(0, 5)]), ("a", False), default_sequence=5)
+    assert not late((UPSERT, "b", 6), row, ("a", False), default_sequence=5)
     assert not_newer(
         pa.array([4, 5, 6, None]), found([(at, None) for at in range(4)]), 5
     ).tolist() == [

@@ -7,7 +7,7 @@ import pytest
 
 from frazil.errors import MalformedChangeError, NullKeyError
 from frazil.merge.planning.change_columns import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
-from frazil.merge.writing.admission import Admission, ChangeAdmission
+from frazil.merge.writing.admission import AdmissionRules, ChangeAdmission
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order
 
@@ -32,11 +32,15 @@ def gate(
     order: Order = Order.APPEND,
     deletes: Deletes = Deletes.APPLY,
     truncated: int | None = None,
-    is_whole: bool = True,
-    merged: int | None = None,
+    is_only_task: bool = True,
+    highest_merged: int | None = None,
 ) -> ChangeAdmission:
-    rules = Admission(
-        order=order, deletes=deletes, truncated=truncated, is_whole=is_whole, merged=merged
+    rules = AdmissionRules(
+        order=order,
+        deletes=deletes,
+        truncated=truncated,
+        is_only_task=is_only_task,
+        highest_merged=highest_merged,
     )
     return ChangeAdmission(rules)
 
@@ -81,13 +85,13 @@ def test_what_is_older_than_a_truncate_merged_before_is_late_with_order_per_key(
     ("rules", "obstacle"),
     [
         (gate(), None),
-        (gate(is_whole=False), Obstacle.TRUNCATE),
+        (gate(is_only_task=False), Obstacle.TRUNCATE),
         (gate(deletes=Deletes.SOFT), Obstacle.TRUNCATE),
         (gate(order=Order.PER_KEY), Obstacle.TRUNCATE),
-        (gate(deletes=Deletes.IGNORE, order=Order.PER_KEY, is_whole=False), None),
-        (gate(merged=5), Obstacle.EQUAL_SEQUENCE),
-        (gate(merged=4), None),
-        (gate(merged=6), None),
+        (gate(deletes=Deletes.IGNORE, order=Order.PER_KEY, is_only_task=False), None),
+        (gate(highest_merged=5), Obstacle.EQUAL_SEQUENCE),
+        (gate(highest_merged=4), None),
+        (gate(highest_merged=6), None),
     ],
 )
 def test_a_truncate_that_one_task_cannot_act_on_is_an_obstacle(
@@ -100,7 +104,7 @@ def test_a_truncate_that_one_task_cannot_act_on_is_an_obstacle(
 
 @pytest.mark.fault("N29")
 def test_a_change_of_the_highest_sequence_merged_is_an_obstacle_wherever_it_comes() -> None:
-    some = gate(merged=5)
+    some = gate(highest_merged=5)
     assert admitted(some.admit(batch((1, UPSERT, 6)))) == [(1, 6)]
     assert some.admit(batch((2, UPSERT, 5))) is None
     assert some.seen().obstacle is Obstacle.EQUAL_SEQUENCE

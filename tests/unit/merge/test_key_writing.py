@@ -18,7 +18,7 @@ from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
 from frazil.merge.folding.sorted_folder import SortedFolder
 from frazil.merge.planning.change_columns import ACTION, HI, IS_UPDATE, LO, SEQUENCE, UNCHANGED
 from frazil.merge.writing.equal_sequences import ComparedContent
-from frazil.merge.writing.key_writer import KeyWriter, KeyWriting
+from frazil.merge.writing.key_writer import KeyWriter, KeyWriterSpec
 from frazil.merge.writing.row_order import RowOrder
 from frazil.mirror.index.locating import TaskIndex
 from frazil.model.key_index import TOMBSTONE, IndexedFile
@@ -48,7 +48,7 @@ class Table:
     folder: Path
     deletes: Deletes = Deletes.APPLY
     per_key: bool = True
-    merged: int | None = None
+    highest_merged: int | None = None
     # Whether deletes were soft once.
     has_flag: bool = False
     files: list[IndexedFile] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Table:
         layout = FoldLayout(tuple(columns), self.deletes)
         young = Entries.concatenate(self.entries).sorted() if self.entries else None
         writer = KeyWriter(
-            KeyWriting(
+            KeyWriterSpec(
                 target=plan_write_target(
                     table="t",
                     location=str(self.folder),
@@ -93,7 +93,7 @@ class Table:
                 content=ComparedContent(
                     fields=(NAME, NOTE), deleted=GONE if self.has_flag else None
                 ),
-                merged=self.merged,
+                highest_merged=self.highest_merged,
                 ignores_deletes=self.deletes is Deletes.IGNORE,
             ),
             task=0,
@@ -107,7 +107,7 @@ class Table:
                 writer.write(writer.locate(folded, mirror_is_empty=empty))
         written = writer.close()
         self._take(written)
-        self.merged = max(self.merged or 0, *(each[2] for each in changes))
+        self.highest_merged = max(self.highest_merged or 0, *(each[2] for each in changes))
         return written
 
     def rows(self) -> dict[int, tuple[object, ...]]:

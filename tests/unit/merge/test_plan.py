@@ -317,7 +317,7 @@ def test_a_column_that_nothing_feeds_is_told() -> None:
     added = replace(there, schema=replace(there.schema, fields=fields), last_column_id=50)
     plan = plan_merge(changelog(*appends(5, 5)), added, SETTINGS)
     assert plan is not None
-    warning = "nothing feeds 'by hand': rows that change get null there"
+    warning = "no changelog column for 'by hand': rows that change get null there"
     assert ("warning", warning) in describe(plan)
     assert plan_document(plan)["warnings"] == [warning]
 
@@ -354,7 +354,7 @@ def test_columns_of_any_name_order_the_rows() -> None:
 
 @pytest.mark.fault("N30")
 @pytest.mark.parametrize(
-    ("recorded", "order", "floor", "is_told"),
+    ("recorded", "order", "default_sequence", "is_told"),
     [
         ("append", Order.PER_KEY, "0009", True),
         (None, Order.PER_KEY, "0009", True),
@@ -364,13 +364,13 @@ def test_columns_of_any_name_order_the_rows() -> None:
     ],
 )
 def test_rows_merged_with_order_append_count_as_the_highest_sequence_from_then_on(
-    recorded: str | None, order: Order, floor: str, *, is_told: bool
+    recorded: str | None, order: Order, default_sequence: str, *, is_told: bool
 ) -> None:
     marker = replace(merged_through("1"), sequence="0009")
     facts = replace(mirror(marker), order=recorded, order_floor="0005")
     plan = plan_merge(changelog(*appends(10, 20)), facts, replace(SETTINGS, order=order))
     assert plan is not None
-    assert plan.floor == floor
+    assert plan.default_sequence == default_sequence
     assert any("order changes" in text for _, text in describe(plan)) is is_told
 
 
@@ -385,7 +385,7 @@ def test_a_mirror_that_has_the_sequence_was_merged_with_order_per_key() -> None:
     )
     plan = plan_merge(changelog(*appends(10, 20)), facts, settings)
     assert plan is not None
-    assert (plan.floor, plan.schema.changes) == (None, ())
+    assert (plan.default_sequence, plan.schema.changes) == (None, ())
 
 
 @pytest.mark.fault("N30")
@@ -393,7 +393,7 @@ def test_rows_that_would_count_as_no_sequence_keep_order_append() -> None:
     facts = replace(mirror(merged_through("1")), order="append")
     settings = replace(SETTINGS, order=Order.PER_KEY)
     log = changelog(*appends(10, 20))
-    with pytest.raises(errors.MarkerLostError, match="which sequence") as refused:
+    with pytest.raises(errors.MarkerLostError, match="the marker has no sequence") as refused:
         plan_merge(log, facts, settings)
     assert refused.value.next_step is not None
     assert refused.value.next_step.endswith("frazil resync shop.users")
@@ -411,4 +411,4 @@ def test_rows_that_would_count_as_no_sequence_keep_order_append() -> None:
     ):
         plan = plan_merge(log, there, settings, rebuild=rebuild)
         assert plan is not None
-        assert plan.floor is None
+        assert plan.default_sequence is None

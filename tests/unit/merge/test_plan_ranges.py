@@ -122,7 +122,9 @@ def test_expiry_exactly_up_to_the_marker_loses_nothing() -> None:
 
 
 def test_expiry_past_the_marker_is_never_skipped_over() -> None:
-    with pytest.raises(errors.PositionLostError, match="snapshot 3, merged last, is gone") as lost:
+    with pytest.raises(
+        errors.PositionLostError, match="snapshot 3, merged last, is expired"
+    ) as lost:
         planned(changelog(snapshot(5), snapshot(6)), after=3)
     assert "history begins at 5" in str(lost.value)
     assert lost.value.table == "shop.users_changelog"

@@ -218,7 +218,7 @@ def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
     assert plan is not None
     assert set(plan.schema.changes) == {
         "age is added as int",
-        "city is gone at the source and is kept",
+        "city was dropped at the source and is kept",
     }
     known = decode_column_map(plan.schema.columns, table="t")
     assert [each.mirror for each in known.fields if each.dropped] == [2]
@@ -239,13 +239,13 @@ def test_a_restart_leaves_no_row_that_counts_as_the_highest_sequence(
     facts = changelog(snapshot(1), copied(2, 1))
     plan = plan_merge(facts, there, settings, rebuild=rebuild)
     assert plan is not None
-    assert plan.floor is None
-    assert plan.floor_property == {"frazil.order-floor": ""}
+    assert plan.default_sequence is None
+    assert plan.default_sequence_property == {"frazil.order-floor": ""}
     assert not any("order changes" in text for text in plan.schema.changes)
     plan = plan_merge(changelog(*appends(1, 1)), there, settings)
     assert plan is not None
-    assert plan.floor is not None
-    assert plan.floor_property == {"frazil.order-floor": plan.floor}
+    assert plan.default_sequence is not None
+    assert plan.default_sequence_property == {"frazil.order-floor": plan.default_sequence}
     plan = plan_merge(changelog(*appends(1, 1)), mirror(at_epoch("1", 0)), SETTINGS)
     assert plan is not None
-    assert plan.floor_property == {}
+    assert plan.default_sequence_property == {}

@@ -64,7 +64,7 @@ def test_a_new_mirror_has_the_sources_columns_numbered_as_iceberg_numbers_them()
     assert (plan.wanted, plan.changes, plan.sequence, plan.deleted) == (None, (), None, None)
     assert plan.key == plan.mirror.fields[:1]
     assert plan.projection == tuple((each, each.name) for each in plan.mirror.fields)
-    assert all(each.fits for each in plan.feeds)
+    assert all(each.fits for each in plan.mappings)
 
 
 def test_the_map_of_columns_has_every_field_at_any_depth() -> None:
@@ -86,7 +86,7 @@ def test_soft_deletes_add_a_flag_that_the_merge_writes() -> None:
     plan = first(ID, NAME, told=SOFT)
     assert plan.deleted == Field(3, DELETED_COLUMN, P.BOOLEAN)
     assert plan.projection[-1] == (plan.deleted, None)
-    assert [each.origin for each in plan.feeds] == ["changelog", "changelog", "deleted"]
+    assert [each.origin for each in plan.mappings] == ["changelog", "changelog", "deleted"]
 
 
 @pytest.mark.parametrize("name", [DELETED_COLUMN, DELETED_COLUMN.upper()])
@@ -233,7 +233,7 @@ def test_the_order_follows_the_source() -> None:
 def test_wider_types_are_followed_at_any_depth(field: Field, told: str) -> None:
     plan = then(first(), *changed(field))
     assert "; ".join(plan.changes) == told
-    assert all(each.fits for each in plan.feeds)
+    assert all(each.fits for each in plan.mappings)
 
 
 def test_fields_inside_are_added_renamed_and_reordered_by_id() -> None:
@@ -245,14 +245,14 @@ def test_fields_inside_are_added_renamed_and_reordered_by_id() -> None:
     assert place.type == Struct(
         (Field(8, "why", P.INT, required=True), Field(12, "z", P.DATE), Field(7, "x", P.FLOAT))
     )
-    assert plan.feeds[3].fits
+    assert plan.mappings[3].fits
 
 
 def test_a_mirror_that_is_wider_than_the_changelog_stays_so() -> None:
     before = first(ID, replace(PRICE, type=Decimal(20, 2)), Field(17, "n", P.LONG))
     plan = then(before, ID, PRICE, Field(17, "n", P.INT))
     assert plan.wanted is None
-    assert [each.fits for each in plan.feeds] == [True, False, False]
+    assert [each.fits for each in plan.mappings] == [True, False, False]
 
 
 def test_what_may_be_null_in_the_changelog_may_be_null_in_the_mirror() -> None:
@@ -272,9 +272,9 @@ def test_a_dropped_column_stays_and_is_null_from_then_on() -> None:
     assert plan.wanted is None
     assert names(plan) == [each.name for each in SOURCE]
     assert plan.projection[1] == (Field(2, "name", P.STRING), None)
-    assert plan.feeds[1].origin is ColumnOrigin.NOTHING
-    assert not plan.feeds[1].fits
-    assert plan.changes == ("name is gone at the source and is kept",)
+    assert plan.mappings[1].origin is ColumnOrigin.NOTHING
+    assert not plan.mappings[1].fits
+    assert plan.changes == ("name was dropped at the source and is kept",)
     assert 12 not in plan.unchanged_ids
     # Told once; from then on nothing has changed.
     again = then(plan, ID, *SOURCE[2:], told=STRICT)
@@ -285,7 +285,7 @@ def test_a_dropped_column_that_was_required_becomes_optional() -> None:
     before = first(ID, NAME)
     required = replace(before.mirror, fields=(ID_REQUIRED, replace(NAME_2, required=True)))
     plan = then(replace(before, mirror=required), ID)
-    assert plan.changes == ("name becomes optional", "name is gone at the source and is kept")
+    assert plan.changes == ("name becomes optional", "name was dropped at the source and is kept")
 
 
 def test_a_dropped_column_goes_if_the_owner_wants_it_so() -> None:
@@ -312,7 +312,7 @@ def test_a_column_dropped_and_made_again_is_another_column() -> None:
     assert plan.changes == (
         "name is renamed to name_dropped_2",
         "NAME is added as int",
-        "name is gone at the source and is kept",
+        "name was dropped at the source and is kept",
     )
     # And once more, until no name is left that somebody else wants.
     taken = (Field(18, "name", P.INT), Field(19, "name_dropped_3", P.INT))
@@ -337,13 +337,17 @@ def test_a_field_dropped_inside_a_struct_is_kept_or_goes_likewise() -> None:
             Field(12, "x", P.INT),
         )
     )
-    assert not kept.feeds[3].fits
-    assert [each.origin for each in kept.feeds[3].members] == ["nothing", "changelog", "changelog"]
+    assert not kept.mappings[3].fits
+    assert [each.origin for each in kept.mappings[3].members] == [
+        "nothing",
+        "changelog",
+        "changelog",
+    ]
     dropped = then(first(), *fields, told=DROPPING)
     assert dropped.mirror.fields[3].type == Struct(
         (Field(8, "y", P.INT, required=True), Field(12, "x", P.INT))
     )
-    assert dropped.feeds[3].fits
+    assert dropped.mappings[3].fits
 
 
 def test_a_column_that_partitioning_needs_does_not_go() -> None:

@@ -101,12 +101,12 @@ class Lake:
                 table.refresh()
             except Py4JError:
                 # Dropped or made again by somebody else: what is kept is not this table any more.
-                table = self._load_anew(identifier)
+                table = self._reload(identifier)
             return LakeTable(
                 self._gateway,
                 table,
                 name,
-                reload=lambda: self._load_anew(identifier),
+                reload=lambda: self._reload(identifier),
                 invalidate=lambda: self._invalidate(identifier),
             )
 
@@ -130,7 +130,7 @@ class Lake:
         if callers is not None and callers.has_catalog(self._name):
             callers.load_catalog(self._name).invalidateTable(identifier)
 
-    def _load_anew(self, identifier: JavaObject) -> JavaObject:
+    def _reload(self, identifier: JavaObject) -> JavaObject:
         self._catalog.invalidateTable(identifier)
         return self._catalog.loadTable(identifier)
 

@@ -106,7 +106,7 @@ class LakeTable:
 
     def walk_ancestry(self) -> Iterator[SnapshotFacts]:
         """The same, asked for one by one: nobody pays for what is not looked at."""
-        return self._reader.walk(self._refreshed())
+        return self._reader.iter_ancestry(self._refreshed())
 
     def walk_with_expired(self) -> Iterator[SnapshotFacts]:
         """The same, expired snapshots included as far as earlier versions of the metadata tell."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Schema
 
 # Asking for one snapshot takes a third of a millisecond, asking for two thousand at once fifty.
-_ASKED_ONE_BY_ONE = 100
+_LOADED_ONE_BY_ONE = 100
 
 
 class TableVersion:
@@ -93,7 +93,7 @@ class TableVersion:
     def history(self, *, until: int | None = None) -> tuple[SnapshotFacts, ...]:
         """The head and what it grew from, newest first, down to ``until`` or as far as kept."""
         found = []
-        for snapshot in self._walk():
+        for snapshot in self._iter_history():
             found.append(snapshot)
             if snapshot.id == until:
                 break
@@ -105,10 +105,10 @@ class TableVersion:
             snapshot = self._metadata.snapshot(snapshot_id)
         return load_removed_sequence(self._gateway, self._table, snapshot, name=self._name)
 
-    def _walk(self) -> Iterator[SnapshotFacts]:
+    def _iter_history(self) -> Iterator[SnapshotFacts]:
         """One by one at first, because the end is nearly always near; then all at once."""
         last = None
-        for last in islice(self._reader.walk(self._metadata), _ASKED_ONE_BY_ONE):
+        for last in islice(self._reader.iter_ancestry(self._metadata), _LOADED_ONE_BY_ONE):
             yield last
         if last is None or last.parent is None:
             return

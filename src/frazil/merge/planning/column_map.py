@@ -1,7 +1,7 @@
 """Which field of the changelog became which field of the mirror: the property ``frazil.columns``.
 
-Names change and come back, field ids do not. The map is written in the same commit as the schema
-that it speaks of.
+Names can be reused, field ids cannot. The map is committed together with the schema that it
+describes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ VERSION = 1
 class MappedField:
     """A field at any depth, by its id in both tables.
 
-    ``attribute`` is its number at the source where somebody knows it, and is handed on as it was
-    found. A field that the source dropped and the mirror kept is ``dropped``.
+    ``attribute`` is its number at the source, if known, and is kept unchanged. A field that the
+    source dropped and the mirror kept is ``dropped``.
     """
 
     changelog: int
@@ -36,7 +36,7 @@ class MappedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMap:
-    """All fields that merges made, with the mirror's ids of its key and of its delete flag."""
+    """All fields that merges created, with the mirror's ids of its key and of its delete flag."""
 
     fields: tuple[MappedField, ...] = ()
     key: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ def encode_column_map(columns: ColumnMap) -> str:
 
 
 def decode_column_map(text: str, *, table: str) -> ColumnMap:
-    """Read the property back; what cannot be read is refused, because names would be a guess."""
+    """Parse the property; an invalid one is refused, because matching by name would be a guess."""
     try:
         return _from_json(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

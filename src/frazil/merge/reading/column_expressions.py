@@ -15,34 +15,40 @@ if TYPE_CHECKING:
     from frazil.merge.planning.column_mapping import ColumnMapping
 
 
-def mapped_column(feed: ColumnMapping) -> Column:
-    """A column of the mirror; null where nothing of the changelog feeds it.
+def mapped_column(mapping: ColumnMapping) -> Column:
+    """A column of the mirror; null if it is not mapped.
 
-    Members of structs are matched by what they were made from: the mirror may have kept some that
-    the source dropped, or have others of somebody else's.
+    Members of structs are mapped one by one: the mirror may have kept some that the source dropped,
+    or have others added by another engine.
     """
-    column = sf.lit(None) if feed.source is None else _shaped(feed, sf.col(quote(feed.source.name)))
-    return column.alias(feed.target.name)
+    column = (
+        sf.lit(None)
+        if mapping.source is None
+        else _shaped(mapping, sf.col(quote(mapping.source.name)))
+    )
+    return column.alias(mapping.target.name)
 
 
-def _shaped(feed: ColumnMapping, column: Column) -> Column:
-    if feed.fits or not feed.members:
+def _shaped(mapping: ColumnMapping, column: Column) -> Column:
+    if mapping.fits or not mapping.members:
         return column
-    match feed.target.type:
+    match mapping.target.type:
         case Struct():
-            members = [_member(each, column) for each in feed.members]
+            members = [_member(each, column) for each in mapping.members]
             return sf.when(column.isNotNull(), sf.struct(*members))
         case List():
-            (element,) = feed.members
+            (element,) = mapping.members
             return sf.transform(column, lambda each: _shaped(element, each))
         case Map():
             # Keys of a map never change.
-            _, value = feed.members
+            _, value = mapping.members
             return sf.transform_values(column, lambda _, each: _shaped(value, each))
         case _:
             return column
 
 
-def _member(feed: ColumnMapping, column: Column) -> Column:
-    found = sf.lit(None) if feed.source is None else _shaped(feed, column[feed.source.name])
-    return found.alias(feed.target.name)
+def _member(mapping: ColumnMapping, column: Column) -> Column:
+    found = (
+        sf.lit(None) if mapping.source is None else _shaped(mapping, column[mapping.source.name])
+    )
+    return found.alias(mapping.target.name)

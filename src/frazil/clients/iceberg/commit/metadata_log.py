@@ -42,7 +42,7 @@ class MetadataLog:
         self._version: JavaObject | None = metadata
         self._earlier = reversed([str(each.file()) for each in metadata.previousFiles()])
 
-    def walk(self) -> Iterator[SnapshotFacts]:
+    def iter_ancestry(self) -> Iterator[SnapshotFacts]:
         """The head and its ancestors, newest first, expired ones included while the log has them.
 
         An earlier version is read only when a parent is not in the later ones.

@@ -173,7 +173,7 @@ class Committer:
         try:
             self._table.operations().commit(base, new)
         except Py4JError as error:
-            return self._look(commit.move, written, error)
+            return self._resolve(commit.move, written, error)
         failpoint(Failpoint.COMMIT_LANDED)
         return Receipt(CommitOutcome.COMMITTED, written)
 
@@ -267,7 +267,7 @@ class Committer:
 
     def walk_with_expired(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
         """The head and its ancestors, newest first, past expiry as far as the log goes back."""
-        return MetadataLog(self._gateway, self._table, metadata, self._reader).walk()
+        return MetadataLog(self._gateway, self._table, metadata, self._reader).iter_ancestry()
 
     def _rolled_back(
         self, found: Marker, role: markers.MarkerRole, validity: Validity
@@ -333,16 +333,16 @@ class Committer:
         self, transaction: JavaObject, changes: FileChanges, head: SnapshotFacts | None
     ) -> JavaObject:
         specs = transaction.table().specs()
-        feed = self._gateway.feed_files
+        apply_files = self._gateway.feed_files
         if changes.replaces_everything:
             update = transaction.newOverwrite()
             update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())
-            feed(update, FileIntake.OVERWRITE, changes.added, specs)
+            apply_files(update, FileIntake.OVERWRITE, changes.added, specs)
             return update
         if changes.only_adds:
             # Not the fast append: merged manifests keep planning and later commits cheap.
             update = transaction.newAppend()
-            feed(update, FileIntake.APPEND, changes.added, specs)
+            apply_files(update, FileIntake.APPEND, changes.added, specs)
             return update
         update = transaction.newRowDelta()
         for intake, descriptors in (
@@ -351,7 +351,7 @@ class Committer:
             (FileIntake.REMOVE_ROWS, changes.removed),
             (FileIntake.REMOVE_DELETES, changes.removed_deletes),
         ):
-            feed(update, intake, descriptors, specs)
+            apply_files(update, intake, descriptors, specs)
         if head is not None:
             # Without it Iceberg searches the whole history for deletes of the same files.
             update.validateFromSnapshot(head.id)
@@ -382,7 +382,7 @@ class Committer:
                 builder.setStatistics(entry)
         return builder.build()
 
-    def _look(self, move: MarkerMove | Override, written: Marker, cause: Py4JError) -> Receipt:
+    def _resolve(self, move: MarkerMove | Override, written: Marker, cause: Py4JError) -> Receipt:
         """Ask the table what became of a commit that ended in an exception."""
         try:
             metadata = self._reload().operations().current()

@@ -113,7 +113,7 @@ class TableReader:
         found = [_facts_from(each) for each in document.get("snapshots", [])]
         return {each.id: each for each in found}
 
-    def walk(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+    def iter_ancestry(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
         """The head and what it grew from, newest first, asked for one by one."""
         current = self.head(metadata)
         while current is not None:
@@ -123,7 +123,7 @@ class TableReader:
 
     def ancestry(self, metadata: JavaObject) -> tuple[SnapshotFacts, ...]:
         """The head and what it grew from, newest first, as far as snapshots are kept."""
-        return tuple(self.walk(metadata))
+        return tuple(self.iter_ancestry(metadata))
 
     def schema(self, metadata: JavaObject, schema_id: int | None = None) -> Schema:
         """The current schema, or an older one by its id."""

@@ -48,7 +48,7 @@ class _Leaf:
     id: int
     type: Type
     path: tuple[int, ...]
-    place: int
+    column_index: int
     repeated: bool
 
 
@@ -99,7 +99,7 @@ class MetricsRecorder:
         metrics = ColumnMetrics()
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         for leaf in self._leaves:
-            chunks = [group.column(leaf.place) for group in groups]
+            chunks = [group.column(leaf.column_index) for group in groups]
             metrics.column_sizes[leaf.id] = sum(each.total_compressed_size for each in chunks)
             # Iceberg records nothing else of what lies in lists and maps.
             if not leaf.repeated:
@@ -141,9 +141,9 @@ class MetricsRecorder:
 
 def _leaves(schema: Schema) -> Iterator[_Leaf]:
     top = {each.id: index for index, each in enumerate(schema.fields)}
-    for place, column in enumerate(schema.leaves()):
+    for column_index, column in enumerate(schema.leaves()):
         path = () if column.repeated else (top[column.path[0].id], *_members(column))
-        yield _Leaf(column.field.id, column.field.type, path, place, column.repeated)
+        yield _Leaf(column.field.id, column.field.type, path, column_index, column.repeated)
 
 
 def _members(column: Column) -> Iterator[int]:

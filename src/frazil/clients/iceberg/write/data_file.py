@@ -79,13 +79,15 @@ class DataFile:
         """Whether the next row belongs into another file."""
         return self._written >= self._target.target_file_bytes * _FULL
 
-    def room(self, bytes_a_row: float) -> int:
+    def remaining_rows(self, bytes_a_row: float) -> int:
         """How many more rows of this size may be appended before looking again."""
         target = self._target
         until_row_group = target.row_group_bytes - self.buffered_bytes
         until_full = (target.target_file_bytes - self._written) / self._density
-        room = min(until_row_group, until_full - self.buffered_bytes) / max(bytes_a_row, 1)
-        rows = max(int(room), _FEWEST_ROWS)
+        remaining_rows = min(until_row_group, until_full - self.buffered_bytes) / max(
+            bytes_a_row, 1
+        )
+        rows = max(int(remaining_rows), _FEWEST_ROWS)
         return min(rows, target.row_group_rows - self._buffered_rows)
 
     def append(self, batch: pa.RecordBatch) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # A bound's length: so many characters or bytes; none of them in the mode ``counts``.
 COUNTS_ONLY = 0
-WHOLE = 2**31 - 1
+FULL = 2**31 - 1
 
 _DEFAULT_PROPERTY = "write.metadata.metrics.default"
 _COLUMN_PREFIX = "write.metadata.metrics.column."
@@ -57,9 +57,9 @@ def bound_lengths(
 def _parse(text: str, fallback: int | None) -> int | None:
     mode = text.lower()
     match = _TRUNCATE.fullmatch(mode)
-    if match is not None and 0 < int(match[1]) <= WHOLE:
+    if match is not None and 0 < int(match[1]) <= FULL:
         return int(match[1])
-    return {"none": _NOTHING, "counts": COUNTS_ONLY, "full": WHOLE}.get(mode, fallback)
+    return {"none": _NOTHING, "counts": COUNTS_ONLY, "full": FULL}.get(mode, fallback)
 
 
 def _limit(properties: Mapping[str, str]) -> int:

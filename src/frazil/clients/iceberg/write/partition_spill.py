@@ -33,12 +33,12 @@ _LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
 
 @dataclass(frozen=True, slots=True)
 class SpilledRows:
-    """Rows of one partition in one batch: ``places`` are theirs in the batch of that number."""
+    """Rows of one partition in one batch: ``row_indices`` are relative to the batch."""
 
     partition: tuple[PartitionValue, ...]
     rows: pa.RecordBatch
     batch: int
-    places: npt.NDArray[np.int64]
+    row_indices: npt.NDArray[np.int64]
 
 
 class PartitionSpill:
@@ -52,7 +52,7 @@ class PartitionSpill:
         # the places that the rows had.
         self._numbers: list[npt.NDArray[np.int64]] = []
         self._starts: list[npt.NDArray[np.int64]] = []
-        self._places: list[npt.NDArray[np.int64]] = []
+        self._row_indices: list[npt.NDArray[np.int64]] = []
         folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
         try:
             # Without a name from the beginning: nobody reads it, and nothing is left behind.
@@ -67,13 +67,13 @@ class PartitionSpill:
             if key not in self._partitions:
                 self._partitions[key] = len(self._values)
                 self._values.append(part.partition)
-        places = np.concatenate([part.rows for _, part in parts])
+        row_indices = np.concatenate([part.rows for _, part in parts])
         lengths = [len(part.rows) for _, part in parts]
         self._numbers.append(np.array([self._partitions[key] for key, _ in parts], np.int64))
         self._starts.append(np.concatenate(([0], np.cumsum(lengths))))
-        self._places.append(places)
+        self._row_indices.append(row_indices)
         try:
-            self._writer.write_batch(batch.take(pa.array(places)))
+            self._writer.write_batch(batch.take(pa.array(row_indices)))
         except OSError as error:
             raise self._failed() from error
 
@@ -124,7 +124,7 @@ class PartitionSpill:
         # Copied: lists without elements come from a file without offsets, which Arrow's nbytes
         # would read.
         rows = pa.concat_batches([batches[batch].slice(first, until - first)])
-        return SpilledRows(partition, rows, batch, self._places[batch][first:until])
+        return SpilledRows(partition, rows, batch, self._row_indices[batch][first:until])
 
     def _failed(self) -> StorageError:
         message = "rows of many partitions cannot be kept in Spark's local folder"

@@ -36,7 +36,7 @@ _UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlaces:
+class WrittenPositions:
     """Where each row of a batch went: the file's ordinal and the row's position in it.
 
     With many partitions it is known only once the writer is closed.
@@ -73,7 +73,7 @@ class TaskWriter:
         self._open_files = open_files
         self._side_by_side = side_by_side
         self._spill: PartitionSpill | None = None
-        self._spilled: list[RowPlaces] = []
+        self._spilled: list[WrittenPositions] = []
         self._current: OrderedDict[_Key, tuple[int, DataFile]] = OrderedDict()
         self._locations: list[str] = []
         self._finished: dict[int, WrittenFile] = {}
@@ -83,30 +83,30 @@ class TaskWriter:
         """Every file begun so far, finished or not, by ordinal."""
         return tuple(self._locations)
 
-    def write(self, batch: pa.RecordBatch) -> RowPlaces:
+    def write(self, batch: pa.RecordBatch) -> WrittenPositions:
         """Take the rows and tell where each of them lies, at the latest when all is closed.
 
         Raises UnrepresentableValueError before anything of the batch is taken, and StorageError.
         """
         fitted = conform(batch, self._target.schema, self._schema)
-        placement = RowPlaces(
+        written = WrittenPositions(
             np.empty(fitted.num_rows, np.int32), np.empty(fitted.num_rows, np.int64)
         )
         if fitted.num_rows == 0:
-            return placement
+            return written
         if not self._target.spec.fields:
-            self._write_part((), fitted, slice(None), placement)
-            return placement
+            self._write_part((), fitted, slice(None), written)
+            return written
         parts = [(_key(part.partition), part) for part in self._splitter.split(fitted)]
         if self._spill is None and self._are_many(parts):
             self._spill = PartitionSpill(self._schema, table=self._target.table)
         if self._spill is not None:
             self._spill.add(fitted, parts)
-            self._spilled.append(placement)
-            return placement
+            self._spilled.append(written)
+            return written
         for _, part in parts:
-            self._write_part(part.partition, _rows_of(fitted, part), part.rows, placement)
-        return placement
+            self._write_part(part.partition, _rows_of(fitted, part), part.rows, written)
+        return written
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Finish every file; raises StorageError."""
@@ -114,8 +114,8 @@ class TaskWriter:
         if self._spill is not None:
             for pieces in self._spill.drain():
                 for piece in pieces:
-                    placement = self._spilled[piece.batch]
-                    self._write_part(piece.partition, piece.rows, piece.places, placement)
+                    written = self._spilled[piece.batch]
+                    self._write_part(piece.partition, piece.rows, piece.row_indices, written)
                 self._finish_all()
             self._spill = None
         return tuple(self._finished[ordinal] for ordinal in sorted(self._finished))
@@ -137,8 +137,8 @@ class TaskWriter:
         self,
         partition: tuple[PartitionValue, ...],
         rows: pa.RecordBatch,
-        places: npt.NDArray[np.int64] | slice,
-        placement: RowPlaces,
+        row_indices: npt.NDArray[np.int64] | slice,
+        written: WrittenPositions,
     ) -> None:
         size = rows.nbytes / rows.num_rows
         files = np.empty(rows.num_rows, np.int32)
@@ -146,7 +146,7 @@ class TaskWriter:
         taken = 0
         while taken < rows.num_rows:
             ordinal, file = self._file_for(partition)
-            piece = rows.slice(taken, file.room(size))
+            piece = rows.slice(taken, file.remaining_rows(size))
             first = file.append(piece)
             until = taken + piece.num_rows
             files[taken:until] = ordinal
@@ -155,8 +155,8 @@ class TaskWriter:
             if file.is_full:
                 self._finish(_key(partition))
             self._stay_within_memory()
-        placement.file[places] = files
-        placement.position[places] = positions
+        written.file[row_indices] = files
+        written.position[row_indices] = positions
 
     def _file_for(self, partition: tuple[PartitionValue, ...]) -> tuple[int, DataFile]:
         key = _key(partition)

@@ -175,12 +175,12 @@ def _is_true(properties: Mapping[str, str], name: str, *, default: bool) -> bool
 def _bloom_filters(
     table: str, schema: Schema, properties: Mapping[str, str]
 ) -> tuple[BloomFilter, ...]:
-    asked = [
+    columns = [
         key.removeprefix(_BLOOM_PREFIX)
         for key in sorted(properties)
         if key.startswith(_BLOOM_PREFIX) and _is_true(properties, key, default=False)
     ]
-    for name in asked:
+    for name in columns:
         column = schema.by_name(name)
         if column is None or not column.is_leaf or column.field.type is Primitive.BOOLEAN:
             message = f"the table property {_BLOOM_PREFIX}{name}: no filter can be made for it"
@@ -191,7 +191,7 @@ def _bloom_filters(
             _chance(table, properties, f"{_FPP_PREFIX}{name}"),
             _number(table, properties, f"{_NDV_PREFIX}{name}") or ROW_GROUP_ROWS,
         )
-        for name in asked
+        for name in columns
     )
 
 
