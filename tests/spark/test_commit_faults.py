@@ -233,7 +233,9 @@ def test_without_an_answer_to_the_question_either_the_outcome_is_unknown(
     # More often than the client repeats the question by itself.
     proxy.script(lambda method, _path, _body: method == "GET" and down.is_set(), *[Refuse()] * 50)
     step = numbers.step(1)
-    with pytest.raises(errors.CommitUnknownError, match="no answer to a commit of batch b1"):
+    with pytest.raises(
+        errors.CommitUnknownError, match="a commit of batch b1 could not be verified"
+    ):
         numbers.table.commit(step)
     down.clear()
     assert numbers.table.commit(step).outcome is CommitOutcome.ALREADY_DONE

@@ -217,7 +217,7 @@ def test_changes_that_were_pruned_or_expired_before_they_were_merged_are_not_ski
         table.merge()
     table.change({3: "third"})
     table.call("expire_snapshots", "changelog", ALL_BUT_THE_LAST)
-    with pytest.raises(errors.PositionLostError, match="merged last, is gone"):
+    with pytest.raises(errors.PositionLostError, match="merged last, is expired"):
         table.merge()
     assert table.rows() == {1: ("first", "p1"), 2: ("first", "p2")}
 

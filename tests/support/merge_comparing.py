@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN
 from frazil.model.schema.types import Primitive, parse_scalar
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -74,7 +74,7 @@ class MirrorReader:
 
     def _names(self) -> Iterator[str]:
         text = self.table.load_state().properties[COLUMNS_PROPERTY]
-        mapped = decode_column_map(text, table=str(self.table.name)).fields
+        mapped = decode_columns(text, table=str(self.table.name)).fields
         mirror_ids = {each.changelog: each.mirror for each in mapped}
         names = {each.id: each.name for each in self.table.load_schema().fields}
         live = {each.id for each in self.replay.live}

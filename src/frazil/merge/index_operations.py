@@ -11,8 +11,8 @@ from frazil.clients.spark.pinned_session import pinned_session
 from frazil.errors import MarkerLostError, StaleIndexError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.planning.changelog_columns import find_column
-from frazil.merge.planning.column_map import decode_column_map
-from frazil.merge.reader.merged_changes import remembered_deletes
+from frazil.merge.planning.recorded_columns import decode_columns
+from frazil.merge.reading.merged_changes import remembered_deletes
 from frazil.merge.target import load_target, task_index
 from frazil.mirror.index.checking import IndexVerdict, check_index
 from frazil.mirror.index.growth import write_index_head
@@ -179,7 +179,7 @@ def _load_target(lake: Lake, settings: MergeSettings) -> MergeTarget:
     if text is None:
         message = "no merge has written to it yet, so it has no index."
         raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
-    key_ids = decode_column_map(text, table=str(settings.mirror)).key
+    key_ids = decode_columns(text, table=str(settings.mirror)).key
     sequence = find_column(version.schema.fields, settings.sequence)
     return load_target(
         mirror,

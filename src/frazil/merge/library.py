@@ -237,7 +237,7 @@ def _choice(kind: type[_Choice], value: str, argument: str) -> _Choice:
 
 def _format_version(number: int) -> int:
     if number not in _FORMATS:
-        message = f"format_version: {number!r} is neither 3 nor 2."
+        message = f"format_version: {number!r} is not 3 or 2."
         raise ConfigError(message, next_step="leave it out to get 3")
     return number
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.merge.planning.changelog_columns import find_column, plan_columns
-from frazil.merge.planning.column_map import ColumnMap, MappedField
+from frazil.merge.planning.recorded_columns import RecordedColumns, RecordedField
 from frazil.merge.reading.expected_rows import ComparedColumn, HistoryLayout
 from frazil.model.schema.types import Nested
 
@@ -35,7 +35,7 @@ class ComparisonPlan:
 def plan_comparison(
     changelog: Schema,
     mirror: Schema,
-    columns: ColumnMap | None,
+    columns: RecordedColumns | None,
     settings: MergeSettings,
     *,
     read_as: tuple[StructType, StructType],
@@ -78,7 +78,7 @@ def plan_comparison(
     )
 
 
-def _map_by_name(changelog: Schema, mirror: Schema, key: tuple[str, ...]) -> ColumnMap:
+def _map_by_name(changelog: Schema, mirror: Schema, key: tuple[str, ...]) -> RecordedColumns:
     found = [(each, find_column(mirror.fields, each.name)) for each in changelog.fields]
     keys = [find_column(mirror.fields, name) for name in key]
     missing = [name for name, column in zip(key, keys, strict=True) if column is None]
@@ -87,9 +87,9 @@ def _map_by_name(changelog: Schema, mirror: Schema, key: tuple[str, ...]) -> Col
         raise UnsupportedSchemaChangeError(
             message, next_step="name the mirror's key in the settings"
         )
-    return ColumnMap(
+    return RecordedColumns(
         fields=tuple(
-            MappedField(changelog=one.id, mirror=other.id)
+            RecordedField(changelog=one.id, mirror=other.id)
             for one, other in found
             if other is not None
         ),

@@ -17,7 +17,7 @@ from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.task_errors import running_tasks
 from frazil.errors import ForeignChangeError, TableReplacedError
 from frazil.merge.planning.changelog_columns import settings_at
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.reading.expected_rows import DELETED, HI, LO, expected_rows, read_history
 from frazil.merge.reading.moved_rows import load_moved_rows
 from frazil.model.command import command
@@ -119,7 +119,7 @@ def verify_mirror(
     rows, changes = mirror.read(head.id), changelog.read(through.id)
     then = _schema_at(source, through)
     text = now.state.properties.get(COLUMNS_PROPERTY)
-    columns = None if text is None else decode_column_map(text, table=str(settings.mirror))
+    columns = None if text is None else decode_columns(text, table=str(settings.mirror))
     comparison = plan_comparison(
         then,
         _schema_at(now, head),

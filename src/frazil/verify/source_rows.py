@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.reading.expected_rows import HI, LO
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.command import command
@@ -96,7 +96,7 @@ def plan_source_comparison(
     ``read_as`` is as ``plan_comparison`` has it.
     """
     text = mirror.state.properties.get(COLUMNS_PROPERTY)
-    mapped = None if text is None else decode_column_map(text, table=str(settings.mirror))
+    mapped = None if text is None else decode_columns(text, table=str(settings.mirror))
     sides = plan_comparison(changelog.schema, mirror.schema, mapped, settings, read_as=read_as)
     by_field = {each.changelog_id: each for each in sides.layout.columns}
     columns = {

@@ -10,8 +10,8 @@ import pytest
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.merge.library import library_step
-from frazil.merge.planning.column_map import decode_column_map
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP, plan_merge
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.recorded_version import NEWER_STEP
@@ -220,7 +220,7 @@ def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
         "age is added as int",
         "city was dropped at the source and is kept",
     }
-    known = decode_column_map(plan.schema.columns, table="t")
+    known = decode_columns(plan.schema.columns, table="t")
     assert [each.mirror for each in known.fields if each.dropped] == [2]
     dropping = replace(SETTINGS, on_drop=OnDrop.DROP)
     plan = plan_merge(made_of(ID, age, NAME), there, dropping)

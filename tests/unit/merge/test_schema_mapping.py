@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.merge.planning.column_map import (
-    decode_column_map,
-)
 from frazil.merge.planning.column_mapping import ColumnOrigin
+from frazil.merge.planning.recorded_columns import (
+    decode_columns,
+)
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, plan_schema
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.merge.schema_facts import (
@@ -70,7 +70,7 @@ def test_a_new_mirror_has_the_sources_columns_numbered_as_iceberg_numbers_them()
 def test_the_map_of_columns_has_every_field_at_any_depth() -> None:
     plan = first()
     assert plan.unchanged_ids == {11: 1, 12: 2, 13: 3, 14: 4, 15: 5, 16: 6}
-    mapped = decode_column_map(plan.columns, table="t")
+    mapped = decode_columns(plan.columns, table="t")
     pairs = {each.changelog: each.mirror for each in mapped.fields}
     assert pairs == {**plan.unchanged_ids, 21: 7, 22: 8, 23: 9, 24: 10, 25: 11}
     assert mapped.key == (1,)
@@ -161,7 +161,7 @@ def test_a_new_column_with_fields_inside_gets_ids_for_all_of_them() -> None:
         "more",
         Struct((Field(13, "a", P.INT, required=True), Field(14, "b", list_of(15, P.INT)))),
     )
-    mapped = decode_column_map(plan.columns, table="t")
+    mapped = decode_columns(plan.columns, table="t")
     assert {each.changelog: each.mirror for each in mapped.fields}[44] == 15
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.planning.column_map import (
-    decode_column_map,
-)
 from frazil.merge.planning.column_mapping import ColumnOrigin
+from frazil.merge.planning.recorded_columns import (
+    decode_columns,
+)
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, SchemaPlan, plan_schema
 from frazil.model.policy import Evolution, OnDrop
 from frazil.model.schema.evolution import plan_evolution
@@ -187,7 +187,7 @@ def test_a_mirror_made_by_hand_is_mapped_by_name_once() -> None:
     assert plan.unchanged_ids == {11: 40, 14: 41, 15: 42, 16: 44}
     assert plan.mirror.schema_id == 7
     assert plan.changes == ("ID is renamed to id", "place.x moves to the front")
-    mapped = decode_column_map(plan.columns, table="t")
+    mapped = decode_columns(plan.columns, table="t")
     assert {each.changelog: each.mirror for each in mapped.fields} == {
         **plan.unchanged_ids,
         22: 50,

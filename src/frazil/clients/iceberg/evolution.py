@@ -1,4 +1,4 @@
-"""Asks an opened table whether it can follow a schema."""
+"""Checks whether a table can follow a schema."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 def check_evolution(table: LakeTable, wanted: Schema) -> None:
     """Refuse a schema the table cannot follow; UnsupportedSchemaChangeError has the differences.
 
-    ``wanted`` keeps the id of the schema it was made from. When the table has another one by now,
-    there is nothing to compare: the commit finds out whether that was us.
+    ``wanted`` keeps the id of the schema it was made from. When the table has another one now,
+    nothing is compared: the commit decides whether that was ours.
     """
     current = table.load_schema()
     if current.schema_id != wanted.schema_id:
         return
-    # Read second: a schema that changes between the two is found by the commit.
+    # Read second: a schema that changes in between is detected by the commit.
     state = table.load_state()
     plan_evolution(
         current,

@@ -1,11 +1,10 @@
-"""One version of a table: whatever it is asked, it answers for the same moment."""
+"""One version of a table: all reads are consistent."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.read.removed_files import load_removed_sequence
 from frazil.clients.iceberg.translation import translated
 from frazil.clients.iceberg.write.write_target import plan_write_target
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
 
-# Asking for one snapshot takes a third of a millisecond, asking for two thousand at once fifty.
+# Loading one snapshot takes a third of a millisecond, loading two thousand together fifty.
 _LOADED_ONE_BY_ONE = 100
 
 
 class TableVersion:
-    """Metadata that never changes; holds the driver's gateway and never leaves the driver."""
+    """Immutable metadata; has the driver's gateway and stays on the driver."""
 
     def __init__(
         self,
@@ -72,12 +71,12 @@ class TableVersion:
         return self._committer.marker(self._metadata, role)
 
     def write_target(self, schema: Schema | None = None) -> WriteTarget:
-        """What a task needs to write files of this table, credentials included; made to travel.
+        """What a task needs to write files of this table, credentials included; picklable.
 
-        ``schema`` is the one that lands together with the files, if it is another.
+        ``schema`` is the one committed together with the files, if it changes.
         """
         state = self.state
-        with translated(self._name, "asking how the table's files are reached"):
+        with translated(self._name, "loading the table's file properties"):
             io_properties = self._gateway.to_json(self._table.io().properties())
         return plan_write_target(
             table=self._name,
@@ -91,7 +90,7 @@ class TableVersion:
         )
 
     def history(self, *, until: int | None = None) -> tuple[SnapshotFacts, ...]:
-        """The head and what it grew from, newest first, down to ``until`` or as far as kept."""
+        """The head and its ancestors, newest first, down to ``until`` or the oldest one kept."""
         found = []
         for snapshot in self._iter_history():
             found.append(snapshot)
@@ -100,13 +99,22 @@ class TableVersion:
         return tuple(found)
 
     def load_removed_sequence(self, snapshot_id: int) -> int:
-        """The highest data sequence number of the files that this snapshot removed, or -1."""
-        with translated(self._name, "reading a snapshot"):
+        """The highest data sequence number of the files that this snapshot removed, or -1.
+
+        Not the file sequence number: files written by a compaction keep the data sequence number
+        of their rows. Takes a gateway call per file.
+        """
+        with translated(self._name, "reading what a snapshot removed"):
             snapshot = self._metadata.snapshot(snapshot_id)
-        return load_removed_sequence(self._gateway, self._table, snapshot, name=self._name)
+            changes = self._gateway.snapshot_changes.builderFor(self._table)
+            removed = changes.snapshot(snapshot).build().removedDataFiles().iterator()
+            highest = -1
+            while removed.hasNext():
+                highest = max(highest, int(removed.next().dataSequenceNumber()))
+        return highest
 
     def _iter_history(self) -> Iterator[SnapshotFacts]:
-        """One by one at first, because the end is nearly always near; then all at once."""
+        """One by one at first, because few are needed nearly always; then all together."""
         last = None
         for last in islice(self._reader.iter_ancestry(self._metadata), _LOADED_ONE_BY_ONE):
             yield last

@@ -49,7 +49,7 @@ def choose_restart(
 ) -> ChangelogRange | None:
     """The range that begins with the newest copy of the table that was not merged yet.
 
-    It depends neither on the mirror's rows nor on older changes; both may be damaged. None when
+    It does not depend on the mirror's rows or on older changes; both may be damaged. None when
     there is no such copy, or when deletes are not applied, because rows of the mirror are kept
     then.
     """

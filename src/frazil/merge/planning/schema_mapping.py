@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from frazil.changelog.layout import FIRST_ID, number_fields
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.merge.planning.changelog_columns import find_column, plan_columns, source_columns
-from frazil.merge.planning.column_map import (
-    ColumnMap,
-    MappedField,
-    decode_column_map,
-    encode_column_map,
-)
 from frazil.merge.planning.column_mapping import ColumnMapping, ColumnOrigin, map_field
+from frazil.merge.planning.recorded_columns import (
+    RecordedColumns,
+    RecordedField,
+    decode_columns,
+    encode_columns,
+)
 from frazil.merge.planning.schema_following import KnownColumns, SchemaFollower, without_defaults
 from frazil.model.policy import Deletes, Evolution, Order
 from frazil.model.schema.evolution import plan_evolution
@@ -136,7 +136,7 @@ def plan_schema(
     return replace(plan, wanted=wanted if change else None, changes=changes)
 
 
-def keeps_sequence(known: ColumnMap, roles: ChangelogColumns, mirror: Schema) -> bool:
+def keeps_sequence(known: RecordedColumns, roles: ChangelogColumns, mirror: Schema) -> bool:
     """Whether merges have kept a column of the mirror filled with sequences."""
     here = {each.id for each in mirror.fields}
     return any(
@@ -182,7 +182,7 @@ def _plan_new(
         what = "the mirror cannot be created"
         raise _unsupported(what, clashes, settings, "rename one of them at the source")
     schema = Schema(0, numbered, _identifiers(mappings, key))
-    return _plan(mappings, roles, mirror=schema, known=ColumnMap())
+    return _plan(mappings, roles, mirror=schema, known=RecordedColumns())
 
 
 def _identifiers(mappings: Sequence[ColumnMapping], key: set[int]) -> frozenset[int]:
@@ -200,12 +200,12 @@ def _plan(
     roles: ChangelogColumns,
     *,
     mirror: Schema,
-    known: ColumnMap,
+    known: RecordedColumns,
 ) -> SchemaPlan:
     mapped = {each.source.id: each.target for each in mappings if each.source is not None}
     key = tuple(mapped[each.id] for each in roles.key)
     deleted = next((each.target for each in mappings if each.origin is ColumnOrigin.DELETED), None)
-    columns = ColumnMap(
+    columns = RecordedColumns(
         fields=_mapped(mappings, known, mirror),
         key=tuple(each.id for each in key),
         # Kept while deletes are not soft, so that it is not taken for another column.
@@ -215,7 +215,7 @@ def _plan(
     return SchemaPlan(
         mirror=mirror,
         wanted=None,
-        columns=encode_column_map(columns),
+        columns=encode_columns(columns),
         mappings=tuple(mappings),
         key=key,
         sequence=mapped.get(roles.sequence.id),
@@ -225,8 +225,8 @@ def _plan(
 
 
 def _mapped(
-    mappings: Sequence[ColumnMapping], known: ColumnMap, mirror: Schema
-) -> tuple[MappedField, ...]:
+    mappings: Sequence[ColumnMapping], known: RecordedColumns, mirror: Schema
+) -> tuple[RecordedField, ...]:
     """The fields mapped now, and those that the source dropped and the mirror kept."""
     attributes = {each.changelog: each.attribute for each in known.fields}
     mapped = {
@@ -238,7 +238,7 @@ def _mapped(
     here = {each.field.id for each in mirror.columns()}
     return (
         *(
-            MappedField(changelog=source, mirror=target, attribute=attributes.get(source))
+            RecordedField(changelog=source, mirror=target, attribute=attributes.get(source))
             for source, target in mapped.items()
         ),
         *(
@@ -251,14 +251,16 @@ def _mapped(
 
 def _known(
     sources: Sequence[Field], mirror: Schema, columns: str | None, settings: MergeSettings
-) -> ColumnMap:
+) -> RecordedColumns:
     """The recorded map, or a match by name for a mirror that was created by another engine."""
     if columns is not None:
-        return decode_column_map(columns, table=str(settings.mirror))
-    return ColumnMap(fields=tuple(_matches(sources, mirror.fields)))
+        return decode_columns(columns, table=str(settings.mirror))
+    return RecordedColumns(fields=tuple(_matches(sources, mirror.fields)))
 
 
-def _matched_again(known: ColumnMap, sources: Sequence[Field], mirror: Schema) -> ColumnMap:
+def _matched_again(
+    known: RecordedColumns, sources: Sequence[Field], mirror: Schema
+) -> RecordedColumns:
     """The map for another changelog: by name; key, flag and what is ours are the mirror's ids."""
     free = [each for each in mirror.fields if each.id != known.deleted]
     matches = tuple(_matches(sources, free))
@@ -270,22 +272,22 @@ def _matched_again(known: ColumnMap, sources: Sequence[Field], mirror: Schema) -
     return replace(known, fields=(*matches, *left))
 
 
-def _matches(sources: Sequence[Field], targets: Sequence[Field]) -> Iterator[MappedField]:
+def _matches(sources: Sequence[Field], targets: Sequence[Field]) -> Iterator[RecordedField]:
     for source in sources:
         target = find_column(targets, source.name)
         if target is not None:
-            yield MappedField(changelog=source.id, mirror=target.id)
+            yield RecordedField(changelog=source.id, mirror=target.id)
             yield from _matches_inside(source.type, target.type)
 
 
-def _matches_inside(source: Type, target: Type) -> Iterator[MappedField]:
+def _matches_inside(source: Type, target: Type) -> Iterator[RecordedField]:
     """Match by name; elements, keys and values have the same names in every list and map."""
     if type(source) is type(target):
         yield from _matches(children(source), children(target))
 
 
 def _target(
-    known: ColumnMap,
+    known: RecordedColumns,
     mirror: Schema,
     roles: ChangelogColumns,
     settings: MergeSettings,
@@ -306,7 +308,7 @@ def _target(
     )
 
 
-def _flag(known: ColumnMap, mirror: Schema, ours: frozenset[int]) -> int | None:
+def _flag(known: RecordedColumns, mirror: Schema, ours: frozenset[int]) -> int | None:
     """The column that says whether a row is deleted: as recorded, else by its name."""
     if any(each.id == known.deleted for each in mirror.fields):
         return known.deleted
@@ -326,7 +328,10 @@ def _with_flag(
 
 
 def _key_refusals(
-    mappings: Sequence[ColumnMapping], roles: ChangelogColumns, known: ColumnMap, mirror: Schema
+    mappings: Sequence[ColumnMapping],
+    roles: ChangelogColumns,
+    known: RecordedColumns,
+    mirror: Schema,
 ) -> Iterator[str]:
     names = {each.id: each.name for each in mirror.fields}
     mapped = {each.source.id: each.target for each in mappings if each.source is not None}

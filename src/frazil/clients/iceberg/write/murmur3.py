@@ -1,4 +1,4 @@
-"""Murmur3 (x86, 32 bits, seed 0) over whole columns: the hash of Iceberg's bucket transform."""
+"""Vectorised Murmur3 (x86, 32 bits, seed 0): the hash of Iceberg's bucket transform."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def hash_longs(values: npt.NDArray[np.int64]) -> Uint32Array:
 def hash_bytes(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> Uint32Array:
-    """The hash of each slice of ``data``; as many steps as the longest slice has words."""
+    """The hash of each slice of ``data``; as many steps as the longest slice has blocks."""
     hashes = np.zeros(len(starts), np.uint32)
-    # Longest first: the slices that still have words are then always a prefix.
+    # Longest first: the slices that still have blocks are then always a prefix.
     order = np.argsort(-lengths, kind="stable")
     from_, blocks = starts[order], lengths[order] // _BLOCK
     sorted_hashes = hashes[order]

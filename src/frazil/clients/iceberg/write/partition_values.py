@@ -126,7 +126,7 @@ def _bytes_of(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
 
 
 def _limbs(stored: pa.Array) -> npt.NDArray[np.uint64]:
-    """Decimals as rows of two 64-bit words, the low one first."""
+    """Decimals as rows of two 64-bit limbs, the low one first."""
     limbs = np.frombuffer(stored.buffers()[1], "<u8").reshape(-1, 2)
     return limbs[stored.offset : stored.offset + len(stored)]
 
@@ -136,7 +136,7 @@ def _decimal_hashes(stored: pa.Array) -> npt.NDArray[np.uint32]:
     big_endian = np.ascontiguousarray(limbs.view(np.uint8).reshape(-1, _DECIMAL_BYTES)[:, ::-1])
     sign = np.where(big_endian[:, 0] >= _SIGN_BIT, np.uint8(0xFF), np.uint8(0))
     same = big_endian == sign[:, None]
-    # Only the bytes that say something are hashed: as BigInteger.toByteArray gives them.
+    # Only the significant bytes are hashed, as from BigInteger.toByteArray.
     leading = np.where(same.all(axis=1), _DECIMAL_BYTES - 1, np.argmin(same, axis=1))
     first = big_endian[np.arange(len(limbs)), leading]
     wrong_sign = (first ^ sign) >= _SIGN_BIT
@@ -168,7 +168,7 @@ def _truncated_decimals(values: pa.Array, width: int) -> pa.Array:
     half = np.uint64(32)
     mask = np.uint64(0xFFFFFFFF)
     remainder = np.zeros(len(limbs), np.uint64)
-    # A width has 31 bits, so that a remainder and the next 32 bits fit into one word.
+    # A width has 31 bits, so that a remainder and the next 32 bits fit into 64 bits.
     for limb in (high >> half, high & mask, low >> half, low & mask):
         remainder = ((remainder << half) | limb) % step
     negative = high >= np.uint64(1 << 63)

@@ -1,4 +1,4 @@
-"""Arrow batches in, Parquet files and their descriptors out: what a Spark task runs."""
+"""Writes Arrow batches to Parquet files inside a Spark task, and returns their descriptors."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     _Key = tuple[PartitionValue, ...]
 
-# A stream to an object store holds up to ten megabytes of its current part.
+# A stream to an object store buffers up to ten megabytes of its current part.
 OPEN_FILES = 20
-# Partitions that are written side by side; with more, rows wait on the local disk for their turn.
+# Partitions that are written concurrently; with more, rows are spilled to the local disk.
 SIDE_BY_SIDE = 1_000
 _UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPositions:
-    """Where each row of a batch went: the file's ordinal and the row's position in it.
+    """The position of each row of a batch: the file's ordinal and the row's position in it.
 
     With many partitions it is known only once the writer is closed.
     """
@@ -49,10 +49,10 @@ class WrittenPositions:
 class TaskWriter:
     """Writes one task's rows of one table; file ordinals count the files of ``close``.
 
-    Give it rows clustered by partition where possible: a partition that was closed to make room
-    gets another file. Rows of more than ``side_by_side`` partitions wait on the local disk and are
-    written partition by partition, so that any number of them can be written in bounded memory.
-    Files are never deleted, also when the work is given up.
+    Rows should be clustered by partition: a partition that was closed to save memory gets another
+    file. Rows of more than ``side_by_side`` partitions are spilled to the local disk and written
+    partition by partition, so that any number can be written in bounded memory. Files are never
+    deleted, even if the task fails.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class TaskWriter:
         return tuple(self._locations)
 
     def write(self, batch: pa.RecordBatch) -> WrittenPositions:
-        """Take the rows and tell where each of them lies, at the latest when all is closed.
+        """Write the rows; their positions are known when the writer is closed, or before.
 
-        Raises UnrepresentableValueError before anything of the batch is taken, and StorageError.
+        Raises UnrepresentableValueError before any row of the batch is written, and StorageError.
         """
         fitted = conform(batch, self._target.schema, self._schema)
         written = WrittenPositions(
@@ -121,7 +121,7 @@ class TaskWriter:
         return tuple(self._finished[ordinal] for ordinal in sorted(self._finished))
 
     def abandon(self) -> tuple[str, ...]:
-        """Give up without deleting anything, and tell which files were begun."""
+        """Stop without deleting anything; returns the files that were begun."""
         while self._current:
             _, (_, file) = self._current.popitem()
             file.abandon()
@@ -180,7 +180,7 @@ class TaskWriter:
         del self._current[key]
 
     def _stay_within_memory(self) -> None:
-        """Encode the fullest buffers and close the files that were not used for longest."""
+        """Encode the fullest buffers and close the least recently used files."""
         files = [file for _, file in self._current.values()]
         buffered = sum(file.buffered_bytes for file in files)
         if buffered > self._target.row_group_bytes:
@@ -191,12 +191,12 @@ class TaskWriter:
 
 
 def _key(partition: tuple[PartitionValue, ...]) -> _Key:
-    # Python takes the two zeros for one key; the partitions are two.
+    # In Python both zeros are one key; the partitions are two.
     return tuple(str(each) if isinstance(each, float) else each for each in partition)
 
 
 def _rows_of(batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
     if len(part.rows) == batch.num_rows:
         return batch
-    # Taken one by one and not sliced from a sorted copy: a rare partition would keep all of it.
+    # Not sliced from a sorted copy: a small partition would keep all of it in memory.
     return batch.take(pa.array(part.rows))
