@@ -125,7 +125,7 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
         found.manifest.files,
         target.key,
         None,
-        target.target.io_properties,
+        target.write_target.io_properties,
     )
     return check_index(
         pinned_session(session),

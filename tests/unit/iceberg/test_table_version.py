@@ -1,4 +1,4 @@
-"""How far a history is walked, and what that costs."""
+"""How far a history is loaded, and what that costs."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ P = Primitive
 
 @given(texts, st.integers(1, 20))
 def test_shortened_text_stays_a_bound(text: str, length: int) -> None:
-    whole = text.encode()
-    lower, upper = lower_bound(whole, P.STRING, length), upper_bound(whole, P.STRING, length)
-    assert lower <= whole
+    value = text.encode()
+    lower, upper = lower_bound(value, P.STRING, length), upper_bound(value, P.STRING, length)
+    assert lower <= value
     assert len(lower.decode()) <= length
     if upper is None:
         assert set(text[:length]) == {"\U0010ffff"}
     else:
-        assert upper >= whole
+        assert upper >= value
         assert len(upper.decode()) <= length
 
 
@@ -170,7 +170,7 @@ def pairs(descriptor: dict[str, Any], name: str) -> dict[int, Any]:
     return dict(zip(descriptor[name]["keys"], descriptor[name]["values"], strict=True))
 
 
-def test_bounds_and_counts_hold_over_all_row_groups(tmp_path: Path) -> None:
+def test_bounds_and_counts_cover_all_row_groups(tmp_path: Path) -> None:
     schema = Schema(
         0, (Field(1, "a", P.LONG), Field(2, "b", Decimal(38, 0)), Field(3, "c", P.STRING))
     )

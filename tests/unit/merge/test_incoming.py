@@ -1,4 +1,4 @@
-"""The gate in front of the fold: what of a range may be merged, and what a TRUNCATE leaves."""
+"""The admission of changes to the fold, and what a TRUNCATE leaves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from frazil.merge.writing.admission import AdmissionRules, ChangeAdmission
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order
 
-Told = tuple[int | None, int, int | None]
+SentChange = tuple[int | None, int, int | None]
 
 
-def batch(*changes: Told) -> pa.RecordBatch:
+def batch(*changes: SentChange) -> pa.RecordBatch:
     """Changes as hash, action and sequence."""
     hashes, actions, sequences = zip(*changes, strict=True)
     return pa.RecordBatch.from_arrays(
@@ -71,13 +71,13 @@ def test_the_last_of_several_truncates_counts() -> None:
 
 
 def test_what_is_older_than_a_truncate_merged_before_is_late_with_order_per_key() -> None:
-    told = batch((1, UPSERT, 4), (2, UPSERT, 5), (3, UPSERT, 6))
+    changes = batch((1, UPSERT, 4), (2, UPSERT, 5), (3, UPSERT, 6))
     some = gate(order=Order.PER_KEY, truncated=5)
-    assert admitted(some.admit(told)) == [(2, 5), (3, 6)]
+    assert admitted(some.admit(changes)) == [(2, 5), (3, 6)]
     assert some.seen().late == 1
     # With order append nothing is late: it is out of order, which the driver refuses.
     some = gate(truncated=5)
-    assert len(admitted(some.admit(told))) == 3
+    assert len(admitted(some.admit(changes))) == 3
     assert some.seen().late == 0
 
 
@@ -111,15 +111,15 @@ def test_a_change_of_the_highest_sequence_merged_is_an_obstacle_wherever_it_come
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("change", "error"),
     [
         ((1, None, 5), MalformedChangeError),
         ((1, UPSERT, None), MalformedChangeError),
         ((None, UPSERT, 5), NullKeyError),
     ],
 )
-def test_what_nobody_could_merge_is_refused(told: Told, error: type[Exception]) -> None:
+def test_an_invalid_change_is_refused(change: SentChange, error: type[Exception]) -> None:
     some = gate()
     some.admit(batch((None, TRUNCATE, 1)))
     with pytest.raises(error):
-        some.admit(batch(told, (2, UPSERT, 6)))
+        some.admit(batch(change, (2, UPSERT, 6)))

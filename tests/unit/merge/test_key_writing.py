@@ -38,7 +38,7 @@ ID, NAME, NOTE, SEQ = (
 )
 GONE = Field(5, "gone", Primitive.BOOLEAN)
 UP, DEL = 0, 1
-Told = tuple[int, int, int, str | None]
+SentChange = tuple[int, int, int, str | None]
 
 
 @dataclass(slots=True)
@@ -56,7 +56,10 @@ class Table:
     dead: dict[int, set[int]] = field(default_factory=dict)
 
     def merge(
-        self, *changes: Told, unchanged: dict[int, list[int]] | None = None, empty: bool = False
+        self,
+        *changes: SentChange,
+        unchanged: dict[int, list[int]] | None = None,
+        empty: bool = False,
     ) -> WrittenKeys:
         """Changes as key, action, sequence and name, sorted by key and sequence."""
         soft = self.deletes is Deletes.SOFT
@@ -140,11 +143,11 @@ class Table:
         self.entries = [each.take(self._alive(each)) for each in self.entries]
 
     def _alive(self, entries: Entries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        places = zip(entries.file.tolist(), entries.position.tolist(), strict=True)
-        return np.array([at not in self.dead.get(file, set()) for file, at in places], np.bool_)
+        positions = zip(entries.file.tolist(), entries.position.tolist(), strict=True)
+        return np.array([at not in self.dead.get(file, set()) for file, at in positions], np.bool_)
 
 
-def _batch(changes: tuple[Told, ...], unchanged: dict[int, list[int]]) -> pa.RecordBatch:
+def _batch(changes: tuple[SentChange, ...], unchanged: dict[int, list[int]]) -> pa.RecordBatch:
     keys, actions, sequences, names = zip(*changes, strict=True)
     left_out = [unchanged.get(sequence) for sequence in sequences]
     notes = [
@@ -235,7 +238,7 @@ def test_what_is_not_newer_is_late_and_deletes_are_remembered(tmp_path: Path) ->
     ],
 )
 def test_a_contradiction_is_found_also_below_a_newer_change(
-    changes: list[Told], tmp_path: Path
+    changes: list[SentChange], tmp_path: Path
 ) -> None:
     table = Table(tmp_path)
     table.merge((1, UP, 5, "a"), (3, DEL, 5, None))

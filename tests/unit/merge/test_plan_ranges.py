@@ -94,7 +94,7 @@ def test_a_compaction_or_retention_in_the_middle_of_a_copy_does_not_end_it(
     incomplete=st.lists(st.booleans(), min_size=12, max_size=12),
     max_rows=st.integers(1, 120),
 )
-def test_ranges_one_after_another_take_every_row_once_and_end_whole(
+def test_consecutive_ranges_read_every_row_once_and_end_complete(
     rows: list[int], incomplete: list[bool], max_rows: int
 ) -> None:
     flags = [*incomplete[: len(rows) - 1], False]

@@ -1,4 +1,4 @@
-"""Copies of the whole source table, and rebuilds: nothing that came before one counts."""
+"""Copies of the source table, and rebuilds: both ignore everything before."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_was_done_to_a_changelog_before_a_copy_is_of_no_concern(
 
 
 @pytest.mark.fault("N57")
-def test_a_copy_counts_for_a_mirror_whose_place_is_lost_only_if_it_came_later() -> None:
+def test_a_copy_counts_for_a_mirror_without_a_position_only_if_it_is_later() -> None:
     facts = changelog(copied(3, 1), snapshot(4))
     # Position 9 is gone from the history: expired, or rolled back behind.
     plan = restarted(facts, mirror(at_epoch("9", 0)))
@@ -163,8 +163,8 @@ def test_what_a_newer_frazil_wrote_is_not_replaced(*, rebuild: bool) -> None:
 
 
 def test_in_a_notebook_everything_else_is_rebuilt() -> None:
-    for told in (None, "frazil resync shop.users"):
-        assert library_step(told) == "frazil.merge_table(..., rebuild=True)"
+    for step in (None, "frazil resync shop.users"):
+        assert library_step(step) == "frazil.merge_table(..., rebuild=True)"
 
 
 def left_by(plan: MergePlan | None, marker: Marker) -> MirrorFacts:
@@ -183,7 +183,7 @@ ID, CITY, NAME = ("id", Primitive.LONG), ("city", Primitive.STRING), ("name", Pr
 
 
 def made_of(*columns: tuple[str, Primitive]) -> ChangelogFacts:
-    """A changelog with these columns, numbered in this order, and a copy of the whole table."""
+    """A changelog with these columns, numbered in this order, and a copy of the table."""
     fields = [Field(at, name, type_) for at, (name, type_) in enumerate(columns, start=1)]
     return changelog(copied(1, 1), schema=changelog_schema(tuple(fields), ["id"]))
 
@@ -191,7 +191,7 @@ def made_of(*columns: tuple[str, Primitive]) -> ChangelogFacts:
 @pytest.mark.fault("N57")
 @pytest.mark.parametrize("rebuild", [True, False])
 @pytest.mark.parametrize("order", list(Order))
-def test_columns_of_a_changelog_made_anew_are_found_by_name(order: Order, *, rebuild: bool) -> None:
+def test_columns_of_a_recreated_changelog_are_found_by_name(order: Order, *, rebuild: bool) -> None:
     settings = replace(SETTINGS, partition_by=("city",), order=order)
     first = plan_merge(made_of(ID, CITY, NAME), None, settings)
     there = left_by(first, at_epoch("9", 0, source="changelog-0"))
@@ -210,7 +210,7 @@ def test_columns_of_a_changelog_made_anew_are_found_by_name(order: Order, *, reb
 
 
 @pytest.mark.fault("N57")
-def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
+def test_columns_missing_in_a_recreated_changelog_are_dropped_at_the_source() -> None:
     first = plan_merge(made_of(ID, CITY, NAME), None, SETTINGS)
     there = left_by(first, at_epoch("9", 0, source="changelog-0"))
     age = ("age", Primitive.INT)

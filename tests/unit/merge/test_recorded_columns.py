@@ -1,4 +1,4 @@
-"""The property that tells which field is which."""
+"""The property that maps fields of the changelog to the mirror."""
 
 from __future__ import annotations
 

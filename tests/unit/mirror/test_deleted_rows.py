@@ -130,7 +130,7 @@ def test_a_damaged_delete_file_is_named(tmp_path: Path, kind: str, damage: str) 
     assert failure.value.next_step is not None
 
 
-def test_a_vector_without_a_place_is_damage(tmp_path: Path) -> None:
+def test_a_vector_without_an_offset_is_damage(tmp_path: Path) -> None:
     name = data_file(0).location
     pointer = replace(vectors(tmp_path, {name: [1]})[name], offset=None)
     with pytest.raises(DamagedIndexError, match="a deletion vector of the data file"):
@@ -182,7 +182,7 @@ def test_live_rows_are_those_of_files_of_the_table_that_are_not_deleted(tmp_path
     assert LiveRows([], INPUTS).mask(file.astype(np.int32), position).any() == np.False_
 
 
-def test_deletes_of_files_that_nobody_asks_about_are_not_loaded(tmp_path: Path) -> None:
+def test_deletes_of_other_files_are_not_loaded(tmp_path: Path) -> None:
     lost = replace(position_deletes(tmp_path, "x", [3]), location=str(tmp_path / "lost"))
     live = LiveRows([data_file(0, lost), data_file(1)], INPUTS)
     assert live.mask(np.array([1], np.int32), np.array([5])).tolist() == [True]

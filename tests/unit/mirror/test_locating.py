@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HALVES = st.sampled_from([0, 1, 2**62 + 5, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1])
 KEY = st.tuples(HALVES, st.sampled_from([0, 1, 2**63, 2**64 - 1]))
 ROW = st.tuples(KEY, st.integers(0, 4), st.integers(0, 9))
-ROOM = 1 << 30
+SPACE = 1 << 30
 
 
 def task_index(
@@ -50,7 +50,7 @@ def task_index(
         files=files,
         io_properties=(),
         cache_dir=str(folder / cache),
-        cache_bytes=ROOM,
+        cache_bytes=SPACE,
     )
 
 
@@ -74,7 +74,7 @@ def row_positions(
 
 @dataclass(frozen=True)
 class Scene:
-    """Runs as lists of rows, what is deleted, and which keys are asked for."""
+    """Runs as lists of rows, what is deleted, and which keys are located."""
 
     runs: list[tuple[int, list[tuple[tuple[int, int], int, int]]]]
     young: list[tuple[tuple[int, int], int, int]]
@@ -144,7 +144,7 @@ def test_a_key_with_a_lower_half_is_not_found_where_there_are_none(tmp_path: Pat
 
 
 @pytest.mark.fault("T5")
-def test_many_uuids_with_one_upper_half_are_told_apart(tmp_path: Path) -> None:
+def test_many_uuids_with_one_upper_half_are_distinguished(tmp_path: Path) -> None:
     count = 50_000
     lower = np.arange(count, dtype=np.uint64) * np.uint64(3)
     entries = Entries(
@@ -272,7 +272,7 @@ FEW, MANY = [70_000], list(range(0, LARGE, 1000))
 
 
 @pytest.mark.parametrize(("wanted", "cached"), [(FEW, 0), (MANY, 1)], ids=["few", "many"])
-def test_a_cold_blob_is_cached_only_when_many_keys_are_asked_for(
+def test_a_cold_blob_is_cached_only_when_many_keys_are_located(
     large: tuple[Path, Entries, IndexRun], tmp_path: Path, wanted: list[int], cached: int
 ) -> None:
     _, entries, run = large
@@ -407,7 +407,7 @@ def test_deletes_that_are_lost_are_named(tmp_path: Path) -> None:
     with pytest.raises(DamagedIndexError) as failure:
         KeyLocator(index).locate(*requested([(1, 0)]))
     assert pointer.location in failure.value.message
-    # Whoever asks for other keys does not need them.
+    # Other keys do not need them.
     assert len(KeyLocator(index).locate(*requested([(2, 0)])).key) == 0
 
 

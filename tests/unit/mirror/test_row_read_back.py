@@ -121,7 +121,7 @@ def python_value(value: Any, type_: Type) -> Any:
 
 
 def seen(value: Any, old: Field, new: Field, defaults: dict[int, Any]) -> Any:
-    """What a value of an older file must look like under the newer schema."""
+    """What a value of an older file must be under the newer schema."""
     if value is None:
         return None
     match old.type, new.type:
