@@ -109,7 +109,7 @@ def test_a_mirror_that_was_replaced_stays_refused_after_expiry(table: Mirrored, 
     if how == "replace table":
         table.sql(
             "create or replace table {mirror} using iceberg tblproperties ('format-version'='3') "
-            "as select 1L as id, 'theirs' as name, 'p' as place"
+            "as select 1L as id, 'theirs' as name, 'p' as city"
         )
     else:
         set_back(table, how)
@@ -201,7 +201,7 @@ def append(table: LakeTable, at: int) -> None:
     table.commit(StrictCommit(move=move, changes=FileChanges()))
 
 
-def test_a_changelogs_marker_is_held_to_the_same_proof(
+def test_a_changelogs_marker_needs_the_same_proof(
     spark: SparkSession, lake_of: Callable[[Kind], LakeCase]
 ) -> None:
     case = lake_of(Kind.SQLITE_FILE)

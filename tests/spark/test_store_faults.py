@@ -44,7 +44,7 @@ TABLE = "shop.users"
 ROOMY = 1 << 30
 FOR_EVER = 10_000
 
-# The catalog's own retries are shortened: a test shall not wait for them by the minute.
+# The catalog's own retries are shortened: a test must not wait minutes for them.
 DOCUMENT = """
 pipeline: faults
 catalog:
@@ -75,7 +75,7 @@ SKEWED = error(403, "RequestTimeTooSkewed")
 DENIED = error(403, "AccessDenied")
 
 
-def asking(method: str, path: str) -> Match:
+def request_to(method: str, path: str) -> Match:
     """Requests of these methods whose path has this in it."""
     methods, pattern = re.compile(method), re.compile(path)
     return lambda verb, where, _: bool(methods.fullmatch(verb) and pattern.search(where))
@@ -185,21 +185,21 @@ def world(
         yield made
 
 
-# What is asked for, and what comes instead.
+# The requests, and the replies instead.
 PASSING: dict[str, tuple[Match, list[Fault]]] = {
-    "slow down for ingest": (asking(WRITES, CHANGES), [SLOW_DOWN] * 2),
-    "slow down for merge": (asking(WRITES, ROWS), [SLOW_DOWN] * 2),
-    "slow down for readers": (asking(READS, CHANGES), [SLOW_DOWN] * 2),
-    "an upload of ingest is cut": (asking(WRITES, CHANGES), [Refuse()]),
-    "an upload of merge is cut": (asking(WRITES, ROWS), [Refuse()]),
-    "no reply to ingest": (asking(WRITES, CHANGES), [LoseReply()]),
-    "no reply to merge": (asking(WRITES, ROWS), [LoseReply()]),
-    "no reply for the index": (asking(WRITES, INDEX), [LoseReply()]),
-    "changes are cut": (asking(READS, CHANGES), [CutReply(20)] * 2),
-    "the ledger is cut": (asking(READS, LEDGER), [CutReply(20)] * 2),
-    "the index is cut": (asking(READS, INDEX), [CutReply(20)] * 2),
-    "metadata is cut": (asking(READS, METADATA), [CutReply(20)] * 2),
-    "no reply for metadata": (asking(WRITES, METADATA), [LoseReply(), SLOW_DOWN]),
+    "slow down for ingest": (request_to(WRITES, CHANGES), [SLOW_DOWN] * 2),
+    "slow down for merge": (request_to(WRITES, ROWS), [SLOW_DOWN] * 2),
+    "slow down for readers": (request_to(READS, CHANGES), [SLOW_DOWN] * 2),
+    "an upload of ingest is cut": (request_to(WRITES, CHANGES), [Refuse()]),
+    "an upload of merge is cut": (request_to(WRITES, ROWS), [Refuse()]),
+    "no reply to ingest": (request_to(WRITES, CHANGES), [LoseReply()]),
+    "no reply to merge": (request_to(WRITES, ROWS), [LoseReply()]),
+    "no reply for the index": (request_to(WRITES, INDEX), [LoseReply()]),
+    "changes are cut": (request_to(READS, CHANGES), [CutReply(20)] * 2),
+    "the ledger is cut": (request_to(READS, LEDGER), [CutReply(20)] * 2),
+    "the index is cut": (request_to(READS, INDEX), [CutReply(20)] * 2),
+    "metadata is cut": (request_to(READS, METADATA), [CutReply(20)] * 2),
+    "no reply for metadata": (request_to(WRITES, METADATA), [LoseReply(), SLOW_DOWN]),
 }
 
 
@@ -225,14 +225,14 @@ def test_a_fault_that_passes_costs_at_most_a_run(
 @pytest.mark.parametrize(
     ("match", "fault"),
     [
-        (asking(WRITES, CHANGES), SLOW_DOWN),
-        (asking(WRITES, ROWS), EXPIRED),
-        (asking(READS, INDEX), DENIED),
-        (asking(WRITES, CHANGES), SKEWED),
+        (request_to(WRITES, CHANGES), SLOW_DOWN),
+        (request_to(WRITES, ROWS), EXPIRED),
+        (request_to(READS, INDEX), DENIED),
+        (request_to(WRITES, CHANGES), SKEWED),
     ],
     ids=["slow down", "credentials that expire", "no access to the index", "a skewed clock"],
 )
-def test_a_fault_that_stays_stops_the_run_by_name_and_leaves_the_tables_whole(
+def test_a_fault_that_stays_stops_the_run_by_name_and_leaves_the_tables_intact(
     world: World, object_store: ObjectStore, match: Match, fault: Fault
 ) -> None:
     world.change()
@@ -248,10 +248,12 @@ def test_a_fault_that_stays_stops_the_run_by_name_and_leaves_the_tables_whole(
 
 
 def test_nothing_is_decided_by_a_listing(world: World) -> None:
-    """A store may list what is gone and hide what is there: nobody asks it."""
+    """A store may list what is gone and hide what is there: so it is never queried."""
     before = len(world.proxy.requests)
     world.change()
     assert world.work() is None
-    asked = world.proxy.requests[before:]
-    assert asked
-    assert not [each.path for each in asked if "list-type" in each.path or "prefix=" in each.path]
+    requests = world.proxy.requests[before:]
+    assert requests
+    assert not [
+        each.path for each in requests if "list-type" in each.path or "prefix=" in each.path
+    ]

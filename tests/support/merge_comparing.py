@@ -1,4 +1,4 @@
-"""A mirror as every reader sees it, beside the dictionaries that say what it must hold."""
+"""Compares a mirror, as every reader sees it, with the rows of the reference model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MirrorColumn:
     id: int | None = None
 
     def expected(self, row: Row, sequence: str) -> Json:
-        """What this column must hold."""
+        """The expected values of this column."""
         if self.id is not None:
             return row.values[self.id]
         if self.name == DELETED_COLUMN:
@@ -104,8 +104,8 @@ def compare(replay: Replay, columns: Sequence[MirrorColumn], found: pa.Table) ->
     rows: dict[tuple[Json, ...], list[tuple[Json, ...]]] = {}
     for row in found.to_pylist():
         of_key = {number: encode(row[each.name], each.type) for number, each in key.items()}
-        told = tuple(encode(row[each.name], each.type) for each in others)
-        rows.setdefault(replay.key_of(of_key), []).append(told)
+        values = tuple(encode(row[each.name], each.type) for each in others)
+        rows.setdefault(replay.key_of(of_key), []).append(values)
     return _difference(expected, rows, [each.name for each in others])
 
 
@@ -117,16 +117,16 @@ def _difference(
     missing = [key for key in expected if key not in found]
     surplus = [key for key in found if key not in expected]
     twice = [key for key, rows in found.items() if len(rows) > 1]
-    told = [
+    found = [
         f"{len(keys)} keys {what}: {keys[:_SHOWN]}"
         for what, keys in (("missing", missing), ("too many", surplus), ("there twice", twice))
         if keys
     ]
     for key, rows in found.items():
-        if key in expected and rows[0] != expected[key] and len(told) < _SHOWN:
+        if key in expected and rows[0] != expected[key] and len(found) < _SHOWN:
             pairs = zip(names, rows[0], expected[key], strict=True)
             wrong = [
                 f"{name} is {one!r}, not {other!r}" for name, one, other in pairs if one != other
             ]
-            told.append(f"key {key}: {'; '.join(wrong)}")
-    return "; ".join(told)
+            found.append(f"key {key}: {'; '.join(wrong)}")
+    return "; ".join(found)
