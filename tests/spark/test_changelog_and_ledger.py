@@ -264,7 +264,7 @@ def test_a_mirror_that_was_set_back_offers_where_to_go_on(tables: Tables) -> Non
     assert nearest is not None
     seen = mirror.table.load_state().properties[MarkerRole.MERGE.property_name]
     stale = Override(MarkerRole.MERGE, "something else", nearest)
-    with pytest.raises(errors.CommitConflictError, match="moved meanwhile"):
+    with pytest.raises(errors.CommitConflictError, match="moved by another process"):
         mirror.table.commit(StrictCommit(move=stale))
     mirror.table.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, nearest)))
     third = merge(mirror, 1, 3)

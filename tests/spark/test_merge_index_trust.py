@@ -145,7 +145,7 @@ DAMAGED = RepairReason.DAMAGED
 
 # What is done to the head, the reason and detail of the repair, and whether everything is read.
 HEADS = {
-    "missing": (missing, RepairReason.MISSING, "is not there", True),
+    "missing": (missing, RepairReason.MISSING, "is missing", True),
     "empty": (holding(lambda _: b""), DAMAGED, "bytes", True),
     "truncated": (holding(lambda data: data[: len(data) // 2]), DAMAGED, "expected", True),
     "without its magic": (holding(lambda data: b"PAR1" + data[4:]), DAMAGED, "expected", True),

@@ -117,16 +117,16 @@ def _difference(
     missing = [key for key in expected if key not in found]
     surplus = [key for key in found if key not in expected]
     twice = [key for key, rows in found.items() if len(rows) > 1]
-    found = [
+    differences = [
         f"{len(keys)} keys {what}: {keys[:_SHOWN]}"
         for what, keys in (("missing", missing), ("too many", surplus), ("there twice", twice))
         if keys
     ]
     for key, rows in found.items():
-        if key in expected and rows[0] != expected[key] and len(found) < _SHOWN:
+        if key in expected and rows[0] != expected[key] and len(differences) < _SHOWN:
             pairs = zip(names, rows[0], expected[key], strict=True)
             wrong = [
                 f"{name} is {one!r}, not {other!r}" for name, one, other in pairs if one != other
             ]
-            found.append(f"key {key}: {'; '.join(wrong)}")
-    return "; ".join(found)
+            differences.append(f"key {key}: {'; '.join(wrong)}")
+    return "; ".join(differences)

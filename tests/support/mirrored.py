@@ -216,8 +216,8 @@ class Mirrored:
         entries = merge_entries(parts, files=manifest.files, inputs=inputs)
         entries = entries.take(entries.file >= 0)
         columns = (entries.hi, entries.file, entries.position)
-        entries = set(zip(*(each.tolist() for each in columns), strict=True))
-        assert entries == {row for file in manifest.files for row in _rows_of(file, inputs)}
+        indexed = set(zip(*(each.tolist() for each in columns), strict=True))
+        assert indexed == {row for file in manifest.files for row in _rows_of(file, inputs)}
 
     def head(self) -> SnapshotFacts:
         """The mirror's current snapshot."""

@@ -172,7 +172,7 @@ def _next_state(
     with timer.timed(MergePhase.WRITE):
         deletes = _write_deletes(work, index, result)
     base = _restarted(index) if result.empties_mirror else index
-    new = [_indexed(result, at) for result in result.results for at in range(len(result.files))]
+    new = [_indexed(each, at) for each in result.results for at in range(len(each.files))]
     highest = max((each.ordinal for each in new), default=-1)
     parts = tuple(each.part for each in result.results if each.part is not None)
     run = IndexRun(work.range_.run, work.range_.bits, parts) if parts else None

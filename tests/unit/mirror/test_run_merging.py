@@ -100,9 +100,9 @@ def test_of_tombstones_the_newest_stays_until_its_time(
     parts: list[list[tuple[int, int, int, int | None, int]]], before: int | None
 ) -> None:
     # One row has one sequence, whichever run has it.
-    rows: dict[tuple[int, int], tuple[int, int, int, int | None, int]] = {}
+    first_seen: dict[tuple[int, int], tuple[int, int, int, int | None, int]] = {}
     consistent = [
-        [row if row[1] == TOMBSTONE else rows.setdefault(row[1:3], row) for row in part]
+        [row if row[1] == TOMBSTONE else first_seen.setdefault(row[1:3], row) for row in part]
         for part in parts
     ]
     with tempfile.TemporaryDirectory() as folder:
