@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
-from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
 from frazil.model.marker import MarkerMove, MarkerRole, Override
 from frazil.model.schema.partitioning import UNPARTITIONED
@@ -108,7 +107,7 @@ class ChangelogTable:
         property that maps source columns to fields. Raises
         UnsupportedSchemaChangeError with every difference that cannot be followed.
         """
-        check_evolution(self.table, wanted)
+        self.table.check_evolution(wanted)
         commit = StrictCommit(
             move=MarkerMove(MarkerRole.INGEST, start, goal),
             changes=_added(files),
@@ -134,7 +133,7 @@ class ChangelogTable:
         CommitConflictError when the table has another one now.
         """
         if wanted is not None:
-            check_evolution(self.table, wanted)
+            self.table.check_evolution(wanted)
         commit = StrictCommit(
             move=Override(MarkerRole.INGEST, seen, goal),
             changes=_added(files),

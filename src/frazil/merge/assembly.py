@@ -260,6 +260,7 @@ class _Assembly:
         fields = tuple(each.target for each in self._mappings())
         columns = tuple(FoldColumn(field.name, field.id, field.id in sent) for field in fields)
         layout = FoldLayout(columns, settings.deletes)
+        merged, key_ids = self._marker_sequence("sequence"), tuple(each.id for each in target.key)
         return MergeJob(
             layout=layout,
             admission=AdmissionRules(
@@ -267,18 +268,12 @@ class _Assembly:
                 deletes=settings.deletes,
                 truncated=self._marker_sequence("truncated"),
                 is_only_task=self.plan.bits == 0,
-                highest_merged=self._marker_sequence("sequence")
-                if settings.order is Order.APPEND
-                else None,
+                highest_merged=merged if settings.order is Order.APPEND else None,
             ),
             writing=KeyWriterSpec(
                 target=target.write_target,
                 fields=fields,
-                order=plan_row_order(
-                    target.write_target.schema,
-                    self.plan.sort_order,
-                    tuple(f.id for f in target.key),
-                ),
+                order=plan_row_order(target.write_target.schema, self.plan.sort_order, key_ids),
                 index=task_index(index, target, settings),
                 first_ordinal=index.manifest.next_ordinal,
                 deleted_column=None if mark is None else mark.name,
@@ -286,7 +281,7 @@ class _Assembly:
                 has_sequences=target.sequence is not None,
                 optional_ids=layout.optional_ids,
                 content=self._content(),
-                highest_merged=self._marker_sequence("sequence"),
+                highest_merged=merged,
                 ignores_deletes=settings.deletes is Deletes.IGNORE,
             ),
             store=target.store,

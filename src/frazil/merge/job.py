@@ -113,12 +113,9 @@ class MergeRange:
     def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> RangeResult:
         facts = load_range_facts(changes, table=self.table)
         preparation = self._preparation(facts)
-        if (
-            self.order is Order.APPEND
-            and self.highest_merged is not None
-            and facts.lowest == self.highest_merged
-        ):
-            changes = self._with_merged(changes, preparation, self.highest_merged)
+        merged = self.highest_merged
+        if self.order is Order.APPEND and merged is not None and facts.lowest == merged:
+            changes = self._with_merged(changes, preparation, merged)
             # Changes that were merged before may be linked too.
             can_link = None not in {self.layout.unchanged, self.layout.previous_key}
             preparation = replace(preparation, has_linked=can_link)
@@ -190,10 +187,8 @@ class MergeRange:
         mirror = self.mirror_rows()
         if self.order is Order.PER_KEY and self.mirror_sequence is not None:
             known = sf.col(quote(self.mirror_sequence))
-            if self.default_sequence is not None:
-                known = sf.coalesce(
-                    known, sequence_literal(self.default_sequence, self.sequence_type)
-                )
+            if (default := self.default_sequence) is not None:
+                known = sf.coalesce(known, sequence_literal(default, self.sequence_type))
             mirror = mirror.where(known < at)
         hi, lo = key_hash_columns([(sf.col(quote(name)), type_) for name, type_ in self.mirror_key])
         key = [sf.col(quote(name)) for name, _ in self.mirror_key]

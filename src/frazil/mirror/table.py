@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.strict_commit import StrictCommit
-from frazil.clients.iceberg.evolution import check_evolution
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
 from frazil.model.marker import MarkerMove, MarkerRole, Override, SnapshotRef
@@ -77,7 +76,7 @@ class MirrorTable:
         the new head, from the same start.
         """
         if schema is not None:
-            check_evolution(self.table, schema)
+            self.table.check_evolution(schema)
         move: MarkerMove | Override = MarkerMove(MarkerRole.MERGE, start, goal)
         if replaces is not None:
             move = Override(MarkerRole.MERGE, replaces.text, goal)

@@ -5,13 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as sf
+
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.merge.planning.changelog_columns import find_column, plan_columns
 from frazil.merge.planning.recorded_columns import RecordedColumns, RecordedField
-from frazil.merge.reading.expected_rows import ComparedColumn, HistoryLayout
+from frazil.merge.reading.expected_rows import (
+    DELETED,
+    HI,
+    LO,
+    ComparedColumn,
+    HistoryLayout,
+    named_column,
+)
+from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.schema.types import Nested
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
     from frazil.merge.planning.settings import MergeSettings
@@ -51,9 +64,8 @@ def plan_comparison(
     by_id = {each.id: each for each in mirror.fields}
     sources = {each.id: each for each in changelog.fields}
     sources_of = {each.mirror: sources.get(each.changelog) for each in columns.fields}
-    pairs = [
-        (each, sources_of.get(each.id)) for each in mirror.fields if each.id != columns.deleted
-    ]
+    fields = [each for each in mirror.fields if each.id != columns.deleted]
+    pairs = [(each, sources_of.get(each.id)) for each in fields]
     compared = [
         ComparedColumn(target.name, read_as[1][target.name].dataType, source.name, source.id)
         for target, source in pairs
@@ -114,3 +126,13 @@ def _scalar(field: Field) -> Scalar:
         message = f"the column {field.name!r} is a {field.type} and cannot be part of a key."
         raise UnsupportedSchemaChangeError(message)
     return field.type
+
+
+def mirror_rows(rows: DataFrame, plan: ComparisonPlan, names: Mapping[str, str]) -> DataFrame:
+    """The mirror's rows to compare: hash, columns renamed by ``names``, and whether deleted."""
+    hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in plan.mirror_key])
+    is_deleted = sf.expr("false")
+    if plan.deleted is not None:
+        is_deleted = sf.coalesce(named_column(plan.deleted), is_deleted)
+    columns = (named_column(name).alias(called) for name, called in names.items())
+    return rows.select(hi.alias(HI), lo.alias(LO), *columns, is_deleted.alias(DELETED))

@@ -153,11 +153,8 @@ class MirrorProgress:
         """
         marker = self.position()
         at = 0 if marker is None else parse_lsn(str(marker.position))
-        acknowledged = self.ledger.acknowledged()
-        if (
-            max(at, 0 if acknowledged is None else parse_lsn(str(acknowledged.position)))
-            >= position
-        ):
+        ledger = self.ledger.acknowledged()
+        if max(at, 0 if ledger is None else parse_lsn(str(ledger.position))) >= position:
             return True
         with connect(self.settings.dsn, purpose="verify") as session:
             slot = load_slot(session, self.settings.slot)

@@ -24,8 +24,7 @@ from frazil.model.command import command
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation
-from frazil.verify.compared_columns import plan_comparison
-from frazil.verify.mirror_rows import mirror_rows
+from frazil.verify.compared_columns import mirror_rows, plan_comparison
 from frazil.verify.row_comparison import (
     RANGES,
     load_differences,

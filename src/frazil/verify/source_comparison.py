@@ -13,12 +13,11 @@ from pyspark.sql import functions as sf
 
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.errors import SourceUnavailableError
-from frazil.merge.reading.expected_rows import DELETED, HI, LO
+from frazil.merge.reading.expected_rows import DELETED, HI, LO, named_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, SequenceNumber, spellings
 from frazil.model.policy import Deletes
-from frazil.model.table_name import quote
-from frazil.verify.mirror_rows import mirror_rows
+from frazil.verify.compared_columns import mirror_rows
 from frazil.verify.row_comparison import (
     KEY,
     compare_totals,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from frazil.clients.iceberg.table import LakeTable
     from frazil.merge.planning.settings import MergeSettings
@@ -212,18 +211,18 @@ class SourceComparing:
         None means all keys: the table was truncated since.
         """
         layout = seen.plan.sides.layout
-        names = [_column(name) for name, _ in layout.key]
-        names += [_column(layout.sequence), _column(layout.operation)]
+        names = [named_column(name) for name, _ in layout.key]
+        names += [named_column(layout.sequence), named_column(layout.operation)]
         since = str(SequenceNumber(seen.epoch, seen.position, 0))
         changes = self._changelog.read().select(*names)
-        changes = changes.where(_column(layout.sequence) >= sf.lit(since))
+        changes = changes.where(named_column(layout.sequence) >= sf.lit(since))
         head = self._changelog.load_state().head
         if merged is not None and head is not None:
             changes = changes.union(self._changelog.read_between(merged, head.id).select(*names))
-        operation = sf.upper(_column(layout.operation))
+        operation = sf.upper(named_column(layout.operation))
         if changes.where(operation.isin(*spellings(Operation.TRUNCATE))).take(1):
             return None
-        hi, lo = key_hash_columns([(_column(name), type_) for name, type_ in layout.key])
+        hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in layout.key])
         return changes.select(hi.alias(HI), lo.alias(LO)).distinct()
 
     def _keep(self, rows: DataFrame) -> DataFrame:
@@ -235,7 +234,3 @@ def _only(rows: DataFrame, keys: DataFrame | None) -> DataFrame:
     if keys is None:
         return rows
     return rows.join(sf.broadcast(keys), [HI, LO], "left_semi")
-
-
-def _column(name: str) -> Column:
-    return sf.col(quote(name))

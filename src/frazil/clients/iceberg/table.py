@@ -12,6 +12,7 @@ from frazil.clients.iceberg.read.table_metadata import TableReader
 from frazil.clients.iceberg.table_version import TableVersion
 from frazil.clients.iceberg.translation import translated
 from frazil.hooks import SystemClock, SystemRandomness
+from frazil.model.schema.evolution import plan_evolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,6 +81,22 @@ class LakeTable:
     def load_schema(self) -> Schema:
         """The current schema."""
         return self._reader.schema(self._refreshed())
+
+    def check_evolution(self, wanted: Schema) -> None:
+        """Refuse a schema the table cannot follow, with all differences.
+
+        ``wanted`` keeps the id of the schema it was made from. When the table has another one now,
+        nothing is compared: the commit decides whether that was ours.
+        """
+        version = self.load_version()
+        if version.schema.schema_id == wanted.schema_id:
+            state = version.state
+            plan_evolution(
+                version.schema,
+                wanted,
+                last_column_id=state.last_column_id,
+                format_version=state.format_version,
+            )
 
     def load_spec(self) -> PartitionSpec:
         """The current partitioning."""

@@ -178,13 +178,12 @@ def plan_merge(
     becomes = None if chosen.restarts else _order_change(mirror, marker, schema, settings)
     if becomes is not None:
         schema = replace(schema, changes=(*schema.changes, becomes))
+    default = _default_sequence(mirror, marker if becomes else None)
     plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
     return replace(
         plan,
         # A restart keeps no row that was merged before.
-        default_sequence=None
-        if chosen.restarts
-        else _default_sequence(mirror, marker if becomes else None),
+        default_sequence=None if chosen.restarts else default,
         start=None if marker is None else marker.position,
         head=mirror.head,
         replaces=SeenMarker(mirror.marker_text) if chosen.restarts else None,
@@ -388,9 +387,8 @@ def plan_document(plan: MergePlan) -> dict[str, object]:
 def _warnings(plan: MergePlan) -> list[str]:
     """Effects of this merge that an operator may not expect."""
     unmapped = ", ".join(map(repr, plan.schema.unmapped))
-    found = (
-        [f"no changelog column for {unmapped}: rows that change get null there"] if unmapped else []
-    )
+    text = f"no changelog column for {unmapped}: rows that change get null there"
+    found = [text] if unmapped else []
     partitions = expected_partitions(plan.spec, plan.rows)
     if partitions > MANY_PARTITIONS:
         found.append(

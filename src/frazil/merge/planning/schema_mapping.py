@@ -65,8 +65,7 @@ class SchemaPlan:
     def projection(self) -> tuple[tuple[Field, str | None], ...]:
         """The mirror's columns in order, each with the changelog's column or None."""
         return tuple(
-            (each.target, None if each.source is None else each.source.name)
-            for each in self.mappings
+            (each.target, each.source.name if each.source else None) for each in self.mappings
         )
 
     @property

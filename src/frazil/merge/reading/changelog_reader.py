@@ -21,13 +21,13 @@ from frazil.merge.planning.change_columns import (
     UNCHANGED,
     UPSERT,
 )
-from frazil.merge.reading.column_expressions import mapped_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, spellings
+from frazil.model.schema.types import List, Map, Struct
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame
 
@@ -77,7 +77,9 @@ def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
         _column(layout.sequence).alias(SEQUENCE),
         sf.expr(f"{operation} in ({_spellings_sql(Operation.UPDATE)})").alias(IS_UPDATE),
     ]
-    return frame.select(*own, *_partial(layout), *map(mapped_column, layout.mappings))
+    return frame.select(
+        *own, *_partial(layout), *(_mapped(each, _column) for each in layout.mappings)
+    )
 
 
 def in_key_order(frame: DataFrame) -> DataFrame:
@@ -153,3 +155,32 @@ def latest_deletes(changes: DataFrame) -> DataFrame:
         .agg(sf.max(SEQUENCE).alias(SEQUENCE), sf.max_by(ACTION, SEQUENCE).alias(ACTION))
     )
     return newest.where(sf.col(ACTION) == DELETE).select(HI, LO, SEQUENCE)
+
+
+def _mapped(mapping: ColumnMapping, named: Callable[[str], Column]) -> Column:
+    """A column of the mirror, or a member of a struct; null if it is not mapped.
+
+    Members are mapped one by one: the mirror may have kept some that the source dropped, or have
+    others added by another engine.
+    """
+    source = mapping.source
+    column = sf.lit(None) if source is None else _shaped(mapping, named(source.name))
+    return column.alias(mapping.target.name)
+
+
+def _shaped(mapping: ColumnMapping, column: Column) -> Column:
+    if mapping.fits or not mapping.members:
+        return column
+    match mapping.target.type:
+        case Struct():
+            members = [_mapped(each, lambda name: column[name]) for each in mapping.members]
+            return sf.when(column.isNotNull(), sf.struct(*members))
+        case List():
+            (element,) = mapping.members
+            return sf.transform(column, lambda each: _shaped(element, each))
+        case Map():
+            # Keys of a map never change.
+            _, value = mapping.members
+            return sf.transform_values(column, lambda _, each: _shaped(value, each))
+        case _:
+            return column

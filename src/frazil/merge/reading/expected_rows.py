@@ -69,13 +69,13 @@ def read_history(changelog: DataFrame, layout: HistoryLayout) -> DataFrame:
 
     With soft deletes a TRUNCATE removes nothing, and its sequence is added to every row.
     """
-    operation = sf.upper(_column(layout.operation))
+    operation = sf.upper(named_column(layout.operation))
     is_truncate = operation.isin(*spellings(Operation.TRUNCATE))
-    hi, lo = key_hash_columns([(_column(name), type_) for name, type_ in layout.key])
+    hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in layout.key])
     changes = changelog.select(
         hi.alias(HI),
         lo.alias(LO),
-        _column(layout.sequence).alias(SEQUENCE),
+        named_column(layout.sequence).alias(SEQUENCE),
         operation.isin(*spellings(Operation.DELETE)).alias(IS_DELETE),
         is_truncate.alias(_IS_TRUNCATE),
         *_partial(layout),
@@ -116,13 +116,14 @@ def expected_rows(history: DataFrame, layout: HistoryLayout) -> DataFrame:
     return found.where(is_there).select(HI, LO, *_unpacked(layout), is_gone.alias(DELETED))
 
 
-def _column(name: str) -> Column:
+def named_column(name: str) -> Column:
+    """A column by its exact name, which may have dots."""
     return sf.col(quote(name))
 
 
 def _values(layout: HistoryLayout) -> list[Column]:
     return [
-        _column(each.changelog).cast(each.type).alias(name)
+        named_column(each.changelog).cast(each.type).alias(name)
         for name, each in zip(layout.names, layout.columns, strict=True)
     ]
 
@@ -130,9 +131,9 @@ def _values(layout: HistoryLayout) -> list[Column]:
 def _partial(layout: HistoryLayout) -> list[Column]:
     columns = []
     if layout.unchanged is not None:
-        columns.append(_column(layout.unchanged).alias(UNCHANGED))
+        columns.append(named_column(layout.unchanged).alias(UNCHANGED))
     if layout.previous_key is not None:
-        previous = _column(layout.previous_key)
+        previous = named_column(layout.previous_key)
         hi, lo = key_hash_columns(
             [
                 (previous[member], type_)

@@ -163,9 +163,8 @@ class KeyWriter:
         begins[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
         is_last = np.append(begins[1:], np.True_)
         sequence = batch.column(SEQUENCE)
-        is_known = pc.less_equal(
-            comparable(sequence), scalar_like(self._spec.highest_merged, sequence)
-        )
+        highest = scalar_like(self._spec.highest_merged, sequence)
+        is_known = pc.less_equal(comparable(sequence), highest)
         chosen = np.flatnonzero(~is_last & is_known.to_numpy(zero_copy_only=False))
         if not len(chosen):
             return
