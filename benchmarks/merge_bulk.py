@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def measure(setting: Setting) -> Report:
-    """Beside both modes of MERGE INTO."""
+    """Compared with both modes of MERGE INTO."""
     race = setting.pick(
         small=Race(Shape(rows=4_000), changes=1_000, turns=1, times=4, required=3),
         full=Race(Shape(rows=10_000_000), changes=1_000_000, turns=4, times=4, required=3),

@@ -1,4 +1,4 @@
-"""Our merge beside Iceberg's MERGE INTO: the same changes into the same files, by turns."""
+"""Our merge compared with Iceberg's MERGE INTO: the same changes into the same files, in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEED = 20261115
 LAYOUT = (
     "MERGE INTO starts from the very data files and metadata of our mirror (registered again under "
     "another name), so both have the same number of files, the same sort inside each and format "
-    "version 3; its clock has the SQL statement alone, ours the whole Merger.merge() call; its "
+    "version 3; its time is that of the SQL statement, ours that of the Merger.merge() call; its "
     "source is the new range of the changelog, in which no key comes twice, so that it needs no "
     "fold. The JVM collects its garbage before each turn, outside of the clock; turns alternate, "
     "and so does who goes first."
@@ -78,12 +78,12 @@ class Contest:
         self._turn = 0
 
     def run(self, count: int, *, is_warm_up: bool) -> None:
-        """One batch of changes for everybody; who starts is another each time."""
+        """One batch of changes for all modes, starting with another one each time."""
         after, through = self.append(count)
         sides = [*self.rivals, None]
         at = self._turn % len(sides)
         self._turn += 1
-        told = []
+        timings = []
         for mode in (*sides[at:], *sides[:at]):
             self._lake.settle()
             turns = Turns() if is_warm_up else self.ours if mode is None else self.theirs[mode]
@@ -91,11 +91,11 @@ class Contest:
                 seconds = self._merge_ours(count, turns)
             else:
                 seconds = self._merge_into(mode, after, through, turns)
-            told.append(f"{mode or 'ours'} {seconds:.2f} s")
-        tell(f"{self.shape.name}: {', '.join(told)}{' (warm-up)' if is_warm_up else ''}")
+            timings.append(f"{mode or 'ours'} {seconds:.2f} s")
+        tell(f"{self.shape.name}: {', '.join(timings)}{' (warm-up)' if is_warm_up else ''}")
 
     def run_after_idle(self, count: int, seconds: float) -> None:
-        """One batch for everybody, of which only our merge counts: nobody worked before it."""
+        """One batch for all modes, of which only our merge counts, after a pause."""
         after, through = self.append(count)
         SystemClock().sleep(seconds)
         spent = self._merge_ours(count, self.ours_after_idle)
@@ -115,7 +115,7 @@ class Contest:
         return before, self._changelog_head()
 
     def check(self) -> None:
-        """All tables hold the same rows, as many as there must be."""
+        """All tables have the same rows, as many as expected."""
         tables = {"ours": self.tables.mirror, **self.rivals}
         found = {name: self.digest(table) for name, table in tables.items()}
         if len(set(found.values())) != 1 or found["ours"][0] != self.feed.live:
@@ -224,7 +224,7 @@ def rows_text(rows: int) -> str:
 
 
 def shape_text(shape: Shape) -> str:
-    """A table in few words."""
+    """A short description of a table."""
     parts = f" in {shape.partitions} partitions" if shape.partitions else ""
     key = "" if shape.key is KeyKind.INTEGER else f", {shape.key} key"
     return f"{rows_text(shape.rows)}{parts}{key}"

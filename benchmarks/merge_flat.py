@@ -22,7 +22,7 @@ _IDLE_SECONDS = 70.0
 
 
 def measure(setting: Setting) -> Report:
-    """All sizes take turns, so that a busy moment or a warmer JVM is nobody's advantage."""
+    """All sizes take turns, so that a busy moment or a warmer JVM favours none."""
     sizes = setting.pick(small=(2_000, 4_000), full=(MILLION, 10 * MILLION, 40 * MILLION))
     count = setting.pick(small=100, full=10_000)
     warm_ups, turns = setting.pick(small=(1, 2), full=(3, 5))

@@ -1,4 +1,4 @@
-"""One session for the whole test process, over the catalog and store that users have."""
+"""One session for the test process, over the catalog and store that users have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lake_of", "services"]
 
-# One shuffle partition and no adaptive planning: tests have few rows and want the same plan twice.
+# One shuffle partition and no adaptive planning: tests have few rows and need the same plan twice.
 # The heap is bounded because the suite shares its machine with the services.
 DOCUMENT = """
 pipeline: tests
@@ -73,7 +73,7 @@ def lake_config(
 
 @pytest.fixture(scope="session")
 def spark(lake_config: Config) -> Iterator[SparkSession]:
-    """The one session; started when the first test wants it."""
+    """The one session; started by the first test that uses it."""
     with open_session(lake_config) as session:
         yield session
 

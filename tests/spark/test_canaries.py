@@ -1,4 +1,4 @@
-"""Secrets planted everywhere, and looked for in everything that leaves the process."""
+"""Plants secrets everywhere, and searches all output of the process for them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ with open_session(loaded.config) as spark:
 
 
 def secret_fields(model: type[BaseModel], path: str = "") -> set[str]:
-    """Every place in the document that holds a secret, found in the models themselves."""
+    """Every path in the document that holds a secret, found in the models themselves."""
     found = set()
     for name, field in model.model_fields.items():
         for kind in flattened(field.annotation):
@@ -159,10 +159,10 @@ PLANTED = {
 def test_a_canary_is_planted_in_every_secret_field_there_is() -> None:
     assert secret_fields(Config) == PLANTED
     everything = "".join(DOCUMENTS.values())
-    for place in PLANTED:
-        key = place.rpartition(".")[2]
+    for path in PLANTED:
+        key = path.rpartition(".")[2]
         lines = [line for line in everything.splitlines() if f"{key}:" in line]
-        assert any(CANARY in line for line in lines), place
+        assert any(CANARY in line for line in lines), path
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -193,7 +193,7 @@ def test_config_show_sings_no_canary(tmp_path: Path, name: str, output: str) -> 
 
 
 def spoilt(text: str) -> list[str]:
-    """The document with mistakes beside its secrets, in their place, and in the syntax."""
+    """The document with mistakes next to its secrets, instead of them, and in the syntax."""
     in_lists = text.replace(": canary", ": [canary").splitlines()
     return [
         text.replace("aviary", "Not A Name"),
@@ -204,7 +204,7 @@ def spoilt(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_mistakes_beside_and_inside_secrets_sing_no_canary(tmp_path: Path, name: str) -> None:
+def test_mistakes_next_to_and_inside_secrets_sing_no_canary(tmp_path: Path, name: str) -> None:
     document = tmp_path / "spoilt.yaml"
     for text in spoilt(DOCUMENTS[name]):
         document.write_text(text)
@@ -217,14 +217,14 @@ def test_mistakes_beside_and_inside_secrets_sing_no_canary(tmp_path: Path, name:
 def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
     document, events = written(tmp_path, "postgres"), tmp_path / "events"
     events.mkdir()
-    open_doors = f"""  encrypt: true
+    insecure_options = f"""  encrypt: true
   conf:
     spark.ui.enabled: 'true'
     spark.eventLog.enabled: 'true'
     spark.eventLog.compress: 'false'
     spark.eventLog.dir: '{events.as_uri()}'
 """
-    document.write_text(document.read_text().replace("  conf:\n", open_doors))
+    document.write_text(document.read_text().replace("  conf:\n", insecure_options))
     finished = run(sys.executable, "-c", PROGRAM, document, "json")
     assert finished.returncode == 1
     for event in ("loaded", "jvm says", "listing failed", "job failed", "could not sign in with"):
@@ -233,7 +233,7 @@ def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
     assert CANARY not in finished.stderr
     report = json.loads(finished.stdout)
     assert "frazil_build_info" in report["metrics"]
-    assert any("SparkSubmit" in word for words in report["arguments"] for word in words)
+    assert any("SparkSubmit" in each for arguments in report["arguments"] for each in arguments)
     assert CANARY not in finished.stdout
     everything_shown = "".join(report["shown"])
     for name in ("spark.vendor.license", "my.own.setting", "lake.header.Cookie"):

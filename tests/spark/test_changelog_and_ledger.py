@@ -51,7 +51,7 @@ USERS = (Field(1, "id", Primitive.LONG, required=True), Field(2, "name", Primiti
 
 
 @dataclass(frozen=True)
-class House:
+class Tables:
     """A catalog with a namespace, and tables in it under names of their own."""
 
     case: LakeCase
@@ -59,7 +59,7 @@ class House:
     spark: SparkSession
 
     def name(self) -> TableName:
-        return TableName(self.case.catalog, ("house",), f"t_{uuid4().hex[:12]}")
+        return TableName(self.case.catalog, ("tables",), f"t_{uuid4().hex[:12]}")
 
     def changelog(self) -> ChangelogTable:
         schema = changelog_schema(USERS, ["id"])
@@ -90,11 +90,11 @@ class House:
     params=[(Kind.SQLITE_FILE, 2), (Kind.REST_S3, 3)],
     ids=lambda pair: f"{pair[0]} v{pair[1]}",
 )
-def house(
+def tables(
     request: pytest.FixtureRequest, spark: SparkSession, lake_of: Callable[[Kind], LakeCase]
-) -> House:
+) -> Tables:
     kind, version = request.param
-    return House(lake_of(kind), version, spark)
+    return Tables(lake_of(kind), version, spark)
 
 
 def at(position: int, batch: str | None = None) -> Marker:
@@ -133,14 +133,14 @@ def snapshot_of(receipt: Receipt) -> int:
     return receipt.marker.snapshot.id
 
 
-def test_a_changelog_gets_the_ids_that_were_planned(house: House) -> None:
-    changelog = house.changelog()
+def test_a_changelog_gets_the_ids_that_were_planned(tables: Tables) -> None:
+    changelog = tables.changelog()
     assert changelog.table.load_schema().fields == changelog_schema(USERS, ["id"]).fields
     assert changelog.position() is None
 
 
-def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(house: House) -> None:
-    changelog = house.changelog()
+def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(tables: Tables) -> None:
+    changelog = tables.changelog()
     first, second, third = (
         append(changelog, None, 1),
         append(changelog, 1, 2),
@@ -165,11 +165,11 @@ def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(house: House)
 
 
 @pytest.mark.fault("N4")
-def test_a_changelog_that_was_set_back_stops(house: House) -> None:
-    changelog = house.changelog()
+def test_a_changelog_that_was_set_back_stops(tables: Tables) -> None:
+    changelog = tables.changelog()
     first = append(changelog, None, 1)
     second = append(changelog, 1, 2)
-    house.roll_back(changelog.table, first)
+    tables.roll_back(changelog.table, first)
     with pytest.raises(errors.RolledBackError, match=str(snapshot_of(second))):
         changelog.position()
     with pytest.raises(errors.RolledBackError):
@@ -178,19 +178,19 @@ def test_a_changelog_that_was_set_back_stops(house: House) -> None:
         changelog.read_between(snapshot_of(first), snapshot_of(second))
 
 
-def test_a_changelog_that_was_replaced_or_lost_its_marker_stops(house: House) -> None:
-    changelog = house.changelog()
+def test_a_changelog_that_was_replaced_or_lost_its_marker_stops(tables: Tables) -> None:
+    changelog = tables.changelog()
     append(changelog, None, 1)
     name = changelog.table.name.quoted
-    house.spark.sql(f"alter table {name} unset tblproperties ('frazil.ingest')")
+    tables.spark.sql(f"alter table {name} unset tblproperties ('frazil.ingest')")
     with pytest.raises(errors.MarkerLostError, match="1 rows and no marker"):
         changelog.position()
     with pytest.raises(errors.MarkerLostError):
         append(changelog, 1, 2)
-    other = house.changelog()
+    other = tables.changelog()
     append(other, None, 1)
     quoted = other.table.name.quoted
-    house.spark.sql(f"create or replace table {quoted} using iceberg as select 7 as id")
+    tables.spark.sql(f"create or replace table {quoted} using iceberg as select 7 as id")
     assert MarkerRole.INGEST.property_name in other.table.load_state().properties
     with pytest.raises(errors.RolledBackError):
         other.position()
@@ -204,10 +204,10 @@ def evolved(schema: Schema, name: str) -> Schema:
 
 
 @pytest.mark.fault("T11")
-def test_of_two_that_evolve_a_changelog_at_once_one_looks_again(house: House) -> None:
-    changelog = house.changelog()
+def test_of_two_that_evolve_a_changelog_at_once_one_plans_again(tables: Tables) -> None:
+    changelog = tables.changelog()
     append(changelog, None, 1)
-    rival = ChangelogTable.open(house.case.lake, changelog.table.name)
+    rival = ChangelogTable.open(tables.case.lake, changelog.table.name)
     ours = evolved(changelog.table.load_schema(), "ours")
     theirs = evolved(rival.table.load_schema(), "theirs")
     changelog.evolve(ours, start="1", goal=at(1, "evolve"), columns='{"1":1}')
@@ -225,11 +225,11 @@ def test_of_two_that_evolve_a_changelog_at_once_one_looks_again(house: House) ->
     assert again.outcome is CommitOutcome.ALREADY_DONE
 
 
-def test_a_foreign_schema_change_is_not_overwritten(house: House) -> None:
-    changelog = house.changelog()
+def test_a_foreign_schema_change_is_not_overwritten(tables: Tables) -> None:
+    changelog = tables.changelog()
     append(changelog, None, 1)
     wanted = evolved(changelog.table.load_schema(), "ours")
-    house.spark.sql(f"alter table {changelog.table.name.quoted} add column foreign_one int")
+    tables.spark.sql(f"alter table {changelog.table.name.quoted} add column foreign_one int")
     with pytest.raises(errors.CommitConflictError, match="newer schema"):
         changelog.evolve(wanted, start="1", goal=at(2))
     current = changelog.table.load_schema()
@@ -252,12 +252,12 @@ def merge(mirror: MirrorTable, start: int | None, goal: int) -> Receipt:
     )
 
 
-def test_a_mirror_that_was_set_back_offers_where_to_go_on(house: House) -> None:
-    mirror = house.mirror()
+def test_a_mirror_that_was_set_back_offers_where_to_go_on(tables: Tables) -> None:
+    mirror = tables.mirror()
     first = merge(mirror, None, 1)
     second = merge(mirror, 1, 2)
     assert mirror.position() == second.marker == mirror.recoverable_marker()
-    house.roll_back(mirror.table, first)
+    tables.roll_back(mirror.table, first)
     with pytest.raises(errors.RolledBackError):
         mirror.position()
     nearest = mirror.recoverable_marker()
@@ -265,7 +265,7 @@ def test_a_mirror_that_was_set_back_offers_where_to_go_on(house: House) -> None:
     assert nearest is not None
     seen = mirror.table.load_state().properties[MarkerRole.MERGE.property_name]
     stale = Override(MarkerRole.MERGE, "something else", nearest)
-    with pytest.raises(errors.CommitConflictError, match="moved meanwhile"):
+    with pytest.raises(errors.CommitConflictError, match="moved by another process"):
         mirror.table.commit(StrictCommit(move=stale))
     mirror.table.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, nearest)))
     third = merge(mirror, 1, 3)
@@ -273,8 +273,8 @@ def test_a_mirror_that_was_set_back_offers_where_to_go_on(house: House) -> None:
     assert sorted(row.id for row in mirror.read().collect()) == [1, 3]
 
 
-def test_a_merge_planned_on_another_head_is_planned_again(house: House) -> None:
-    mirror = house.mirror()
+def test_a_merge_planned_on_another_head_is_planned_again(tables: Tables) -> None:
+    mirror = tables.mirror()
     first = merge(mirror, None, 1)
     merge(mirror, 1, 2)
     with pytest.raises(errors.CommitConflictError, match="newer head"):
@@ -295,31 +295,31 @@ def entry(batch: str, table: str = "public.users_changelog") -> LedgerEntry:
     )
 
 
-def standing(table: str, state: Copying | Streaming | Paused | Removed) -> TableState:
+def state_of(table: str, state: Copying | Streaming | Paused | Removed) -> TableState:
     return TableState(table=table, identity=f"oid of {table}", state=state)
 
 
-def test_the_ledger_keeps_the_position_and_the_newest_word_on_each_table(house: House) -> None:
-    ledger = house.ledger()
+def test_the_ledger_keeps_the_position_and_the_newest_state_of_each_table(tables: Tables) -> None:
+    ledger = tables.ledger()
     assert (ledger.acknowledged(), ledger.table_states()) == (None, ())
-    copying = [standing(name, Copying()) for name in ("a.x", "a.y", "a.z")]
+    copying = [state_of(name, Copying()) for name in ("a.x", "a.y", "a.z")]
     ledger.record([], start=None, goal=at(1), table_states=copying)
-    held = standing("a.y", Paused("1", Cause(None, "type changed")))
+    paused = state_of("a.y", Paused("1", Cause(None, "type changed")))
     receipt = ledger.record(
         [entry("b2", "a.x"), entry("b2", "a.z")],
         start="1",
         goal=at(2),
-        table_states=[standing("a.x", Streaming()), held, standing("a.z", Removed("2"))],
+        table_states=[state_of("a.x", Streaming()), paused, state_of("a.z", Removed("2"))],
     )
     assert ledger.acknowledged() == receipt.marker
-    assert ledger.table_states() == (standing("a.x", Streaming()), held)
+    assert ledger.table_states() == (state_of("a.x", Streaming()), paused)
     before = ledger.table.load_state()
     again = ledger.record([entry("b2", "a.x")], start="1", goal=at(2))
     assert again.outcome is CommitOutcome.ALREADY_DONE
     assert ledger.table.load_state() == before
     with pytest.raises(errors.FencedError):
         ledger.record([entry("other")], start="1", goal=at(2, "other"))
-    rows = house.spark.sql(
+    rows = tables.spark.sql(
         f"select batch, role, from_position, to_position, row_count, committed_at "
         f"from {ledger.table.name.quoted} where kind = 'batch' and table_name = 'a.x'"
     ).collect()
@@ -327,17 +327,17 @@ def test_the_ledger_keeps_the_position_and_the_newest_word_on_each_table(house: 
     assert rows[0].committed_at.astimezone(UTC) == NOW
 
 
-def test_notes_leave_the_position_alone_whoever_writes_beside_them(house: House) -> None:
-    ledger = house.ledger()
+def test_notes_leave_the_position_alone_despite_concurrent_writers(tables: Tables) -> None:
+    ledger = tables.ledger()
     ledger.note([entry("merge 0")], pipeline="tests", batch="merge 0")
     assert ledger.acknowledged() is None
     ledger.record([entry("b0")], start=None, goal=at(0))
-    beside = Ledger(house.case.lake.open(ledger.table.name), retry=IMPATIENT)
+    concurrent = Ledger(tables.case.lake.open(ledger.table.name), retry=IMPATIENT)
 
     def note() -> None:
         for number in (1, 2, 3):
             name = f"merge {number}"
-            beside.note([entry(name)], pipeline="tests", batch=name)
+            concurrent.note([entry(name)], pipeline="tests", batch=name)
 
     with ThreadPoolExecutor(1) as pool:
         noted = pool.submit(note)
@@ -350,7 +350,7 @@ def test_notes_leave_the_position_alone_whoever_writes_beside_them(house: House)
     rows = ledger.table.read().orderBy("commit_number").collect()
     assert len({row.commit_number for row in rows}) == len(rows) == 8
     assert [row.batch for row in rows if row.batch.startswith("b")] == ["b0", "b1", "b2", "b3"]
-    # A batch repeated after somebody else's note is still recognised.
+    # A batch repeated after another writer's note is still recognised.
     ledger.note([entry("merge 4")], pipeline="tests", batch="merge 4")
     again = ledger.record([entry("b3")], start="2", goal=at(3))
     assert again.outcome is CommitOutcome.ALREADY_DONE
@@ -369,8 +369,8 @@ def letter(number: int) -> DeadLetter:
     )
 
 
-def test_dead_letters_are_not_doubled_by_a_repeat(house: House) -> None:
-    letters = DeadLetterTable.ensure(house.case.lake, house.name(), format_version=house.version)
+def test_dead_letters_are_not_doubled_by_a_repeat(tables: Tables) -> None:
+    letters = DeadLetterTable.ensure(tables.case.lake, tables.name(), format_version=tables.version)
     assert (letters.position(), letters.count()) == (None, 0)
     letters.append([letter(3), letter(4)], start=None, goal=at(5))
     again = letters.append([letter(3), letter(4)], start=None, goal=at(5))
@@ -386,6 +386,6 @@ def test_dead_letters_are_not_doubled_by_a_repeat(house: House) -> None:
         ("3", b"\x00\x01\x02", "b5"),
         ("4", b"\x00\x01\x02\x03", "b5"),
     ]
-    house.spark.sql(f"drop table {letters.table.name.quoted}")
+    tables.spark.sql(f"drop table {letters.table.name.quoted}")
     with pytest.raises(errors.LakeError):
         letters.append([letter(7)], start="5", goal=at(7))

@@ -69,7 +69,7 @@ class Shop:
         self.document.write_text(head + text)
         return load_config(self.document, environ={}).config
 
-    def look(self, config: Config, *sources: str, not_made: Sequence[str] = ()) -> Findings:
+    def inspect(self, config: Config, *sources: str, not_made: Sequence[str] = ()) -> Findings:
         lake = Lake(attach_session(self.spark, config), self.catalog)
         source = SourceFindings(names=captured_names(config, sources), not_made=frozenset(not_made))
         return look_into(lake, config, source)
@@ -101,7 +101,7 @@ def seen(findings: Findings) -> dict[str, str]:
 
 
 def test_without_a_source_every_changelog_must_be_there(shop: Shop) -> None:
-    findings = shop.look(shop.load())
+    findings = shop.inspect(shop.load())
     about = seen(findings)
     assert about["catalog"] == f"{shop.catalog}, kind sql, answers"
     assert about["public.users_changelog"] == "changelog is there, at 0/1"
@@ -112,8 +112,8 @@ def test_without_a_source_every_changelog_must_be_there(shop: Shop) -> None:
     assert findings.must_be_fixed == 1
 
 
-def test_with_a_source_the_captured_tables_are_looked_at(shop: Shop) -> None:
-    findings = shop.look(shop.load(SOURCE), "public.users", "public.orders")
+def test_with_a_source_the_captured_tables_are_inspected(shop: Shop) -> None:
+    findings = shop.inspect(shop.load(SOURCE), "public.users", "public.orders")
     about = seen(findings)
     assert findings.problems == ()
     assert about["public.users_changelog"] == "changelog is there, at 0/1"
@@ -132,17 +132,17 @@ def test_with_a_source_the_captured_tables_are_looked_at(shop: Shop) -> None:
 def test_no_mirror_is_promised_to_a_table_that_gets_none(shop: Shop) -> None:
     not_made = ["public.keyless", "public.unlogged", "public.unlogged_changelog"]
     config = shop.load(SOURCE + "tables: [{mirror: public.keyless, order: append}]\n")
-    findings = shop.look(config, "public.keyless", "public.unlogged", not_made=not_made)
+    findings = shop.inspect(config, "public.keyless", "public.unlogged", not_made=not_made)
     assert findings.problems == ()
     assert not set(not_made) & set(seen(findings))
     assert "public.keyless_changelog" in seen(findings)
 
 
-def test_a_warehouse_that_cannot_be_written_to_is_told(shop: Shop) -> None:
+def test_a_warehouse_that_cannot_be_written_to_is_a_problem(shop: Shop) -> None:
     config = shop.load(SOURCE)
-    # A file stands where the folder of the namespace would be.
+    # There is a file where the folder of the namespace would be.
     (shop.document.parent / "warehouse" / "frazil").write_text("in the way")
-    (problem,) = shop.look(config, "public.users").problems
+    (problem,) = shop.inspect(config, "public.users").problems
     assert problem.severity.value == "stops"
     assert "cannot be written to" in problem.sentence
     namespaces = shop.spark.sql(f"show namespaces in {shop.catalog}").collect()
@@ -156,14 +156,14 @@ def _is_empty(folder: Path) -> bool:
 def test_a_marker_that_is_lost_comes_with_the_command_that_repairs_it(shop: Shop) -> None:
     quoted = shop.changelog.table.name.quoted
     shop.spark.sql(f"alter table {quoted} unset tblproperties ('frazil.ingest')")
-    (problem,) = shop.look(shop.load(SOURCE), "public.users").problems
+    (problem,) = shop.inspect(shop.load(SOURCE), "public.users").problems
     assert problem.table == "public.users_changelog"
     assert problem.sql == ("frazil resync public.users_changelog",)
 
 
-def test_a_table_of_another_pipeline_is_told(shop: Shop) -> None:
+def test_a_table_of_another_pipeline_is_a_problem(shop: Shop) -> None:
     config = shop.load(SOURCE).model_copy(update={"pipeline": "other"})
-    (problem,) = shop.look(config, "public.users").problems
+    (problem,) = shop.inspect(config, "public.users").problems
     assert "written by the pipeline shop" in problem.sentence
     assert problem.severity.value == "warns"
 
@@ -187,7 +187,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     assert "whether the catalog runs" in problem.sentence
 
 
-def test_the_command_looks_at_the_lake_and_ends_with_its_status(shop: Shop) -> None:
+def test_the_command_inspects_the_lake_and_ends_with_its_status(shop: Shop) -> None:
     shop.load()
     ended = run_on(shop.spark, "check", "-c", str(shop.document), "-o", "json")
     assert ended.returncode == ExitCode.FAILED, ended.stderr

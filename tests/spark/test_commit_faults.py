@@ -159,7 +159,7 @@ def test_a_commit_that_landed_is_found_whatever_the_reply_said(
      (Refuse(),), (TimeOut(),)],
     ids=str,
 )  # fmt: skip
-def test_a_commit_that_did_not_land_is_told_apart_and_repeated(
+def test_a_commit_that_did_not_land_is_recognised_and_repeated(
     numbers: Numbers, proxy: HttpProxy, faults: tuple[Fault, ...]
 ) -> None:
     before = commits_forwarded(proxy)
@@ -173,7 +173,9 @@ def test_a_commit_that_did_not_land_is_told_apart_and_repeated(
 
 
 @pytest.mark.fault("C6")
-def test_a_busy_catalog_is_asked_again_when_it_said(numbers: Numbers, proxy: HttpProxy) -> None:
+def test_a_busy_catalog_is_retried_after_the_delay_it_requested(
+    numbers: Numbers, proxy: HttpProxy
+) -> None:
     proxy.script(is_commit, Answer(429, headers={"Retry-After": "1"}))
     started = time.monotonic()
     assert numbers.append(1).outcome is CommitOutcome.COMMITTED
@@ -233,7 +235,9 @@ def test_without_an_answer_to_the_question_either_the_outcome_is_unknown(
     # More often than the client repeats the question by itself.
     proxy.script(lambda method, _path, _body: method == "GET" and down.is_set(), *[Refuse()] * 50)
     step = numbers.step(1)
-    with pytest.raises(errors.CommitUnknownError, match="no answer to a commit of batch b1"):
+    with pytest.raises(
+        errors.CommitUnknownError, match="a commit of batch b1 could not be verified"
+    ):
         numbers.table.commit(step)
     down.clear()
     assert numbers.table.commit(step).outcome is CommitOutcome.ALREADY_DONE
@@ -259,7 +263,7 @@ def test_a_database_that_loses_the_reply_to_a_landed_commit_does_not_double_it(
 
 
 class Paused:
-    """A commit in a thread of its own, held at a failpoint until released."""
+    """A commit in a separate thread, suspended at a failpoint until released."""
 
     def __init__(self, point: str, gate: Path, work: Callable[[], Receipt]) -> None:
         self._point, self._gate, self._work = point, gate, work
@@ -399,7 +403,7 @@ def test_a_damaged_marker_stops_by_name(healthy: Numbers, spark: SparkSession) -
 
 
 @pytest.mark.fault("C4")
-def test_a_table_made_anew_under_the_same_name_stops_by_name(
+def test_a_table_recreated_under_the_same_name_stops_by_name(
     healthy: Numbers, spark: SparkSession
 ) -> None:
     spark.sql(f"drop table {healthy.sql_name()}")
@@ -411,7 +415,7 @@ def test_a_table_made_anew_under_the_same_name_stops_by_name(
 
 
 @pytest.mark.fault("C8")
-def test_metadata_that_somebody_deleted_is_named(
+def test_deleted_metadata_is_named(
     lake_of: Callable[[Kind], LakeCase], spark: SparkSession
 ) -> None:
     case = lake_of(Kind.SQLITE_FILE)

@@ -117,9 +117,9 @@ def test_spark_gives_the_golden_hashes(spark: SparkSession, zone: str, ansi: str
     keys: dict[Key, list[str]] = {}
     for types in dict.fromkeys(key.types for key in golden):
         keys[types] = []
-        for place, type_ in enumerate(types):
+        for at, type_ in enumerate(types):
             name = f"c{len(columns)}"
-            values = [key.values[place] if key.types == types else None for key in golden]
+            values = [key.values[at] if key.types == types else None for key in golden]
             columns[name] = column(values, type_)
             keys[types].append(name)
     with settings(spark, zone=zone, ansi=ansi):

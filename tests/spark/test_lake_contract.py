@@ -101,17 +101,17 @@ class Written:
         path, vector = path_of(descriptor), DeletionVector.from_positions(positions)
         folder = f"{self.location}/{self.case.data_folder()}"
         if self.version == 2:
-            place, content = f"{folder}/{uuid4()}.parquet", encode_position_deletes(path, vector)
-            self.case.files.put(place, content)
+            location, content = f"{folder}/{uuid4()}.parquet", encode_position_deletes(path, vector)
+            self.case.files.put(location, content)
             return (
                 position_delete_descriptor(
-                    place, content, data_file=path, vector=vector, placement=FilePartition()
+                    location, content, data_file=path, vector=vector, placement=FilePartition()
                 ),
             )
         puffin = deletion_vector_puffin({path: vector})
-        place = f"{folder}/{uuid4()}.puffin"
-        self.case.files.put(place, puffin.data)
-        return delete_file_descriptors(place, puffin, {path: FilePartition()})
+        location = f"{folder}/{uuid4()}.puffin"
+        self.case.files.put(location, puffin.data)
+        return delete_file_descriptors(location, puffin, {path: FilePartition()})
 
     def ids(self) -> list[int]:
         return sorted(row.id for row in self.table.read().select("id").collect())
@@ -236,13 +236,13 @@ def test_a_statistics_file_that_names_the_snapshot_lands_with_it(
 ) -> None:
     written.append(1)
     named: list[SnapshotRef] = []
-    place = f"{written.location}/metadata/{uuid4()}.stats"
+    location = f"{written.location}/metadata/{uuid4()}.stats"
 
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
         named.append(snapshot)
         puffin = write_puffin([Blob("of-a-test", str(snapshot.id).encode())], {})
-        written.case.files.put(place, puffin.data)
-        return StatisticsFile(place, len(puffin.data), puffin.footer_size)
+        written.case.files.put(location, puffin.data)
+        return StatisticsFile(location, len(puffin.data), puffin.footer_size)
 
     receipt = written.table.commit(StrictCommit(move=move(0, 1), statistics=write_head))
     assert [receipt.marker.snapshot] == named
@@ -250,7 +250,7 @@ def test_a_statistics_file_that_names_the_snapshot_lands_with_it(
     # A reader that refuses unknown kinds of statistics still opens the table.
     table = StaticTable.from_metadata(metadata, properties=object_store.io_properties())
     (entry,) = table.metadata.statistics
-    assert (entry.snapshot_id, entry.statistics_path) == (named[0].id, place)
+    assert (entry.snapshot_id, entry.statistics_path) == (named[0].id, location)
     assert read_by_others(written, object_store) == [1]
 
 

@@ -75,12 +75,12 @@ def test_a_table_is_made_as_it_was_defined(
     state = made.load_state()
     assert state.format_version == version
     assert state.properties["comment"] == "it's mine"
-    # Asking again finds the same table, whatever is asked for.
+    # A second call returns the same table, whatever its definition.
     again = case.lake.ensure_table(name, TableDefinition(schema=SCHEMA))
     assert again.load_state().uuid == state.uuid
 
 
-def test_a_table_that_is_not_there_is_told_by_name(lake_of: Callable[[Kind], LakeCase]) -> None:
+def test_a_table_that_does_not_exist_is_named(lake_of: Callable[[Kind], LakeCase]) -> None:
     case = lake_of(Kind.REST_S3)
     with pytest.raises(TableNotFoundError, match=r"nowhere\.at_all: opening the table failed"):
         case.lake.open(TableName(case.catalog, ("nowhere",), "at_all"))
@@ -122,7 +122,7 @@ def test_client_credentials_are_exchanged_for_a_token(
 def test_wrong_credentials_are_refused_without_being_repeated(
     spark: SparkSession, tmp_path: Path, object_store: ObjectStore
 ) -> None:
-    sign_in = f"credential: 'nobody:canary-71', oauth2_server_uri: '{object_store.token_uri}'"
+    sign_in = f"credential: 'unknown:canary-71', oauth2_server_uri: '{object_store.token_uri}'"
     with pytest.raises(Refused) as refused:
         lake_with(spark, tmp_path, object_store, sign_in)
     assert "canary-71" not in str(refused.value)

@@ -12,13 +12,13 @@ from frazil.merge.planning import plan as planning
 from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import MergeAction
 from frazil.model.policy import Deletes, Order
-from tests.support.sql_feeds import Feed, feed
+from tests.support.sql_changelogs import SqlChangelog, sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["feed"]
+__all__ = ["sql_changelog"]
 
 pytestmark = pytest.mark.spark
 
@@ -58,10 +58,13 @@ pytestmark = pytest.mark.spark
 )
 @pytest.mark.parametrize("order", Order)
 def test_a_sequence_of_any_ordered_type_decides_which_change_is_newest(
-    feed: Callable[..., Feed], type_: str, moments: tuple[str, str, str], order: Order
+    sql_changelog: Callable[..., SqlChangelog],
+    type_: str,
+    moments: tuple[str, str, str],
+    order: Order,
 ) -> None:
     first, second, third = moments
-    table = feed(f"id bigint, v string, op string, seq {type_}", order=order)
+    table = sql_changelog(f"id bigint, v string, op string, seq {type_}", order=order)
     table.write(f"(1, 'newest', 'U', {second})", f"(1, 'older', 'I', {first})")
     table.merge()
     assert table.rows("id, v") == [(1, "newest")]
@@ -76,9 +79,9 @@ def test_a_sequence_of_any_ordered_type_decides_which_change_is_newest(
      ("insert", "Update", "dElEtE"), ("READ", "U", "delete")],
 )  # fmt: skip
 def test_operations_are_understood_in_every_spelling(
-    feed: Callable[..., Feed], insert: str, update: str, delete: str
+    sql_changelog: Callable[..., SqlChangelog], insert: str, update: str, delete: str
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write(f"(1, 'a', '{insert}', 1)", f"(2, 'b', '{insert}', 2)")
     table.merge()
     table.write(f"(1, 'aa', '{update}', 3)", f"(2, null, '{delete}', 4)")
@@ -87,18 +90,20 @@ def test_operations_are_understood_in_every_spelling(
     assert (report.counts[MergeAction.UPDATE], report.counts[MergeAction.DELETE]) == (1, 1)
 
 
-def test_a_word_that_is_no_operation_stops_the_table_with_a_count(
-    feed: Callable[..., Feed],
+def test_an_unknown_operation_stops_the_table_with_a_count(
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write("(1, 'secret', 'X', 1)", "(2, 'b', 'I', 2)", "(3, 'c', null, 3)")
     with pytest.raises(errors.MalformedChangeError, match="2 rows") as refusal:
         table.merge()
     assert "secret" not in str(refusal.value)
 
 
-def test_deletes_that_carry_only_the_key_remove_the_row(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, v string, n int, op string, seq bigint")
+def test_deletes_that_carry_only_the_key_remove_the_row(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog("id bigint, v string, n int, op string, seq bigint")
     table.write("(1, 'a', 1, 'c', 1)", "(2, 'b', 2, 'c', 2)")
     table.write("(1, null, null, 'd', 3)")
     table.merge()
@@ -106,8 +111,10 @@ def test_deletes_that_carry_only_the_key_remove_the_row(feed: Callable[..., Feed
 
 
 @pytest.mark.fault("E2", "N14")
-def test_late_and_repeated_changes_do_not_overwrite_newer_ones(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
+def test_late_and_repeated_changes_do_not_overwrite_newer_ones(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
     table.write("(1, 'at 10', 'I', 10)", "(2, 'at 11', 'I', 11)")
     table.merge()
     table.write("(2, null, 'D', 20)")
@@ -123,8 +130,10 @@ def test_late_and_repeated_changes_do_not_overwrite_newer_ones(feed: Callable[..
 
 
 @pytest.mark.fault("N14")
-def test_a_late_truncate_removes_only_what_is_older(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
+def test_a_late_truncate_removes_only_what_is_older(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog("id bigint, v string, op string, seq bigint", order=Order.PER_KEY)
     table.write("(1, 'old', 'I', 10)", "(2, 'new', 'I', 30)")
     table.merge()
     table.write("(null, null, 'TRUNCATE', 20)", "(3, 'between', 'I', 15)")
@@ -138,9 +147,9 @@ def test_a_late_truncate_removes_only_what_is_older(feed: Callable[..., Feed]) -
 
 @pytest.mark.fault("E2")
 def test_a_change_older_than_what_was_merged_breaks_the_promise_of_append(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write("(1, 'a', 'I', 10)")
     table.merge()
     table.write("(2, 'b', 'I', 9)")
@@ -151,9 +160,9 @@ def test_a_change_older_than_what_was_merged_breaks_the_promise_of_append(
 
 
 def test_different_changes_of_one_key_at_one_sequence_are_no_coin_toss(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write("(1, 'a', 'I', 1)", "(1, 'a', 'I', 1)")
     table.merge()
     assert table.rows() == [(1, "a")]
@@ -163,8 +172,12 @@ def test_different_changes_of_one_key_at_one_sequence_are_no_coin_toss(
 
 
 @pytest.mark.fault("T1", "N12")
-def test_a_null_in_a_key_is_refused_with_a_count(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, part string, v string, op string, seq bigint", key=("id", "part"))
+def test_a_null_in_a_key_is_refused_with_a_count(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog(
+        "id bigint, part string, v string, op string, seq bigint", key=("id", "part")
+    )
     table.write("(1, null, 'a', 'I', 1)", "(null, 'x', 'a', 'I', 2)", "(1, 'x', 'b', 'I', 3)")
     with pytest.raises(errors.NullKeyError, match="2 changes"):
         table.merge()
@@ -179,11 +192,11 @@ def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("spread", [False, True])
 def test_soft_deletes_keep_the_row_and_mark_it(
-    feed: Callable[..., Feed], request: pytest.FixtureRequest, *, spread: bool
+    sql_changelog: Callable[..., SqlChangelog], request: pytest.FixtureRequest, *, spread: bool
 ) -> None:
     if spread:
         request.getfixturevalue("several_tasks")
-    table = feed("id bigint, v string, op string, seq bigint", deletes=Deletes.SOFT)
+    table = sql_changelog("id bigint, v string, op string, seq bigint", deletes=Deletes.SOFT)
     table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)", "(3, 'c', 'I', 3)", "(4, 'd', 'I', 4)")
     table.merge()
     table.write("(1, null, 'D', 5)", "(5, 'e', 'I', 6)", "(5, null, 'D', 7)", "(9, null, 'D', 8)")
@@ -200,8 +213,8 @@ def test_soft_deletes_keep_the_row_and_mark_it(
     ]  # fmt: skip
 
 
-def test_ignored_deletes_leave_every_row(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, v string, op string, seq bigint", deletes=Deletes.IGNORE)
+def test_ignored_deletes_leave_every_row(sql_changelog: Callable[..., SqlChangelog]) -> None:
+    table = sql_changelog("id bigint, v string, op string, seq bigint", deletes=Deletes.IGNORE)
     table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
     table.merge()
     table.write("(1, null, 'D', 3)", "(null, null, 'T', 4)", "(2, 'bb', 'U', 5)")
@@ -212,9 +225,9 @@ def test_ignored_deletes_leave_every_row(feed: Callable[..., Feed]) -> None:
 @pytest.mark.usefixtures("several_tasks")
 @pytest.mark.parametrize("version", [2, 3])
 def test_many_changes_are_spread_over_tasks_by_their_hash(
-    feed: Callable[..., Feed], version: int
+    sql_changelog: Callable[..., SqlChangelog], version: int
 ) -> None:
-    table = feed(
+    table = sql_changelog(
         "id bigint, v string, op string, seq bigint",
         format_version=version,
         index=IndexSettings(young_entries=2, max_runs=2),
@@ -231,18 +244,20 @@ def test_many_changes_are_spread_over_tasks_by_their_hash(
 
 
 @pytest.mark.usefixtures("several_tasks")
-def test_rows_that_nobody_could_merge_are_counted_over_all_tasks(
-    feed: Callable[..., Feed],
+def test_invalid_rows_are_counted_over_all_tasks(
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write(*(f"({key}, 'a', 'what', {key})" for key in range(20)))
     with pytest.raises(errors.MalformedChangeError, match="20 rows have an operation"):
         table.merge()
 
 
 @pytest.mark.usefixtures("several_tasks")
-def test_a_truncate_reaches_the_keys_of_every_task(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+def test_a_truncate_reaches_the_keys_of_every_task(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write(*(f"({key}, 'a', 'I', {key})" for key in range(20)))
     table.merge()
     table.write(
@@ -256,8 +271,8 @@ def test_a_truncate_reaches_the_keys_of_every_task(feed: Callable[..., Feed]) ->
 
 
 @pytest.mark.fault("N23")
-def test_a_backlog_is_cut_into_whole_snapshots(feed: Callable[..., Feed]) -> None:
-    table = feed("id bigint, v string, op string, seq bigint", max_rows=2)
+def test_a_backlog_is_split_at_snapshots(sql_changelog: Callable[..., SqlChangelog]) -> None:
+    table = sql_changelog("id bigint, v string, op string, seq bigint", max_rows=2)
     table.write("(1, 'a', 'I', 1)")
     table.merge()
     table.write("(1, 'b', 'U', 2)", "(2, 'b', 'I', 3)", "(3, 'b', 'I', 4)")
@@ -270,9 +285,9 @@ def test_a_backlog_is_cut_into_whole_snapshots(feed: Callable[..., Feed]) -> Non
 
 
 def test_nothing_new_is_no_commit_and_a_compaction_is_an_empty_one(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write("(1, 'a', 'I', 1)")
     table.write("(2, 'b', 'I', 2)")
     table.merge()
@@ -309,9 +324,11 @@ KEYS = {
 
 @pytest.mark.fault("T4")
 @pytest.mark.parametrize("kind", KEYS)
-def test_every_type_that_can_be_a_key_is_one(feed: Callable[..., Feed], kind: str) -> None:
+def test_every_type_that_can_be_a_key_is_one(
+    sql_changelog: Callable[..., SqlChangelog], kind: str
+) -> None:
     type_, one, other = KEYS[kind]
-    table = feed(f"id {type_}, v string, op string, seq bigint")
+    table = sql_changelog(f"id {type_}, v string, op string, seq bigint")
     table.write(f"({one}, 'one', 'I', 1)", f"({other}, 'other', 'I', 2)")
     table.merge()
     # Equal floats have one key, however they are written.
@@ -328,11 +345,11 @@ def test_every_type_that_can_be_a_key_is_one(feed: Callable[..., Feed], kind: st
 @pytest.mark.fault("N28")
 @pytest.mark.parametrize("soft", [True, False], ids=["soft delete", "unchanged columns"])
 def test_nested_values_that_are_read_back_stay_as_they_were(
-    feed: Callable[..., Feed], *, soft: bool
+    sql_changelog: Callable[..., SqlChangelog], *, soft: bool
 ) -> None:
     columns = "m map<string, int>, s struct<m: map<string, int>, l: array<map<string, int>>>"
     choices = {"deletes": Deletes.SOFT} if soft else {"unchanged": "left_out"}
-    table = feed(
+    table = sql_changelog(
         f"id bigint, n int, {columns}, op string, seq bigint, left_out array<int>", **choices
     )
     table.spark.sql(f"alter table {table.changelog} set tblproperties ('format-version' = '3')")
@@ -364,9 +381,9 @@ def test_nested_values_that_are_read_back_stay_as_they_were(
 
 
 def test_tables_of_format_version_1_are_read_and_mirrors_of_it_upgraded_first(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     old = "using iceberg tblproperties ('format-version' = '1')"
     table.spark.sql(f"drop table {table.changelog}")
     table.spark.sql(
@@ -385,11 +402,11 @@ def test_tables_of_format_version_1_are_read_and_mirrors_of_it_upgraded_first(
 
 
 def test_a_mirror_is_partitioned_and_sorted_by_columns_of_any_name(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     names = ("odd name, )", '[a "b"', "x desc")
     columns = ", ".join(f"`{name}` bigint" for name in names)
-    table = feed(
+    table = sql_changelog(
         f"id bigint, {columns}, op string, seq bigint",
         partition_by=('bucket(4, "odd name, )")', '"[a ""b"""', "truncate(10, `x desc`)"),
         sort_by=('"[a ""b""" desc', '"x desc" asc nulls last'),
@@ -402,9 +419,9 @@ def test_a_mirror_is_partitioned_and_sorted_by_columns_of_any_name(
 
 
 def test_what_a_column_added_by_hand_holds_is_lost_where_rows_change_and_plan_says_so(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
-    table = feed("id bigint, v string, op string, seq bigint")
+    table = sql_changelog("id bigint, v string, op string, seq bigint")
     table.write("(1, 'a', 'I', 1)", "(2, 'b', 'I', 2)")
     table.merge()
     table.spark.sql(f"alter table {table.mirror} add column note string")
@@ -420,9 +437,9 @@ def test_what_a_column_added_by_hand_holds_is_lost_where_rows_change_and_plan_sa
 @pytest.mark.fault("N31")
 @pytest.mark.parametrize("hours", [4_500, pytest.param(50_000, marks=pytest.mark.deep)])
 def test_thousands_of_partitions_are_written_by_one_task(
-    feed: Callable[..., Feed], hours: int
+    sql_changelog: Callable[..., SqlChangelog], hours: int
 ) -> None:
-    table = feed(
+    table = sql_changelog(
         "id bigint, at timestamp, v int, op string, seq bigint", partition_by=("hour(at)",)
     )
     row = "id, timestamp_seconds(id * 3600) at, 0 v, 'I' op, id seq"

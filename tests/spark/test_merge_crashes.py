@@ -77,7 +77,7 @@ class Worked:
 def killed(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Worked]]:
-    """A process for each step, killed there; they run beside each other, on tables of their own."""
+    """A process for each step, killed there; they run concurrently, on separate tables."""
     victims = {
         step: Worked.create(spark, tmp_path_factory.mktemp(step.replace(".", "-")))
         for step in STEPS
@@ -135,7 +135,7 @@ def test_a_task_that_dies_fails_the_merge_and_the_next_one_does_all_of_it(
     table.check()
 
 
-def merge_while_held(
+def merge_while_suspended(
     worked: Worked, gate: Path, step: str
 ) -> tuple[MergeReport, dict[str, object]]:
     """Let another process wait at a step, merge here, and let it go on."""
@@ -163,7 +163,7 @@ def test_of_two_processes_that_merge_one_table_at_once_only_one_commits(
     table = worked.table
     table.change_and_merge(dict.fromkeys(range(1, 9), "first"))
     table.change({1: "second", 2: None, 20: "second"})
-    ours, theirs = merge_while_held(worked, tmp_path / "gate", "commit.staged")
+    ours, theirs = merge_while_suspended(worked, tmp_path / "gate", "commit.staged")
     assert len(ours.commits) == 1
     assert theirs == {"commits": 0, "error": errors.FencedError.code}
     table.check()
@@ -182,12 +182,12 @@ def test_a_first_merge_that_is_overtaken_while_it_is_prepared_doubles_nothing(
     position = MirrorTable.position
 
     def overtaken(mirror: MirrorTable) -> Marker | None:
-        """The mirror was still empty when it was looked at, and is not when its marker is read."""
+        """The mirror was still empty when it was read, and is not when its marker is read."""
         monkeypatch.setattr(MirrorTable, "position", position)
         assert len(table.merge().commits) == 1
         return position(mirror)
 
     monkeypatch.setattr(MirrorTable, "position", overtaken)
-    with pytest.raises(errors.CommitConflictError, match="merged into meanwhile"):
+    with pytest.raises(errors.CommitConflictError, match="another merge has committed"):
         late.apply(plan)
     table.check()

@@ -11,14 +11,14 @@ import pytest
 
 from frazil.errors import DuplicateKeyError
 from frazil.model.policy import Deletes, Order
-from tests.support.sql_feeds import feed
+from tests.support.sql_changelogs import sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.sql_feeds import Feed
+    from tests.support.sql_changelogs import SqlChangelog
 
-__all__ = ["feed"]
+__all__ = ["sql_changelog"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("N29")]
 
@@ -65,7 +65,7 @@ CONTRADICTIONS = {
 }
 
 
-def visible(table: Feed) -> list[tuple[object, ...]]:
+def visible(table: SqlChangelog) -> list[tuple[object, ...]]:
     """Keys and values that are not deleted."""
     soft = table.settings.deletes is Deletes.SOFT
     return table.rows(f"id, v from {table.mirror} where {'not cdc_deleted' if soft else 'true'} --")
@@ -73,9 +73,9 @@ def visible(table: Feed) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(("order", "deletes"), POLICIES)
 def test_the_same_change_in_another_merge_is_a_replay(
-    order: Order, deletes: Deletes, feed: Callable[..., Feed]
+    order: Order, deletes: Deletes, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
-    table = feed(COLUMNS, order=order, deletes=deletes)
+    table = sql_changelog(COLUMNS, order=order, deletes=deletes)
     table.write(*FIRST)
     table.merge()
     before = repr(table.rows())
@@ -83,13 +83,13 @@ def test_the_same_change_in_another_merge_is_a_replay(
     report = table.merge()
     assert repr(table.rows()) == before
     assert (report.commits[0].rows_read, report.commits[0].rows_written) == (3, 0)
-    # Another key may have the same sequence, be it known or not, and a newer change follows.
+    # Another key may have the same sequence, known or not, and a newer change follows.
     table.write(row(4, "d", "I", 5), row(1, "a", "U", 5), row(1, "z", "U", 6))
     table.merge()
     assert visible(table) == [(1, "z"), (3, "c"), (4, "d"), (5, "e")]
 
 
-def error_of(table: Feed) -> str:
+def error_of(table: SqlChangelog) -> str:
     try:
         table.merge()
     except DuplicateKeyError as error:
@@ -99,9 +99,9 @@ def error_of(table: Feed) -> str:
 
 @pytest.mark.parametrize(("order", "deletes"), POLICIES)
 def test_another_change_in_another_merge_is_the_error_of_one_merge(
-    order: Order, deletes: Deletes, feed: Callable[..., Feed]
+    order: Order, deletes: Deletes, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
-    table = feed(COLUMNS, order=order, deletes=deletes)
+    table = sql_changelog(COLUMNS, order=order, deletes=deletes)
     table.write(*FIRST)
     table.merge()
     before = repr(table.rows())
@@ -111,24 +111,24 @@ def test_another_change_in_another_merge_is_the_error_of_one_merge(
     ).first() or (0,)
     for what, rows in CONTRADICTIONS.items():
         table.write(*rows)
-        told = error_of(table)
-        assert told.endswith("1 keys have different changes with one sequence."), what
-        name = f"'feeds.{changelog.table}', {start}"
+        message = error_of(table)
+        assert message.endswith("1 keys have different changes with one sequence."), what
+        name = f"'logs.{changelog.table}', {start}"
         table.spark.sql(f"call {changelog.catalog}.system.rollback_to_snapshot({name})")
     assert repr(table.rows()) == before
 
 
 @pytest.mark.parametrize(("order", "deletes"), POLICIES)
 def test_a_truncate_comes_first_at_its_sequence_whenever_it_is_merged(
-    order: Order, deletes: Deletes, feed: Callable[..., Feed]
+    order: Order, deletes: Deletes, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
-    table = feed(COLUMNS, order=order, deletes=deletes)
+    table = sql_changelog(COLUMNS, order=order, deletes=deletes)
     table.write(row(1, "a", "I", 5), row(3, "c", "I", 4), row(6, "f", "I", 4))
     table.merge()
     table.write(truncate(5), row(6, "g", "I", 5))
     table.merge()
     assert visible(table) == [(1, "a"), (6, "g")]
-    # Told once more it removes nothing, and what it removed may be there again at its sequence.
+    # Repeated, it removes nothing, and what it removed may be there again at its sequence.
     table.write(truncate(5), row(3, "h", "I", 5), row(1, "a", "I", 5))
     table.merge()
     assert visible(table) == [(1, "a"), (3, "h"), (6, "g")]
@@ -136,9 +136,9 @@ def test_a_truncate_comes_first_at_its_sequence_whenever_it_is_merged(
 
 @pytest.mark.parametrize("order", Order)
 def test_an_ignored_delete_is_nothing_in_one_merge_and_in_two(
-    order: Order, feed: Callable[..., Feed]
+    order: Order, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
-    table = feed(COLUMNS, order=order, deletes=Deletes.IGNORE)
+    table = sql_changelog(COLUMNS, order=order, deletes=Deletes.IGNORE)
     table.write(row(1, "a", "I", 5), deleted(1, 5))
     table.merge()
     table.write(deleted(1, 5), truncate(5), row(2, "b", "I", 5))
@@ -147,10 +147,10 @@ def test_an_ignored_delete_is_nothing_in_one_merge_and_in_two(
 
 
 def test_replays_are_known_by_what_a_change_said_and_not_by_columns_it_had_no_say_in(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     columns = "id bigint, v string, old string, s struct<a: int, b: int>, op string, seq bigint"
-    table = feed(columns, order=Order.PER_KEY)
+    table = sql_changelog(columns, order=Order.PER_KEY)
     table.write("(1, 'a', 'kept', named_struct('a', 1, 'b', 2), 'I', 5)")
     table.merge()
     table.spark.sql(f"alter table {table.changelog} drop columns (old, s.b)")
@@ -163,10 +163,10 @@ def test_replays_are_known_by_what_a_change_said_and_not_by_columns_it_had_no_sa
 
 
 def test_a_key_change_that_comes_once_more_keeps_what_was_not_sent(
-    feed: Callable[..., Feed],
+    sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     columns = "id bigint, v string, big string, op string, seq bigint, left_out array<int>, "
-    table = feed(
+    table = sql_changelog(
         f"{columns} was struct<id: bigint>",
         order=Order.APPEND,
         unchanged="left_out",
@@ -184,10 +184,10 @@ def test_a_key_change_that_comes_once_more_keeps_what_was_not_sent(
 
 @pytest.mark.parametrize("case", ["replay", "contradiction", "truncate"])
 def test_changes_are_compared_also_when_a_nested_column_has_changed_since(
-    case: str, feed: Callable[..., Feed]
+    case: str, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
     columns = "id bigint, s struct<a: int, b: int>, l array<struct<x: int>>, op string, seq bigint"
-    table = feed(columns, order=Order.APPEND)
+    table = sql_changelog(columns, order=Order.APPEND)
     table.spark.sql(f"alter table {table.changelog} set tblproperties ('format-version' = '3')")
     old = "named_struct('a', 1, 'b', 2), array(named_struct('x', 1), null)"
     table.write(f"(1, {old}, 'I', 5)", f"(2, {old}, 'I', 4)")

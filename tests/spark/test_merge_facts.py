@@ -1,4 +1,4 @@
-"""What a plan is told of real tables is what they are, and what it plans is what they become."""
+"""Facts loaded from real tables are right, and the planned changes are what they become."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spark
 P = Primitive
 INNER = Struct((Field(0, "x", P.FLOAT), Field(0, "deep", Struct((Field(0, "y", P.INT),)))))
 NESTED = (
-    Field(0, "place", INNER),
+    Field(0, "point", INNER),
     Field(0, "id", P.INT),
     Field(0, "tags", list_of(0, Struct((Field(0, "a", P.STRING), Field(0, "b", P.DATE))))),
     Field(0, "sizes", map_of(0, P.STRING, 0, list_of(0, P.LONG))),
@@ -52,7 +52,7 @@ FOREIGN = "id bigint, day int, op string, seq bigint"
 
 @dataclass(frozen=True)
 class Shop:
-    """A catalog, and tables in it that are written with plain SQL as somebody else would."""
+    """A catalog, and tables in it that are written with plain SQL as another engine would."""
 
     case: LakeCase
     version: int
@@ -76,7 +76,7 @@ class Shop:
 
 @dataclass(frozen=True)
 class Foreign:
-    """Somebody else's changelog; day N holds the ids from 10 N on."""
+    """A foreign changelog; day N holds the ids from 10 N on."""
 
     shop: Shop
     table: ChangelogTable
@@ -181,8 +181,8 @@ def test_a_mirror_gets_the_ids_that_were_planned_at_any_depth_and_follows_by_the
     second = plan_merge(load_changelog_facts(changelog, after=after), merged, settings)
     assert second is not None
     assert set(second.schema.changes) == {
-        "place.deep.y becomes long, and was int",
-        "place.deep.z is added as string",
+        "point.deep.y becomes long, and was int",
+        "point.deep.z is added as string",
         "id becomes long, and was int",
         "price is renamed to cost",
         "more is added as list<struct<p: int>>",
@@ -203,14 +203,14 @@ def evolved(schema: Schema) -> Schema:
     """Widened, renamed, reordered and grown, also inside."""
     fields = {each.name: each for each in schema.fields}
     last = max(each.field.id for each in schema.columns())
-    place = fields["place"].type
-    assert isinstance(place, Struct)
-    x, deep = place.fields
+    point = fields["point"].type
+    assert isinstance(point, Struct)
+    x, deep = point.fields
     assert isinstance(deep.type, Struct)
     inside = (replace(deep.type.fields[0], type=P.LONG), Field(last + 1, "z", P.STRING))
     new = Field(last + 2, "more", list_of(last + 3, Struct((Field(last + 4, "p", P.INT),))))
     changed = {
-        "place": replace(fields["place"], type=Struct((x, replace(deep, type=Struct(inside))))),
+        "point": replace(fields["point"], type=Struct((x, replace(deep, type=Struct(inside))))),
         "id": replace(fields["id"], type=P.LONG),
         "price": replace(fields["price"], name="cost"),
     }

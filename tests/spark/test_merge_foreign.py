@@ -121,12 +121,12 @@ def test_another_engines_delete_update_and_merge_are_taken_as_they_are(
     shared.sql(
         "merge into {mirror} m using (select explode(array(24, 90, 91)) as id) s on m.id = s.id "
         "when matched then delete "
-        "when not matched then insert (id, name, place) values (s.id, 'foreign', 'p')"
+        "when not matched then insert (id, name, city) values (s.id, 'foreign', 'p')"
     )
     for key in (20, 21, 24):
         del shared.expected[key]
-    for key, place in ((22, "p1"), (23, "p2"), (90, "p"), (91, "p")):
-        shared.expected[key] = ("foreign", place)
+    for key, city in ((22, "p1"), (23, "p2"), (90, "p"), (91, "p")):
+        shared.expected[key] = ("foreign", city)
     report = shared.change_and_merge({20: "back", 22: "ours", 90: "ours", 24: None, 25: "ours"})
     assert repair_of(report).reason is RepairReason.FOREIGN_COMMIT
     assert report.commits[0].surplus_rows == 0
@@ -142,7 +142,7 @@ def test_a_foreign_duplicate_of_a_key_goes_with_the_next_change_of_that_key(
     shared.change_and_merge({30: "ours", 31: "ours"})
     shared.sql("insert into {mirror} values (30, 'foreign', 'p'), (39, 'foreign', 'p')")
     shared.expected[39] = ("foreign", "p")
-    # Another key's change leaves both: nobody can say which of them is right.
+    # Another key's change leaves both: it is unknown which of them is right.
     assert shared.change_and_merge({31: "later"}).commits[0].surplus_rows == 0
     assert shared.sql("select count(*) from {mirror} where id = 30") == [(2,)]
     report = shared.change_and_merge({30: "healed", 39: "healed"})
@@ -161,13 +161,13 @@ def test_two_live_rows_of_a_key_that_are_found_while_building_stop_the_table(
     assert caught.value.next_step == f"frazil resync {table.settings.mirror}"
     query = caught.value.message.partition("listed by: ")[2].removesuffix(".")
     assert sorted(row.id for row in table.spark.sql(query).collect()) == [1, 50]
-    table.sql("delete from {mirror} where place = 'p'")
+    table.sql("delete from {mirror} where city = 'p'")
     assert repair_of(table.merge()).reason is RepairReason.MISSING
     table.check()
 
 
 def equality_deletes(table: Mirrored, *keys: int) -> None:
-    """What Flink writes for rows that it never looked for."""
+    """What Flink writes for rows that it did not read."""
     opened = table.mirror.table
     location = f"{opened.load_state().location}/data/{uuid4()}-eq.parquet"
     field = pa.field("id", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "1"})
@@ -234,7 +234,7 @@ def override(table: Mirrored, goal: Marker) -> None:
 
 
 @pytest.mark.fault("N4")
-def test_a_mirror_that_was_rolled_back_is_merged_again_from_where_it_stands(
+def test_a_mirror_that_was_rolled_back_is_merged_again_from_its_snapshot(
     table: Mirrored,
 ) -> None:
     head = table.head()
@@ -275,7 +275,7 @@ def test_a_range_that_empties_the_mirror_needs_nothing_of_what_it_removes(
 def test_a_mirror_that_was_replaced_under_its_name_is_not_merged_into(table: Mirrored) -> None:
     table.sql(
         "create or replace table {mirror} using iceberg tblproperties ('format-version'='3') "
-        "as select 1L as id, 'theirs' as name, 'p' as place"
+        "as select 1L as id, 'theirs' as name, 'p' as city"
     )
     table.change({1: "ours"})
     with pytest.raises(errors.RolledBackError, match="is not in the table's history"):
@@ -283,7 +283,7 @@ def test_a_mirror_that_was_replaced_under_its_name_is_not_merged_into(table: Mir
     assert table.rows() == {1: ("theirs", "p")}
 
 
-def test_a_mirror_that_was_dropped_is_made_again_from_the_whole_changelog(
+def test_a_mirror_that_was_dropped_is_rebuilt_from_the_entire_changelog(
     table: Mirrored,
 ) -> None:
     table.sql("drop table {mirror} purge")
@@ -292,13 +292,13 @@ def test_a_mirror_that_was_dropped_is_made_again_from_the_whole_changelog(
     table.check()
 
 
-class Held:
+class Suspended:
     """A merge in a thread of its own that waits at a failpoint while others work."""
 
     def __init__(self, table: Mirrored, point: str, gate: Path) -> None:
         self._table, self._point, self._gate = table, point, gate
 
-    def meanwhile(self, work: Callable[[], object]) -> MergeReport:
+    def during(self, work: Callable[[], object]) -> MergeReport:
         """The report of the merge that met what was done while it waited."""
         self._gate.touch()
         reached = self._gate.with_name(f"{self._gate.name}.reached")
@@ -319,9 +319,9 @@ def test_a_compaction_between_plan_and_commit_has_the_merge_planned_again(
     shared: Mirrored, tmp_path: Path, changes: dict[int, str | None]
 ) -> None:
     shared.change(changes)
-    held = Held(shared, "merge.written", tmp_path / "gate")
+    suspended = Suspended(shared, "merge.written", tmp_path / "gate")
     before = shared.head()
-    report = held.meanwhile(lambda: shared.call("rewrite_data_files", arguments=EVERYTHING))
+    report = suspended.during(lambda: shared.call("rewrite_data_files", arguments=EVERYTHING))
     assert repair_of(report).reason is RepairReason.FOREIGN_COMMIT
     ours, compaction, found = shared.mirror.table.load_ancestry()[:3]
     assert (ours.parent, compaction.operation, found.id) == (compaction.id, "replace", before.id)
@@ -333,10 +333,10 @@ def test_a_compaction_between_plan_and_commit_has_the_merge_planned_again(
 def test_rows_leave_the_partition_they_were_in_whatever_the_partitioning_became(
     spark: SparkSession, lake: Lake, tmp_path: Path, version: int
 ) -> None:
-    table = filled(spark, lake, tmp_path, version, partition_by=("place",))
+    table = filled(spark, lake, tmp_path, version, partition_by=("city",))
     table.change_and_merge({1: ("moved", "p9"), 3: ("moved", None)})
     table.check()
-    table.sql("alter table {mirror} replace partition field place with bucket(4, id)")
+    table.sql("alter table {mirror} replace partition field city with bucket(4, id)")
     table.change_and_merge({1: ("again", "p1"), 3: ("again", "p2"), 4: None, 12: "new"})
     table.check()
     table.sql("alter table {mirror} drop partition field id_bucket_4")
@@ -352,16 +352,16 @@ def test_rows_leave_the_partition_they_were_in_whatever_the_partitioning_became(
 
 
 @pytest.mark.fault("N17")
-def test_a_spec_that_changes_while_a_commit_is_under_way_harms_nobody(
+def test_a_spec_that_changes_while_a_commit_is_in_progress_is_harmless(
     spark: SparkSession, file_catalog: RestCatalog, tmp_path: Path
 ) -> None:
     catalog = f"kind: rest, uri: '{file_catalog.uri}', warehouse: 'file:///unused'"
     lake = attach_lake(spark, write_document(tmp_path, catalog))
     table = filled(spark, lake, tmp_path / "cache", 3)
     table.change({1: "staged", 5: None, 13: "staged"})
-    held = Held(table, "commit.staged", tmp_path / "gate")
+    suspended = Suspended(table, "commit.staged", tmp_path / "gate")
     # A REST catalog compares the branch's head alone, so this refuses nothing.
-    report = held.meanwhile(
+    report = suspended.during(
         lambda: table.sql("alter table {mirror} add partition field bucket(2, id)")
     )
     assert report.repairs == ()

@@ -84,18 +84,18 @@ def only_repair(report: MergeReport) -> Repair:
 
 @contextmanager
 def rewriting(table: Mirrored) -> Iterator[list[IndexManifest]]:
-    """The head again, whole and with the right checksums, but with another manifest."""
+    """Rewrites the head, complete and with right checksums, but with another manifest."""
     path = table.index_head()
     manifest, young = read_head(path.read_bytes())
-    told = [manifest]
-    yield told
-    path.write_bytes(write_head(told[0], young).data)
+    holder = [manifest]
+    yield holder
+    path.write_bytes(write_head(holder[0], young).data)
 
 
-def telling(change: Callable[[IndexManifest], IndexManifest]) -> Callable[[Mirrored], None]:
+def rewritten(change: Callable[[IndexManifest], IndexManifest]) -> Callable[[Mirrored], None]:
     def spoil(table: Mirrored) -> None:
-        with rewriting(table) as told:
-            told[0] = change(told[0])
+        with rewriting(table) as holder:
+            holder[0] = change(holder[0])
 
     return spoil
 
@@ -145,7 +145,7 @@ DAMAGED = RepairReason.DAMAGED
 
 # What is done to the head, the reason and detail of the repair, and whether everything is read.
 HEADS = {
-    "missing": (missing, RepairReason.MISSING, "is not there", True),
+    "missing": (missing, RepairReason.MISSING, "is missing", True),
     "empty": (holding(lambda _: b""), DAMAGED, "bytes", True),
     "truncated": (holding(lambda data: data[: len(data) // 2]), DAMAGED, "expected", True),
     "without its magic": (holding(lambda data: b"PAR1" + data[4:]), DAMAGED, "expected", True),
@@ -153,65 +153,65 @@ HEADS = {
     "damaged in the footer": (holding(lambda d: flipped(d, len(d) - 40)), DAMAGED, "", True),
     "of an unknown version": (of_a_later_version, DAMAGED, "found version 2", True),
     "of another table": (
-        telling(lambda told: replace(told, table_uuid=str(uuid4()))),
+        rewritten(lambda old: replace(old, table_uuid=str(uuid4()))),
         DAMAGED,
         "for another table or snapshot",
         True,
     ),
     "of an older snapshot": (of_the_parent, DAMAGED, "for another table or snapshot", True),
     "of a newer snapshot": (
-        telling(lambda told: replace(told, snapshot_id=told.snapshot_id + 1)),
+        rewritten(lambda old: replace(old, snapshot_id=old.snapshot_id + 1)),
         DAMAGED,
         "for another table or snapshot",
         True,
     ),
     "of another key": (
-        telling(lambda told: replace(told, key=OTHER_KEY)),
+        rewritten(lambda old: replace(old, key=OTHER_KEY)),
         RepairReason.OTHER_KEY,
-        "the key columns are others than before",
+        "the key columns have changed",
         True,
     ),
     "with its numbers used up": (
-        telling(lambda told: replace(told, next_ordinal=2**31 - 1)),
+        rewritten(lambda old: replace(old, next_ordinal=2**31 - 1)),
         DAMAGED,
-        "nearly used up",
+        "nearly exhausted",
         True,
     ),
     "without one of the files": (
-        telling(lambda told: replace(told, files=told.files[1:])),
+        rewritten(lambda old: replace(old, files=old.files[1:])),
         DAMAGED,
         "data files of",
         False,
     ),
     "without one of the deletes": (
-        telling(lambda told: with_first_file(told, deletes=())),
+        rewritten(lambda old: with_first_file(old, deletes=())),
         DAMAGED,
         "delete files of",
         False,
     ),
-    "that is larger than anybody would write": (
+    "that is implausibly large": (
         lambda table: os.truncate(table.index_head(), 2 << 30),
         DAMAGED,
         "expected at most 1073741824 bytes, found 2147483648",
         True,
     ),
     "with runs elsewhere": (
-        telling(lambda told: replace(told, runs=elsewhere(told.runs))),
+        rewritten(lambda old: replace(old, runs=elsewhere(old.runs))),
         DAMAGED,
         "names runs outside of the table",
         True,
     ),
     "with a file elsewhere": (
-        telling(lambda told: with_first_file(told, location="file:///etc/hostname", deletes=())),
+        rewritten(lambda old: with_first_file(old, location="file:///etc/hostname", deletes=())),
         DAMAGED,
         "names files outside of the table",
         False,
     ),
     "with a file by a way out of the table": (
-        telling(
-            lambda told: with_first_file(
-                told,
-                location=f"{told.files[0].location.rpartition('/')[0]}/../../../x.parquet",
+        rewritten(
+            lambda old: with_first_file(
+                old,
+                location=f"{old.files[0].location.rpartition('/')[0]}/../../../x.parquet",
                 deletes=(),
             )
         ),
@@ -220,7 +220,7 @@ HEADS = {
         False,
     ),
     "with a wrong number of rows": (
-        telling(lambda told: with_first_file(told, rows=told.files[0].rows - 1)),
+        rewritten(lambda old: with_first_file(old, rows=old.files[0].rows - 1)),
         DAMAGED,
         "records of",
         False,
@@ -245,7 +245,7 @@ def test_a_head_that_cannot_be_trusted_is_repaired_and_the_report_says_why(
 @pytest.mark.fault("N51")
 def test_a_head_outside_of_the_table_is_not_read(shared: Mirrored, folder: Path) -> None:
     touch_everything(shared)
-    # A right one, byte for byte, in a place that is not the table's.
+    # A right one, byte for byte, outside of the table.
     stolen = folder / "stolen.stats"
     stolen.write_bytes(shared.index_head().read_bytes())
     theirs = shared.mirror.table._table.newAppend()
@@ -348,15 +348,15 @@ def other_deletes(file: IndexedFile, rows: list[int]) -> DeletePointer:
     (pointer,) = file.deletes
     vector = DeletionVector.from_positions(rows)
     location = f"{pointer.location.rpartition('/')[0]}/{uuid4()}"
-    told = replace(pointer, location=location, rows=len(rows))
+    other = replace(pointer, location=location, rows=len(rows))
     if pointer.offset is None:
         data: bytes | memoryview = encode_position_deletes(file.location, vector)
     else:
         puffin = deletion_vector_puffin({file.location: vector})
         data, (blob,) = puffin.data, puffin.blobs
-        told = replace(told, offset=blob.offset, length=blob.length)
+        other = replace(other, offset=blob.offset, length=blob.length)
     local_path(location).write_bytes(data)
-    return replace(told, file_size=len(data))
+    return replace(other, file_size=len(data))
 
 
 def point(table: Mirrored, pointers: dict[str, DeletePointer]) -> None:
@@ -368,8 +368,8 @@ def point(table: Mirrored, pointers: dict[str, DeletePointer]) -> None:
         pointer = replace(pointers[file.location], data_file=file.location)
         return replace(file, deletes=(pointer,))
 
-    with rewriting(table) as told:
-        told[0] = replace(told[0], files=tuple(map(pointed, told[0].files)))
+    with rewriting(table) as holder:
+        holder[0] = replace(holder[0], files=tuple(map(pointed, holder[0].files)))
 
 
 @pytest.mark.fault("X8", "N16")
@@ -378,7 +378,7 @@ def test_deletes_that_the_table_does_not_have_are_refused_by_the_commit_and_repa
 ) -> None:
     table = of_version
     file, dead, live = next(each for each in with_deletes(table) if len(each[2]) > len(each[1]))
-    # As many rows, but others: nothing but the commit can tell.
+    # As many rows, but others: only the commit detects it.
     point(table, {file.location: other_deletes(file, live[: len(dead)])})
     repair = only_repair(table.change_and_merge({key_at(table, file, live[-1]): "found"}))
     assert (repair.reason, repair.rebuilt) == (DAMAGED, True)

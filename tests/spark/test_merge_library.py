@@ -1,4 +1,4 @@
-"""``frazil.merge_table`` with a session that is somebody else's, as notebooks have it."""
+"""``frazil.merge_table`` with the caller's session, as in a notebook."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "merge_table.py"
 
 @pytest.fixture
 def catalog(spark: SparkSession, tmp_path: Path) -> str:
-    """A catalog nobody has used yet, not even to look into it."""
+    """A catalog that was never used."""
     name = f"n_{uuid4().hex[:8]}"
     document = tmp_path / "notebook.yaml"
     document.write_text(
@@ -85,7 +85,7 @@ def test_a_changelog_of_ours_is_merged_in_its_order(
     assert again.commits == ()
 
 
-def test_a_changelog_of_somebody_else_keeps_its_sequence(
+def test_a_foreign_changelog_keeps_its_sequence(
     spark: SparkSession, catalog: str, tmp_path: Path
 ) -> None:
     tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '5')")
@@ -155,7 +155,7 @@ def test_what_a_newer_frazil_wrote_is_refused_and_left_alone(
     def record(text: str) -> None:
         spark.sql(f"alter table {tables['mirror']} set tblproperties ('{name}' = '{text}')")
 
-    newer = json.dumps({**json.loads(ours), "version": 99, "more": "that nobody here knows"})
+    newer = json.dumps({**json.loads(ours), "version": 99, "more": "unknown"})
     record(newer)
     spark.sql(
         f"insert into {tables['changelog']} values (2, 'two', 'INSERT', '2', current_timestamp())"

@@ -43,7 +43,7 @@ def table(spark: SparkSession, lake: Lake, tmp_path: Path) -> Mirrored:
 
 
 def sweep(table: Mirrored) -> set[str]:
-    """Remove every file that Iceberg takes for an orphan, however young; tells which."""
+    """Remove every file that Iceberg takes for an orphan, however young; returns them."""
     actions = table.mirror.table._gateway._root.spark.actions.SparkActions.get()
     removal = actions.deleteOrphanFiles(table.mirror.table._table)
     later = int(time.time() * 1000) + 60_000
@@ -78,7 +78,7 @@ def test_expiry_of_the_mirrors_snapshots_leaves_the_newest_index(table: Mirrored
     assert not older.exists()
     assert table.change_and_merge({1: "after", 4: None}).repairs == ()
     table.check()
-    # Somebody else's commit, and the last one of ours is expired: nothing tells of an index.
+    # A foreign commit, and our last one is expired: no snapshot names an index.
     table.sql("delete from {mirror} where id = 2")
     del table.expected[2]
     table.call("expire_snapshots", arguments=ALL_BUT_THE_LAST)
@@ -217,7 +217,7 @@ def test_changes_that_were_pruned_or_expired_before_they_were_merged_are_not_ski
         table.merge()
     table.change({3: "third"})
     table.call("expire_snapshots", "changelog", ALL_BUT_THE_LAST)
-    with pytest.raises(errors.PositionLostError, match="merged last, is gone"):
+    with pytest.raises(errors.PositionLostError, match="merged last, is expired"):
         table.merge()
     assert table.rows() == {1: ("first", "p1"), 2: ("first", "p2")}
 

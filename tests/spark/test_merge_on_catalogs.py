@@ -29,15 +29,15 @@ CASES = [*((kind, 3) for kind in Kind), (Kind.REST_S3, 2), (Kind.SEAWEED, 2)]
 
 
 @pytest.mark.fault("X11")
-@pytest.mark.parametrize("place", CASES, ids=lambda place: f"{place[0].value} v{place[1]}")
+@pytest.mark.parametrize("kind_and_version", CASES, ids=lambda each: f"{each[0].value} v{each[1]}")
 def test_merges_with_runs_and_deletes_are_right_for_every_reader(
     lake_of: Callable[[Kind], LakeCase],
     spark: SparkSession,
     object_store: ObjectStore,
     tmp_path: Path,
-    place: tuple[Kind, int],
+    kind_and_version: tuple[Kind, int],
 ) -> None:
-    kind, version = place
+    kind, version = kind_and_version
     case = lake_of(kind)
     names = [TableName(case.catalog, ("contract",), f"t_{uuid4().hex[:12]}") for _ in range(2)]
     changelog, mirror = names

@@ -11,14 +11,14 @@ from frazil.errors import OutOfOrderError
 from frazil.merge.index_operations import verify_index
 from frazil.model.policy import Deletes, Order
 from frazil.verify.mirror_verifier import verify_mirror
-from tests.support.sql_feeds import feed
+from tests.support.sql_changelogs import sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.sql_feeds import Feed
+    from tests.support.sql_changelogs import SqlChangelog
 
-__all__ = ["feed"]
+__all__ = ["sql_changelog"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("N30")]
 
@@ -33,11 +33,11 @@ def row(key: int, value: str, minute: int, operation: str = "U") -> str:
     return f"({key}, '{value}', '{operation}', {at(minute)})"
 
 
-def set_order(table: Feed, order: Order) -> None:
+def set_order(table: SqlChangelog, order: Order) -> None:
     table.settings = replace(table.settings, order=order)
 
 
-def recorded(table: Feed) -> str:
+def recorded(table: SqlChangelog) -> str:
     state = table.lake.open(table.settings.mirror).load_state()
     return state.properties["frazil.order"]
 
@@ -46,9 +46,11 @@ def recorded(table: Feed) -> str:
     ("format_version", "deletes"), [(3, Deletes.APPLY), (2, Deletes.APPLY), (3, Deletes.SOFT)]
 )
 def test_the_remedy_of_a_change_that_came_late_works(
-    format_version: int, deletes: Deletes, feed: Callable[..., Feed]
+    format_version: int, deletes: Deletes, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
-    table = feed(COLUMNS, order=Order.APPEND, format_version=format_version, deletes=deletes)
+    table = sql_changelog(
+        COLUMNS, order=Order.APPEND, format_version=format_version, deletes=deletes
+    )
     table.write(row(1, "a", 10), row(2, "b", 20), row(3, "c", 20), row(3, "c", 30, "D"))
     table.merge()
     assert recorded(table) == "append"
@@ -74,22 +76,26 @@ def test_the_remedy_of_a_change_that_came_late_works(
     assert verify_index(table.spark, table.lake, table.settings).is_sound
 
 
-def test_rows_of_before_are_not_older_than_a_late_truncate(feed: Callable[..., Feed]) -> None:
-    table = feed(COLUMNS, order=Order.APPEND)
+def test_rows_of_before_are_not_older_than_a_late_truncate(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog(COLUMNS, order=Order.APPEND)
     table.write(row(1, "a", 10), row(2, "b", 30))
     table.merge()
     set_order(table, Order.PER_KEY)
     table.write(f"(null, null, 'T', {at(20)})", row(3, "c", 40))
     table.merge()
-    # Nobody knows any more which of them is older, so none is taken away.
+    # It is not known which of them is older, so none is removed.
     assert table.rows("id, v") == [(1, "a"), (2, "b"), (3, "c")]
     table.write(f"(null, null, 'T', {at(31)})")
     table.merge()
     assert table.rows("id, v") == [(3, "c")]
 
 
-def test_a_mirror_goes_to_append_and_back_and_no_late_row_wins(feed: Callable[..., Feed]) -> None:
-    table = feed(COLUMNS, order=Order.PER_KEY)
+def test_a_mirror_goes_to_append_and_back_and_no_late_row_wins(
+    sql_changelog: Callable[..., SqlChangelog],
+) -> None:
+    table = sql_changelog(COLUMNS, order=Order.PER_KEY)
     table.write(row(1, "a", 10), row(2, "b", 10), row(3, "c", 10))
     table.merge()
     set_order(table, Order.APPEND)
@@ -106,10 +112,10 @@ def test_a_mirror_goes_to_append_and_back_and_no_late_row_wins(feed: Callable[..
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_mirror_of_before_the_order_was_recorded_has_the_one_its_columns_tell(
-    order: Order, feed: Callable[..., Feed]
+def test_a_mirror_of_before_the_order_was_recorded_has_the_one_of_its_columns(
+    order: Order, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
-    table = feed(COLUMNS, order=order)
+    table = sql_changelog(COLUMNS, order=order)
     table.write(row(1, "a", 10), row(2, "b", 20))
     table.merge()
     table.spark.sql(f"alter table {table.mirror} unset tblproperties ('frazil.order')")

@@ -1,4 +1,4 @@
-"""``merge`` as processes of their own, alone and beside each other; what looks at its tables."""
+"""``merge`` in separate processes, alone and concurrently; commands that inspect its tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wait_until_exists(file: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def test_plan_merge_and_verify_tell_one_story(shop: MergeShop) -> None:
+def test_plan_merge_and_verify_agree(shop: MergeShop) -> None:
     shop.change("users", (1, "Ada", "INSERT"), (2, "Grace", "INSERT"), (3, "Edsger", "I"))
     shop.change("users", (2, None, "DELETE"), (1, "Ada Lovelace", "u"))
     shop.change("orders", (7, "a pen", "INSERT"))
@@ -81,7 +81,7 @@ def test_plan_merge_and_verify_tell_one_story(shop: MergeShop) -> None:
     assert "Eve" not in differing.stdout + differing.stderr
 
 
-def test_a_table_that_needs_a_person_does_not_hold_up_the_other(shop: MergeShop) -> None:
+def test_a_table_with_action_required_does_not_block_the_other(shop: MergeShop) -> None:
     shop.change("users", (1, "one", "INSERT"))
     shop.change("orders", (1, "one", "INSERT"))
     shop.merge("users")
@@ -146,7 +146,7 @@ def test_a_jvm_that_dies_ends_the_service_instead_of_being_waited_for(shop: Merg
 
 
 @pytest.mark.fault("O1")
-def test_told_to_stop_in_the_middle_of_a_commit_it_is_finished_and_no_other_begun(
+def test_a_stop_during_a_commit_finishes_it_and_begins_no_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     shop = MergeShop.open(spark, tmp_path, max_rows=1)
@@ -158,8 +158,8 @@ def test_told_to_stop_in_the_middle_of_a_commit_it_is_finished_and_no_other_begu
     gate = tmp_path / "gate"
     gate.touch()
     points = f"commit.staged=hold({gate})@1"
-    words = ("merge", "--table", "public.users")
-    with shop.start(*words, FRAZIL_FAILPOINTS=points) as process:
+    arguments = ("merge", "--table", "public.users")
+    with shop.start(*arguments, FRAZIL_FAILPOINTS=points) as process:
         try:
             wait_until_exists(tmp_path / "gate.reached", process)
             process.send_signal(signal.SIGTERM)
@@ -182,9 +182,9 @@ def test_the_second_signal_ends_process_and_jvm_at_once_and_nothing_is_half_done
     shop.change("users", (1, "one", "INSERT"))
     gate = tmp_path / "gate"
     gate.touch()
-    words = ("merge", "--once", "--table", "public.users")
+    arguments = ("merge", "--once", "--table", "public.users")
     points = f"commit.staged=hold({gate})@1"
-    with shop.start(*words, FRAZIL_FAILPOINTS=points) as process:
+    with shop.start(*arguments, FRAZIL_FAILPOINTS=points) as process:
         try:
             wait_until_exists(tmp_path / "gate.reached", process)
             process.send_signal(signal.SIGINT)
@@ -232,12 +232,12 @@ def test_two_instances_that_overlap_never_both_commit(spark: SparkSession, tmp_p
         shop.change("users", (number, "new", "INSERT"), (number - 1, f"of {number}", "UPDATE"))
     gate = tmp_path / "gate"
     gate.touch()
-    words = ("merge", "--once", "--table", "public.users")
-    # The first is held at its first commit; the second does all the work meanwhile.
-    with shop.start(*words, FRAZIL_FAILPOINTS=f"commit.staged=hold({gate})@1") as first:
+    arguments = ("merge", "--once", "--table", "public.users")
+    # The first is suspended at its first commit; the second does all the work.
+    with shop.start(*arguments, FRAZIL_FAILPOINTS=f"commit.staged=hold({gate})@1") as first:
         try:
             wait_until_exists(tmp_path / "gate.reached", first)
-            second = shop.run(*words)
+            second = shop.run(*arguments)
             gate.unlink()
             _, said = first.communicate(timeout=120)
         finally:
@@ -255,8 +255,8 @@ def test_instances_that_race_leave_the_mirror_right(spark: SparkSession, tmp_pat
     shop = MergeShop.open(spark, tmp_path, max_rows=1)
     for number in range(12):
         shop.change("users", (number % 5, f"at {number}", "UPDATE"))
-    words = ("merge", "--once", "--table", "public.users")
-    processes = [shop.start(*words) for _ in range(2)]
+    arguments = ("merge", "--once", "--table", "public.users")
+    processes = [shop.start(*arguments) for _ in range(2)]
     ended = [(process.communicate(timeout=240), process.returncode) for process in processes]
     assert all(code in {0, 75} for _, code in ended), ended
     assert 0 in {code for _, code in ended}, ended
@@ -265,7 +265,7 @@ def test_instances_that_race_leave_the_mirror_right(spark: SparkSession, tmp_pat
     assert shop.agrees("users")
 
 
-def test_the_index_is_shown_checked_and_built_anew(shop: MergeShop) -> None:
+def test_the_index_is_shown_checked_and_rebuilt(shop: MergeShop) -> None:
     shop.change("users", (1, "one", "INSERT"), (2, "two", "INSERT"))
     shop.merge("users")
     built = shop.run_here("index", "rebuild", "public.users")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LISTS = {"words": "array()", "counts": "map()", "matrix": "array()"}
+LISTS = {"texts": "array()", "counts": "map()", "matrix": "array()"}
 
 
 @pytest.fixture
@@ -28,23 +28,23 @@ def rows(spark: SparkSession) -> DataFrame:
         "(2, null, null, null), "
         "(3, array(), map(), array()), "
         "(4, null, map('b', null), array(array())) "
-        "as t(id, words, counts, matrix)"
+        "as t(id, texts, counts, matrix)"
     )
 
 
 def received(rows: DataFrame) -> dict[int, list[object]]:
-    """What a task gets to see of the rows, as text that tells null from empty."""
+    """The rows that a task receives, as text that separates null from empty."""
 
-    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def describe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Put together, as a merge does with them.
         restored = pa.concat_batches([restore_null_lists(batch) for batch in batches])
         columns = {name: map(repr, restored.column(name).to_pylist()) for name in LISTS}
-        told = {name: pa.array(list(texts)) for name, texts in columns.items()}
+        described = {name: pa.array(list(texts)) for name, texts in columns.items()}
         assert set(restored.schema.names) == {"id", *LISTS}
-        yield pa.RecordBatch.from_pydict({"id": restored.column("id"), **told})
+        yield pa.RecordBatch.from_pydict({"id": restored.column("id"), **described})
 
     schema = "id int, " + ", ".join(f"{name} string" for name in LISTS)
-    found = mark_null_lists(rows.coalesce(1), LISTS).mapInArrow(tell, schema).collect()
+    found = mark_null_lists(rows.coalesce(1), LISTS).mapInArrow(describe, schema).collect()
     return {row.id: [row[name] for name in LISTS] for row in found}
 
 

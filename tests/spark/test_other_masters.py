@@ -1,6 +1,6 @@
 """Sessions that need a process of their own: another master, spark-submit, a bad setting.
 
-All tests with a local cluster are here, because the tests of one file never run beside each other:
+All tests with a local cluster are here, because the tests of one file never run concurrently:
 clusters keep their folders in the installed package, which the first test watches.
 """
 
@@ -131,7 +131,7 @@ def test_a_merge_of_many_tasks_survives_the_loss_of_one_and_a_speculative_copy_o
     assert third["repairs"] == ["missing"]
     assert (tmp_path / "copied").exists()
     assert (sum(fourth["counts"].values()), fourth["files"]) == (200, 4)
-    # The files of the task that died and of the copy are there as well, and nobody names them.
+    # The files of the task that died and of the copy are there as well, and no snapshot names them.
     assert report["written"] == 8 + 4 + 1 + 1 + 4 + 1
 
 

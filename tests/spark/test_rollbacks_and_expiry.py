@@ -109,7 +109,7 @@ def test_a_mirror_that_was_replaced_stays_refused_after_expiry(table: Mirrored, 
     if how == "replace table":
         table.sql(
             "create or replace table {mirror} using iceberg tblproperties ('format-version'='3') "
-            "as select 1L as id, 'theirs' as name, 'p' as place"
+            "as select 1L as id, 'theirs' as name, 'p' as city"
         )
     else:
         set_back(table, how)
@@ -147,7 +147,7 @@ def test_a_long_lived_merger_needs_no_log_for_what_it_has_seen(table: Mirrored) 
         expire(table)
         assert merger.merge().commits == ()
     # One that begins now has nothing to prove it with.
-    with pytest.raises(errors.RolledBackError, match="cannot be proven"):
+    with pytest.raises(errors.RolledBackError, match="cannot be ruled out"):
         table.merge()
 
 
@@ -179,7 +179,7 @@ def test_what_the_log_does_not_reach_is_refused_until_a_person_accepts_it(table:
         compact(table)
         expire(table)
     table.change({1: "after"})
-    with pytest.raises(errors.RolledBackError, match="cannot be proven") as refused:
+    with pytest.raises(errors.RolledBackError, match="cannot be ruled out") as refused:
         table.merge()
     assert not refused.value.is_proven
     assert refused.value.next_step == f"frazil position set {table.settings.mirror} --role merge"
@@ -201,7 +201,7 @@ def append(table: LakeTable, at: int) -> None:
     table.commit(StrictCommit(move=move, changes=FileChanges()))
 
 
-def test_a_changelogs_marker_is_held_to_the_same_proof(
+def test_a_changelogs_marker_needs_the_same_proof(
     spark: SparkSession, lake_of: Callable[[Kind], LakeCase]
 ) -> None:
     case = lake_of(Kind.SQLITE_FILE)

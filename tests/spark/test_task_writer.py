@@ -369,11 +369,11 @@ def test_modes_are_those_icebergs_own_configuration_gives(
     properties = {**properties, "write.metadata.metrics.column.s.b.c": "counts"}
     table = local.create(fresh("modes"), Schema(0, columns), properties=properties)
     config = local.iceberg.MetricsConfig.forTable(table.java)
-    words = {None: "none", 0: "counts", 16: "truncate(16)"}
+    modes = {None: "none", 0: "counts", 16: "truncate(16)"}
     ours = dict(table.target().bound_lengths)
     for leaf in table.schema.leaves():
         expected = config.columnMode(leaf.name).toString()
-        assert words[ours.get(leaf.field.id)] == expected, leaf.name
+        assert modes[ours.get(leaf.field.id)] == expected, leaf.name
 
 
 def test_a_task_writes_to_the_store_and_knows_where_every_row_lies(
@@ -409,13 +409,13 @@ def test_a_task_writes_to_the_store_and_knows_where_every_row_lies(
     rows = spark.range(0, 5000, numPartitions=2).selectExpr(
         "id", "sha2(cast(id as string), 256) as name", "timestamp_micros(id) as at"
     )
-    told = rows.mapInArrow(work, "id long, file string, pos long, descriptor string").collect()
-    table.append(row.descriptor for row in told if row.descriptor is not None)
+    results = rows.mapInArrow(work, "id long, file string, pos long, descriptor string").collect()
+    table.append(row.descriptor for row in results if row.descriptor is not None)
     assert len(table.files()) > 6
-    placed = {row.id: (row.file, row.pos) for row in told if row.descriptor is None}
+    positions = {row.id: (row.file, row.pos) for row in results if row.descriptor is None}
     frame = spark.table(table.name)
     found = frame.select("id", "_file", "_pos").collect()
-    assert placed == {row.id: (row._file, row._pos) for row in found}
+    assert positions == {row.id: (row._file, row._pos) for row in found}
     assert frame.select(*rows.columns).exceptAll(rows).count() == 0
     catalog = load_catalog(
         "reader", type="rest", uri=s3_catalog.uri, **object_store.io_properties()

@@ -71,7 +71,7 @@ def world(
             "create table orders (region text, at uuid, note text, primary key (region, at))",
             "insert into orders select 'it''s ' || i, gen_random_uuid(), i "
             f"from generate_series(1, {ORDERS}) i",
-            "create table keyless (word text)",
+            "create table keyless (name text)",
             "insert into keyless values ('x')",
             "create table marked (id int primary key)",
             "insert into marked values (1), (2), (3)",
@@ -99,7 +99,7 @@ def verify(
 
 
 def tamper(world: CapturedDatabase) -> None:
-    """Change, remove and add a row of the mirror of the accounts, as somebody else might."""
+    """Change, remove and add a row of the mirror of the accounts, as another engine might."""
     world.spark.sql(
         f"""
         merge into {world.names("accounts").mirror.quoted} as mirror
@@ -164,7 +164,7 @@ def test_mirrors_are_their_sources(
     assert "stay" in found["public.kept"]["note"]
 
 
-def test_the_changelog_is_asked_on_request(
+def test_the_changelog_is_compared_on_request(
     world: CapturedDatabase,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -284,7 +284,7 @@ def test_a_mirror_that_is_not_advanced_is_judged_as_it_is(
     assert clock.monotonic() - began <= 2 * ABSENT_POLLS * POLL_SECONDS
 
 
-def test_what_differs_while_the_source_goes_on_is_told_from_what_is_on_its_way(
+def test_differences_are_separated_from_changes_in_flight(
     world: CapturedDatabase,
 ) -> None:
     tamper(world)
@@ -325,7 +325,7 @@ def pipeline_running(world: CapturedDatabase) -> Iterator[None]:
 
 @contextmanager
 def writing(world: CapturedDatabase) -> Iterator[None]:
-    """A writer that takes accounts away and puts others in their place."""
+    """A writer that takes accounts away and adds others instead."""
     stop = threading.Event()
     chance = random.Random(7)  # noqa: S311 - no secret
 
@@ -400,14 +400,14 @@ def test_a_table_that_is_not_the_one_captured_is_refused(world: CapturedDatabase
         verify(world, "replaced")
 
 
-def test_a_table_that_is_held_is_behind_for_as_long_as_it_is(world: CapturedDatabase) -> None:
-    world.run("create table held (id int primary key, day date)", "insert into held values (1)")
+def test_a_paused_table_is_behind_while_it_is_paused(world: CapturedDatabase) -> None:
+    world.run("create table paused (id int primary key, day date)", "insert into paused values (1)")
     world.ingest()
-    world.merge("held")
-    world.run("insert into held values (2, 'today'), (3, 'infinity')")
+    world.merge("paused")
+    world.run("insert into paused values (2, 'today'), (3, 'infinity')")
     world.ingest()
-    world.run("delete from held where id = 3")
-    found = verify(world, "held", wait=PATIENTLY)
+    world.run("delete from paused where id = 3")
+    found = verify(world, "paused", wait=PATIENTLY)
     assert exit_code_of([found]) is ExitCode.ACTION_REQUIRED
     assert (found.is_behind, found.missing) == (True, 1)
     assert "the table is not captured: " in found.note

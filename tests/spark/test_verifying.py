@@ -72,7 +72,7 @@ CHANGES = StructType(
     ]
 )
 
-Spoken = Change[int, Any] | TruncateChange
+AnyChange = Change[int, Any] | TruncateChange
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Proofs:
     lake: Lake
     settings: MergeSettings
 
-    def write_changes(self, changes: Iterable[Spoken]) -> None:
+    def write_changes(self, changes: Iterable[AnyChange]) -> None:
         rows = [as_row(change) for change in changes]
         name = self.settings.changelog.quoted
         self.spark.createDataFrame(rows, CHANGES).writeTo(name).append()
@@ -127,14 +127,14 @@ class Proofs:
         self.spark.sql(statement.format(mirror=self.settings.mirror.quoted))
 
 
-def as_row(change: Spoken) -> tuple[Any, ...]:
+def as_row(change: AnyChange) -> tuple[Any, ...]:
     if isinstance(change, TruncateChange):
         return (None, None, None, None, "TRUNCATE", change.sequence, None, None)
     values = [change.values.get(each) for each in COLUMNS]
-    word = "d" if change.action is ChangeAction.DELETE else "Update"
+    operation = "d" if change.action is ChangeAction.DELETE else "Update"
     previous = None if change.previous_key is None else (change.previous_key,)
     unchanged = sorted(change.unchanged) if change.action is ChangeAction.UPSERT else []
-    return (*values, word, change.sequence, unchanged or None, previous)
+    return (*values, operation, change.sequence, unchanged or None, previous)
 
 
 def upsert(key: int, at: int, **given: Any) -> Change[int, Any]:
@@ -151,7 +151,7 @@ def upsert(key: int, at: int, **given: Any) -> Change[int, Any]:
     )
 
 
-def whole(key: int, at: int, name: str) -> Change[int, Any]:
+def complete(key: int, at: int, name: str) -> Change[int, Any]:
     return upsert(key, at, name=name, price=Decimal(at), tags={"at": at})
 
 
@@ -182,9 +182,9 @@ def proofs(spark: SparkSession, tmp_path: Path) -> Proofs:
     return Proofs(spark, lake, settings)
 
 
-def fold_of(changes: Sequence[Spoken], deletes: Deletes) -> dict[int, Row[Any]]:
+def fold_of(changes: Sequence[AnyChange], deletes: Deletes) -> dict[int, Row[Any]]:
     """The mirror that the specification makes of an empty one."""
-    spoken: list[Spoken] = []
+    spoken: list[AnyChange] = []
     for change in sorted(changes, key=lambda each: str(each.sequence)):
         if isinstance(change, TruncateChange) and deletes is Deletes.SOFT:
             met = {each.key for each in spoken if isinstance(each, Change)}
@@ -201,7 +201,7 @@ class Source:
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._alive: set[int] = set()
         self._at = 0
-        self.changes: list[Spoken] = []
+        self.changes: list[AnyChange] = []
 
     def run(self, steps: int, *, partial: bool = True) -> Source:
         """So many steps; without partial ones every change sends all columns."""
@@ -220,7 +220,7 @@ class Source:
     def _some(self) -> int | None:
         return self._chance.choice(sorted(self._alive)) if self._alive else None
 
-    def _say(self, change: Spoken) -> None:
+    def _say(self, change: AnyChange) -> None:
         self.changes.append(change)
         if self._chance.random() < 0.05:
             # Delivered twice.
@@ -229,7 +229,7 @@ class Source:
     def _write(self) -> None:
         key = self._chance.randrange(60)
         self._alive.add(key)
-        self._say(whole(key, self._next(), self._chance.choice(["å", "", "x" * 50])))
+        self._say(complete(key, self._next(), self._chance.choice(["å", "", "x" * 50])))
 
     def _patch(self) -> None:
         key = self._some()
@@ -305,21 +305,21 @@ def test_a_mirror_that_merges_made_agrees(
     assert ("cdc_sequence_number" in found.columns) == (order is Order.PER_KEY)
     # A delete that came before its row leaves none, and one that came after keeps what was there.
     is_by_arrival = order is Order.PER_KEY and deletes is Deletes.SOFT
-    assert ("what deleted rows held is not compared" in found.note) == is_by_arrival
+    assert ("the values of deleted rows are not compared" in found.note) == is_by_arrival
     mirror = proofs.spark.table(settings.mirror.quoted)
     live = mirror.where("not cdc_deleted") if deletes is Deletes.SOFT else mirror
     alive = {key for key, row in fold_of(changes, deletes).items() if not row.deleted}
     assert {row.id for row in live.collect()} == alive
 
 
-def is_inside(changes: Sequence[Spoken], at: int) -> bool:
+def is_inside(changes: Sequence[AnyChange], at: int) -> bool:
     """Whether a key change, which is one transaction, would be cut in two here."""
     change = changes[at]
     return isinstance(change, Change) and change.previous_key is not None
 
 
-def test_every_kind_of_difference_is_found_and_told_by_hash(proofs: Proofs) -> None:
-    changes: list[Spoken] = [whole(key, key, f"n{key}") for key in range(1, 41)]
+def test_every_kind_of_difference_is_found_and_reported_by_hash(proofs: Proofs) -> None:
+    changes: list[AnyChange] = [complete(key, key, f"n{key}") for key in range(1, 41)]
     proofs.write_changes(changes)
     proofs.write_mirror(fold_of(changes, Deletes.APPLY))
     proofs.mark()
@@ -327,7 +327,7 @@ def test_every_kind_of_difference_is_found_and_told_by_hash(proofs: Proofs) -> N
     proofs.alter_mirror("delete from {mirror} where id = 7")
     proofs.alter_mirror("update {mirror} set name = null where id = 8")
     proofs.alter_mirror("update {mirror} set tags = map('at', 10) where id = 9")
-    proofs.alter_mirror("insert into {mirror} values (99, 'nobody', 1, null)")
+    proofs.alter_mirror("insert into {mirror} values (99, 'foreign', 1, null)")
     proofs.alter_mirror("insert into {mirror} select * from {mirror} where id = 10")
     found = proofs.verify()
     assert not found.agrees
@@ -362,7 +362,7 @@ def test_a_row_whose_key_is_null_is_found(spark: SparkSession) -> None:
 
 
 def test_a_null_that_moved_to_the_next_column_is_a_difference(proofs: Proofs) -> None:
-    changes: list[Spoken] = [upsert(1, 1, name=None, price=Decimal(1), tags=None)]
+    changes: list[AnyChange] = [upsert(1, 1, name=None, price=Decimal(1), tags=None)]
     proofs.write_changes(changes)
     proofs.write_mirror(fold_of([upsert(1, 1, name=None, price=None, tags={})], Deletes.APPLY))
     proofs.mark()
@@ -370,16 +370,16 @@ def test_a_null_that_moved_to_the_next_column_is_a_difference(proofs: Proofs) ->
 
 
 def test_only_what_was_merged_is_expected(proofs: Proofs) -> None:
-    merged: list[Spoken] = [whole(1, 1, "one")]
+    merged: list[AnyChange] = [complete(1, 1, "one")]
     proofs.write_changes(merged)
     proofs.write_mirror(fold_of(merged, Deletes.APPLY))
     proofs.mark()
-    proofs.write_changes([whole(2, 2, "two"), delete(1, 3)])
+    proofs.write_changes([complete(2, 2, "two"), delete(1, 3)])
     assert proofs.verify().agrees
 
 
-def test_columns_are_told_apart_by_id_after_a_rename(proofs: Proofs) -> None:
-    changes: list[Spoken] = [whole(1, 1, "one"), whole(2, 2, "two")]
+def test_columns_are_matched_by_id_after_a_rename(proofs: Proofs) -> None:
+    changes: list[AnyChange] = [complete(1, 1, "one"), complete(2, 2, "two")]
     proofs.write_changes(changes)
     proofs.write_mirror(fold_of(changes, Deletes.APPLY))
     proofs.mark()
@@ -393,7 +393,7 @@ def test_columns_are_told_apart_by_id_after_a_rename(proofs: Proofs) -> None:
 
 
 def test_removed_rows_of_the_changelog_end_the_proof_with_a_reason(proofs: Proofs) -> None:
-    changes: list[Spoken] = [whole(1, 1, "one"), whole(2, 2, "two")]
+    changes: list[AnyChange] = [complete(1, 1, "one"), complete(2, 2, "two")]
     proofs.write_changes(changes)
     proofs.spark.sql(f"delete from {proofs.settings.changelog.quoted} where id = 1")
     proofs.write_mirror(fold_of(changes, Deletes.APPLY))
@@ -402,8 +402,8 @@ def test_removed_rows_of_the_changelog_end_the_proof_with_a_reason(proofs: Proof
         proofs.verify()
 
 
-def test_a_compacted_and_expired_changelog_still_tells_everything(proofs: Proofs) -> None:
-    changes: list[Spoken] = [whole(key, key, "x") for key in range(1, 5)]
+def test_a_compacted_and_expired_changelog_is_still_complete(proofs: Proofs) -> None:
+    changes: list[AnyChange] = [complete(key, key, "x") for key in range(1, 5)]
     for change in changes:
         proofs.write_changes([change])
     catalog = proofs.settings.changelog.catalog
@@ -423,7 +423,7 @@ def test_a_compacted_and_expired_changelog_still_tells_everything(proofs: Proofs
 
 
 def test_a_mirror_that_was_never_merged_is_not_judged(proofs: Proofs) -> None:
-    proofs.write_changes([whole(1, 1, "one")])
+    proofs.write_changes([complete(1, 1, "one")])
     name = proofs.settings.mirror.quoted
     proofs.spark.sql(f"create table {name} (id bigint) using iceberg")
     assert proofs.verify().note == NOTHING_MERGED
@@ -433,7 +433,7 @@ def test_a_mirror_that_was_never_merged_is_not_judged(proofs: Proofs) -> None:
 
 
 def test_another_changelog_of_the_same_name_is_refused(proofs: Proofs) -> None:
-    changes: list[Spoken] = [whole(1, 1, "one")]
+    changes: list[AnyChange] = [complete(1, 1, "one")]
     proofs.write_changes(changes)
     proofs.write_mirror(fold_of(changes, Deletes.APPLY))
     proofs.mark()

@@ -57,7 +57,7 @@ def ensure_numbers(spark: SparkSession, catalog: str) -> LakeTable:
 
 
 def append_until(table: LakeTable, who: str, goal: int) -> dict[str, object]:
-    """Append until the marker has reached the goal, whoever moved it."""
+    """Append until the marker has reached the goal, even if another process moved it."""
     target = table.load_write_target()
     committed = 0
     fenced: list[str] = []

@@ -2,7 +2,7 @@
 
 ``python -m tests.support.class_archive`` makes it, in half a minute: most of the time in which a
 short-lived JVM starts goes into reading and verifying the same thirty thousand classes. Java itself
-looks whether an archive fits its class path; without one, everything takes longer and is the same.
+checks whether an archive fits its class path; without one, everything only takes longer.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def archive_file() -> Path:
 
 
 def archive_option() -> str:
-    """What a JVM is told, with a blank in front; nothing where it would be of no use."""
+    """The option for a JVM, after a blank; empty where it would be of no use."""
     try:
         file = archive_file()
     except (FrazilError, OSError):
         return ""
-    # Java's options are told apart by blanks.
+    # Java's options are separated by blanks.
     return f" -XX:SharedArchiveFile={file}" if file.exists() and " " not in str(file) else ""
 
 

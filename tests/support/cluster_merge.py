@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from frazil.merge.report import MergeReport
 
 
-# Where the copy of a task tells the first one that it is there too; executors inherit it.
+# A file by which the copy of a task signals the first one; executors inherit it.
 FOLDER_OF_COPIES = Path(os.environ.get("FOLDER_OF_COPIES", "."))
 # Any task that takes longer than the shortest one is worth a copy.
 SPECULATION = {
@@ -46,22 +46,22 @@ SPECULATION = {
 
 
 class DyingJob(MergeJob):
-    """Its second task does all of its work, and dies before it can tell."""
+    """Its second task does all of its work, and dies before it returns a result."""
 
     def run_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = list(MergeJob.run_task(self, batches))
+        results = list(MergeJob.run_task(self, batches))
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 1 and context.attemptNumber() == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        yield from told
+        yield from results
 
 
 class SlowJob(MergeJob):
     """Its second task is so slow that Spark starts a copy of it; both do all of the work."""
 
     def run_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = list(MergeJob.run_task(self, batches))
+        results = list(MergeJob.run_task(self, batches))
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 1:
@@ -70,11 +70,11 @@ class SlowJob(MergeJob):
                 while not copied.exists():
                     SystemClock().sleep(0.05)
             copied.touch()
-        yield from told
+        yield from results
 
 
-def told(report: MergeReport) -> dict[str, object]:
-    """Of a merge what the test asks about."""
+def summary(report: MergeReport) -> dict[str, object]:
+    """The facts about a merge that the test checks."""
     (commit,) = report.commits
     return {
         "counts": {action.value: count for action, count in commit.counts.items() if count},
@@ -112,7 +112,7 @@ def work(document: Path, folder: Path) -> dict[str, object]:
             # The driver is among them.
             "executors": len(executors) - 1,
             "tasks": 2**tasks,
-            "merges": [told(each) for each in (first, second, third, fourth)],
+            "merges": [summary(each) for each in (first, second, third, fourth)],
             "written": len(list(table.index_head().parents[1].glob("data/*.parquet"))),
         }
 

@@ -32,7 +32,7 @@ class Damaging:
     mirror: TableName
 
     def sql(self, statement: str) -> None:
-        """Told with ``{mirror}`` and ``{changelog}``."""
+        """SQL with ``{mirror}`` and ``{changelog}``."""
         names = {"mirror": self.mirror.quoted, "changelog": self.changelog.quoted}
         self.spark.sql(f"refresh table {self.mirror.quoted}")
         self.spark.sql(f"refresh table {self.changelog.quoted}")

@@ -48,7 +48,7 @@ def hostile_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSe
         if key.startswith("spark.sql.catalog."):
             session.conf.set(key, value)
     for key, value in turned_switches(spark).items():
-        # Some are fixed for the whole context, and some go with others only.
+        # Some are fixed for the context, and some depend on others.
         with suppress(AnalysisException, IllegalArgumentException):
             session.conf.set(key, value)
     for key, value in settings.items():

@@ -48,7 +48,7 @@ class LakeCase:
     files: FileWriter
 
     def new_table(self, format_version: int = 3, schema: Schema = SCHEMA) -> LakeTable:
-        """An empty table under a name nobody else uses."""
+        """An empty table with a unique name."""
         name = TableName(self.catalog, ("contract",), f"t_{uuid4().hex[:12]}")
         properties = dict(BOUNDED_METADATA)
         definition = TableDefinition(
@@ -135,7 +135,7 @@ def services(
 def lake_of(
     spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Kind], LakeCase]:
-    """A catalog of each kind, attached when first asked for."""
+    """A catalog of each kind, attached on first use."""
     folder = tmp_path_factory.mktemp("lakes")
     opened: dict[Kind, LakeCase] = {}
 

@@ -38,7 +38,7 @@ _ORDINALS = 1_000
 
 
 def spell_sequence(number: int, type_: str) -> Any:
-    """The place of a change as a sequence column of this type holds it."""
+    """The sequence of a change as a value of this type."""
     if type_ == "string":
         return f"0000/{number // _ORDINALS:016x}/{number % _ORDINALS:016x}"
     if type_ in {"timestamp", "timestamptz"}:

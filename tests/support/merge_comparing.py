@@ -1,11 +1,11 @@
-"""A mirror as every reader sees it, beside the dictionaries that say what it must hold."""
+"""Compares a mirror, as every reader sees it, with the rows of the reference model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN
 from frazil.model.schema.types import Primitive, parse_scalar
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -35,7 +35,7 @@ class MirrorColumn:
     id: int | None = None
 
     def expected(self, row: Row, sequence: str) -> Json:
-        """What this column must hold."""
+        """The expected values of this column."""
         if self.id is not None:
             return row.values[self.id]
         if self.name == DELETED_COLUMN:
@@ -74,7 +74,7 @@ class MirrorReader:
 
     def _names(self) -> Iterator[str]:
         text = self.table.load_state().properties[COLUMNS_PROPERTY]
-        mapped = decode_column_map(text, table=str(self.table.name)).fields
+        mapped = decode_columns(text, table=str(self.table.name)).fields
         mirror_ids = {each.changelog: each.mirror for each in mapped}
         names = {each.id: each.name for each in self.table.load_schema().fields}
         live = {each.id for each in self.replay.live}
@@ -104,8 +104,8 @@ def compare(replay: Replay, columns: Sequence[MirrorColumn], found: pa.Table) ->
     rows: dict[tuple[Json, ...], list[tuple[Json, ...]]] = {}
     for row in found.to_pylist():
         of_key = {number: encode(row[each.name], each.type) for number, each in key.items()}
-        told = tuple(encode(row[each.name], each.type) for each in others)
-        rows.setdefault(replay.key_of(of_key), []).append(told)
+        values = tuple(encode(row[each.name], each.type) for each in others)
+        rows.setdefault(replay.key_of(of_key), []).append(values)
     return _difference(expected, rows, [each.name for each in others])
 
 
@@ -117,16 +117,16 @@ def _difference(
     missing = [key for key in expected if key not in found]
     surplus = [key for key in found if key not in expected]
     twice = [key for key, rows in found.items() if len(rows) > 1]
-    told = [
+    differences = [
         f"{len(keys)} keys {what}: {keys[:_SHOWN]}"
         for what, keys in (("missing", missing), ("too many", surplus), ("there twice", twice))
         if keys
     ]
     for key, rows in found.items():
-        if key in expected and rows[0] != expected[key] and len(told) < _SHOWN:
+        if key in expected and rows[0] != expected[key] and len(differences) < _SHOWN:
             pairs = zip(names, rows[0], expected[key], strict=True)
             wrong = [
                 f"{name} is {one!r}, not {other!r}" for name, one, other in pairs if one != other
             ]
-            told.append(f"key {key}: {'; '.join(wrong)}")
-    return "; ".join(told)
+            differences.append(f"key {key}: {'; '.join(wrong)}")
+    return "; ".join(differences)

@@ -57,7 +57,7 @@ _WIDER = {"int": "long", "float": "double", "decimal(9, 2)": "decimal(12, 2)"}
 _UPSERTS = ("INSERT", "insert", "I", "c", "READ", "r", "UPDATE", "u")
 _DELETES = ("DELETE", "d", "Delete")
 _TRUNCATES = ("TRUNCATE", "t")
-# Iceberg's JSON has no word for some of their values.
+# Iceberg's JSON cannot represent some of their values.
 _FLOATING = frozenset({"float", "double"})
 _DEFAULTABLE = frozenset(
     {"int", "long", "string", "boolean", "date", "double", "timestamp", "timestamptz", "uuid"}
@@ -79,7 +79,7 @@ def make_history(seed: int, *, length: int = 3) -> History:
 
 @dataclass(slots=True)
 class _Source:
-    """A table at the source, and the changes that it tells; rows that are there by their key."""
+    """A table at the source, and the changes that it sends; live rows by key."""
 
     chance: Random
     key: tuple[int, ...]
@@ -91,16 +91,16 @@ class _Source:
 
     def transaction(self) -> list[Change]:
         """What one transaction did."""
-        told: list[Change] = []
+        sent: list[Change] = []
         for _ in range(self.chance.choice((1, 1, 2, 3, 6))):
-            told += self._act()
+            sent += self._act()
         self.transactions += 1
         return [
-            replace(each, sequence=self.transactions * 1_000 + at) for at, each in enumerate(told)
+            replace(each, sequence=self.transactions * 1_000 + at) for at, each in enumerate(sent)
         ]
 
     def copy(self) -> list[Change]:
-        """Many rows at once, as an initial copy tells them."""
+        """Many rows at once, as an initial copy sends them."""
         self.transactions += 1
         keys = {canonical(each): each for each in self.keys[: self.chance.randint(1, 60)]}
         self.live |= keys
@@ -129,14 +129,14 @@ class _Source:
         return [self._upsert(key, unchanged=left_out)]
 
     def _move(self, old: Key, new: Key) -> list[Change]:
-        told = []
+        sent = []
         if canonical(new) in self.live and canonical(new) != canonical(old):
             # The source would refuse two rows with one key.
-            told.append(self._delete(new))
+            sent.append(self._delete(new))
         del self.live[canonical(old)]
         self.live[canonical(new)] = new
         moved = self._upsert(new, unchanged=self._left_out(), operation="INSERT")
-        return [*told, self._delete(old), replace(moved, previous=old)]
+        return [*sent, self._delete(old), replace(moved, previous=old)]
 
     def _any_key(self) -> Key:
         """The first ones more often, so that changes meet."""
@@ -267,15 +267,15 @@ class _Author:
 
     def _append(self, shape: History, source: _Source, *, incomplete: bool = False) -> None:
         alter = self.alterations(shape, source)
-        told = source.copy() if not self.steps and self.chance.random() < 0.6 else []
+        sent = source.copy() if not self.steps and self.chance.random() < 0.6 else []
         for _ in range(self.chance.choice((0, 1, 2, 4))):
-            told += source.transaction()
-        repeated = [each for each in told if self.chance.random() < 0.1]
-        told += repeated
-        self.chance.shuffle(told)
+            sent += source.transaction()
+        repeated = [each for each in sent if self.chance.random() < 0.1]
+        sent += repeated
+        self.chance.shuffle(sent)
         self.steps.append(
             Append(
-                changes=tuple(told),
+                changes=tuple(sent),
                 alter=alter,
                 files=self.chance.choice((1, 1, 2)),
                 incomplete=incomplete,
@@ -321,7 +321,7 @@ class _Author:
         number = self.next_id
         self.next_id += 1
         default = None
-        # Somebody whose changes come in any order tells the older ones without it.
+        # Changes that arrive in any order: the older ones do not have it.
         if type_ in _DEFAULTABLE and shape.order == "append" and self.chance.random() < 0.5:
             default = "0.5" if type_ in _FLOATING else draw(self.chance, type_of(type_))
         return Alter(how="add", column=number, name=name, type=type_, default=default)
@@ -368,10 +368,10 @@ class _Late:
     shape: History
     source: _Source
     waiting: list[Change] = field(default_factory=list)
-    told: list[Change] = field(default_factory=list)
+    sent: list[Change] = field(default_factory=list)
 
     def write(self) -> None:
-        """Everything is told in the end."""
+        """Everything is sent in the end."""
         for number in range(self.author.length):
             is_last = number == self.author.length - 1
             self._hear()
@@ -390,8 +390,8 @@ class _Late:
         alter = self.author.alterations(self.shape, self.source)
         now = [each for each in self.waiting if all_of_it or chance.random() < 0.6]
         self.waiting = [each for each in self.waiting if each not in now]
-        again = [each for each in self.told if chance.random() < 0.1]
-        self.told += now
+        again = [each for each in self.sent if chance.random() < 0.1]
+        self.sent += now
         delivered = [self._as_of_now(each) for each in (*now, *again)]
         chance.shuffle(delivered)
         files = chance.choice((1, 2))

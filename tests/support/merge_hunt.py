@@ -122,13 +122,13 @@ class Hunt:
 
 @contextmanager
 def _overhearing() -> Iterator[list[str]]:
-    """What Spark says of tasks that fail, which nobody else gets to see: it may show rows."""
+    """Spark's messages about failed tasks, which are hidden otherwise: they may show rows."""
     heard: list[str] = []
-    told = task_errors._told
+    original = task_errors._told
 
     def overheard(text: str, *, table: str, doing: str) -> FrazilError:
         heard.append(text[-_HEARD:])
-        return told(text, table=table, doing=doing)
+        return original(text, table=table, doing=doing)
 
     with mock.patch.object(task_errors, "_told", overheard):
         yield heard

@@ -1,4 +1,4 @@
-"""What a mirror must hold, kept in dictionaries, and the histories that lead there, as JSON.
+"""The reference model of a mirror, in dictionaries, and the histories that lead there, as JSON.
 
 Nothing here knows how merges are made: a history is a list of steps, and replaying it needs no more
 than the order of its changes.
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alter:
-    """One change of the source's schema; ``at`` is the place that a moved column gets."""
+    """One change of the source's schema; ``at`` is the index that a moved column gets."""
 
     how: str
     column: int
@@ -71,7 +71,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """A merge that dies when it comes to a place."""
+    """A merge that dies at a failpoint."""
 
     failpoint: str
     bits: int = 0
@@ -94,7 +94,7 @@ class Overtake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lose:
-    """Files of the key index vanish or are damaged, ``at`` some place between 0 and 1."""
+    """Files of the key index vanish or are damaged, ``at`` a relative offset between 0 and 1."""
 
     what: str
     at: float = 0.0
@@ -102,7 +102,7 @@ class Lose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """Somebody expires all snapshots of a table but those that are needed."""
+    """An operator expires all snapshots of a table but those that are needed."""
 
     table: str
 
@@ -119,7 +119,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Respec:
-    """Somebody partitions the mirror further, or no longer."""
+    """An operator adds or removes partition fields of the mirror."""
 
 
 Step = Append | Merge | Crash | Compact | Overtake | Lose | Expire | Retain | Upgrade | Respec

@@ -1,4 +1,4 @@
-"""A small pipeline with changelogs of somebody else's, for tests that run the command."""
+"""A small pipeline with foreign changelogs, for tests that run the command."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ class MergeShop:
         found = verify_mirror(self.spark, self.lake, settings)
         return found.agrees and not found.unjudged
 
-    def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """The command to its end."""
         return subprocess.run(
-            [FRAZIL, *words, "-c", self.document],
+            [FRAZIL, *arguments, "-c", self.document],
             env={**os.environ, **environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -128,20 +128,20 @@ class MergeShop:
             timeout=240,
         )
 
-    def run_here(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run_here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command to its end, on the session of the tests."""
-        return run_on(self.spark, *words, "-c", str(self.document))
+        return run_on(self.spark, *arguments, "-c", str(self.document))
 
-    def run_json_here(self, *words: str, status: int = 0) -> Any:
+    def run_json_here(self, *arguments: str, status: int = 0) -> Any:
         """Its result as programs read it."""
-        finished = self.run_here(*words, "-o", "json")
+        finished = self.run_here(*arguments, "-o", "json")
         assert finished.returncode == status, finished.stderr
         return json.loads(finished.stdout)
 
-    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         """The command, going on by itself."""
         return subprocess.Popen(
-            [FRAZIL, *words, "-c", self.document],
+            [FRAZIL, *arguments, "-c", self.document],
             env={**os.environ, **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Tables whose merges are told beforehand how to end: the loop's other half without Spark."""
+"""Tables with scripted merges, for tests of the loop without Spark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from frazil.hooks import Clock, ManualClock
 
-# What a run comes to: so many commits, or an error.
+# The result of a run: a number of commits, or an error.
 Script = int | Exception
 
 MOST_RUNS = 1_000
 
 
 def report_of(table: str, commits: int = 0, rows: int = 10) -> MergeReport:
-    """What a merger would tell about so many commits."""
+    """The report of a merger about this many commits."""
     return MergeReport(
         changelog=TableName("lake", ("public",), f"{table}_changelog"),
         mirror=TableName("lake", ("public",), table),
@@ -40,7 +40,7 @@ def report_of(table: str, commits: int = 0, rows: int = 10) -> MergeReport:
 
 
 class TwinTable:
-    """Merges as its script says, then has nothing to merge; time passes while it works."""
+    """Merges as scripted, then has nothing to merge; each merge advances the clock."""
 
     def __init__(self, name: str, *script: Script, clock: Clock, seconds: float = 1.0) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class TwinTable:
 
 
 class ManualStop:
-    """A wish to end, on a clock that moves when somebody waits; made at a time, or by hand."""
+    """A stop event on a clock that advances while waiting; set at a given time, or by a call."""
 
     def __init__(self, clock: ManualClock, at: float = float("inf")) -> None:
         self._clock = clock
@@ -77,15 +77,15 @@ class ManualStop:
         self.waits: list[float] = []
 
     def set(self) -> None:
-        """Make the wish."""
+        """Request the stop."""
         self._is_set.set()
 
     def is_set(self) -> bool:
-        """Whether it was made."""
+        """Whether the stop was requested."""
         return self._is_set.is_set() or self._clock.monotonic() >= self._at
 
     def wait(self, timeout: float) -> bool:
-        """Let that much time pass, or less when the wish comes before."""
+        """Advance the clock by the timeout, or less if the stop comes before."""
         self.waits.append(timeout)
         if not self.is_set():
             left = self._at - self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Values of every type as JSON: drawn by chance, given to Arrow, and told again by any reader."""
+"""Values of every type as JSON: drawn by chance, given to Arrow, and read by any reader."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Instants and days that calendars, time zones and nanoseconds make interesting.
 _INSTANTS = (0, -1, 1, 86_400_000_000, 1_767_225_599_999_999, -62_135_596_800_000_000)
 _DAYS = (0, -1, 1, 19_000, 20_454, -719_162, 2_932_896)
-_WORDS = ("", " ", "a", "A", "ä", "😀", "null", "a/b", "a=b&c", "it's", '"', "\\", "2024-01-01")
+_TEXTS = ("", " ", "a", "A", "ä", "😀", "null", "a/b", "a=b&c", "it's", '"', "\\", "2024-01-01")
 # What a float holds exactly, so that it is the same once it is a double.
 _HALVES = ("0.0", "-0.0", "nan", "inf", "-inf", "0.5", "-1.25", "1024.0")
 
@@ -95,7 +95,7 @@ def _draw_integer(chance: Random, bits: int) -> int:
 
 def _draw_text(chance: Random) -> str:
     made = "".join(chance.choices(string.ascii_lowercase, k=chance.randint(1, 30)))
-    return chance.choice((*_WORDS, made, made, made))
+    return chance.choice((*_TEXTS, made, made, made))
 
 
 def _draw_date(chance: Random) -> str:

@@ -1,4 +1,4 @@
-"""A process of its own that merges one table once, for tests that kill it or hold it.
+"""A process of its own that merges one table once, for tests that kill or suspend it.
 
 ``python merge_worker.py DOCUMENT TABLE CACHE``: prints what happened as one line of JSON.
 """

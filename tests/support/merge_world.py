@@ -1,4 +1,4 @@
-"""Histories performed on real tables, and mirrors compared with what they must hold."""
+"""Performs histories on real tables, and compares mirrors with the reference model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
     from tests.support.merge_model import Column, History, Step
 
-# Nobody else writes, but for those that a history itself lets in.
+# There are no other writers, except those of the history itself.
 _IMPATIENT = RetryPolicy(attempts=3, base_seconds=0.01, longest_seconds=0.05)
 _BUCKETS = "buckets_of_another"
 _NOT_BUCKETED = {Primitive.BOOLEAN, Primitive.FLOAT, Primitive.DOUBLE}
@@ -65,7 +65,7 @@ _COMPACTIONS = {
 
 @dataclass(slots=True)
 class World:
-    """The tables of one history, and the dictionaries beside them.
+    """The tables of one history, and their reference model.
 
     Merges are given ``session``; ``others`` is where other engines work, in the same session
     unless it is another.
@@ -96,7 +96,7 @@ class World:
 
     @property
     def engine(self) -> SparkSession:
-        """The session of everybody else."""
+        """The session of other engines."""
         return self.session if self.others is None else self.others
 
     @property
@@ -105,7 +105,7 @@ class World:
         return TableName(self.catalog, ("model",), self.name)
 
     def run(self, *, check_merges: bool = False) -> None:
-        """Perform the whole history and compare the mirror, at the end or after every merge."""
+        """Perform the history and compare the mirror, at the end or after every merge."""
         for number, step in enumerate(self.history.steps):
             self.perform(step)
             is_last = number == len(self.history.steps) - 1
@@ -150,7 +150,7 @@ class World:
                 self.replay.format_version = 3
 
     def settings(self, *, max_rows: int = 0) -> MergeSettings:
-        """What a merge is told today: columns go by the names they have now."""
+        """The settings of a merge, with current column names."""
         history, spelled = self.history, self._spelled
         return MergeSettings(
             changelog=self.changelog.table.table.name,
@@ -289,7 +289,7 @@ class World:
         raise AssertionError("a merge was applied to a table that it was not planned on")
 
     def _lose(self, step: Lose, mirror: LakeTable) -> None:
-        # A cold cache, or nobody would miss what was lost.
+        # An empty cache, so that lost files are noticed.
         self.caches += 1
         self.has_lost_runs |= step.what.startswith("run")
         heads = [

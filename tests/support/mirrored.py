@@ -1,4 +1,4 @@
-"""A changelog with its mirror in a real catalog, and beside them what the mirror must hold."""
+"""A changelog with its mirror in a real catalog, and the expected rows."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ spark:
 # Never waits for long, and gives up while a test is still being watched.
 QUICKLY = RetryPolicy(attempts=3, base_seconds=0.01, longest_seconds=0.05)
 
-# A name, a name and a place, or nothing for a delete.
-Told = str | tuple[str, str | None] | None
+# A name, a name and a city, or nothing for a delete.
+NewRow = str | tuple[str, str | None] | None
 Row = tuple[str, str | None]
 
 
@@ -116,7 +116,7 @@ class Mirrored:
         table = cls(spark, lake, made)
         lake.ensure_namespace(table.settings.changelog)
         table.sql(
-            "create table {changelog} (id bigint, name string, place string, "
+            "create table {changelog} (id bigint, name string, city string, "
             "cdc_operation string, cdc_sequence_number bigint) using iceberg"
         )
         return table
@@ -128,11 +128,11 @@ class Mirrored:
 
     @property
     def mirror(self) -> MirrorTable:
-        """The mirror, opened anew."""
+        """The mirror, opened again."""
         return MirrorTable.open(self.lake, self.settings.mirror)
 
     def sql(self, statement: str) -> list[tuple[object, ...]]:
-        """Whatever another engine may do, told with ``{mirror}`` and ``{changelog}``."""
+        """A statement of another engine, with ``{mirror}`` and ``{changelog}``."""
         names = self.settings.mirror, self.settings.changelog
         mirror, changelog = (name.quoted for name in names)
         text = statement.format(mirror=mirror, changelog=changelog)
@@ -144,11 +144,11 @@ class Mirrored:
         rest = f", {arguments}" if arguments else ""
         self.sql(f"call {name.catalog}.system.{procedure}(table => 'shop.{name.table}'{rest})")
 
-    def change(self, changes: Mapping[int, Told]) -> None:
+    def change(self, changes: Mapping[int, NewRow]) -> None:
         """One more snapshot of the changelog, and the same in ``expected``."""
         rows: list[tuple[object, ...]] = []
-        for key, told in changes.items():
-            row = (told, f"p{key % 3}") if isinstance(told, str) else told
+        for key, new in changes.items():
+            row = (new, f"p{key % 3}") if isinstance(new, str) else new
             if row is None:
                 self.expected.pop(key, None)
             else:
@@ -182,7 +182,7 @@ class Mirrored:
         """Everything that is pending."""
         return self.merger.merge()
 
-    def change_and_merge(self, changes: Mapping[int, Told]) -> MergeReport:
+    def change_and_merge(self, changes: Mapping[int, NewRow]) -> MergeReport:
         """One snapshot, merged."""
         self.change(changes)
         return self.merge()
@@ -190,8 +190,8 @@ class Mirrored:
     def rows(self) -> dict[int, Row]:
         """The mirror as Spark reads it; a key that is there twice is a failure."""
         self.sql("refresh table {mirror}")
-        found = self.sql("select id, name, place from {mirror}")
-        rows = {key: (name, place) for key, name, place in found}
+        found = self.sql("select id, name, city from {mirror}")
+        rows = {key: (name, city) for key, name, city in found}
         assert len(rows) == len(found), "a key is there twice"
         return rows  # type: ignore[return-value]
 
@@ -216,8 +216,8 @@ class Mirrored:
         entries = merge_entries(parts, files=manifest.files, inputs=inputs)
         entries = entries.take(entries.file >= 0)
         columns = (entries.hi, entries.file, entries.position)
-        told = set(zip(*(each.tolist() for each in columns), strict=True))
-        assert told == {place for file in manifest.files for place in _places(file, inputs)}
+        indexed = set(zip(*(each.tolist() for each in columns), strict=True))
+        assert indexed == {row for file in manifest.files for row in _rows_of(file, inputs)}
 
     def head(self) -> SnapshotFacts:
         """The mirror's current snapshot."""
@@ -250,7 +250,7 @@ def local_path(location: str) -> Path:
     return Path(urlsplit(location).path)
 
 
-def _places(file: IndexedFile, inputs: InputFiles) -> Iterator[tuple[int, int, int]]:
+def _rows_of(file: IndexedFile, inputs: InputFiles) -> Iterator[tuple[int, int, int]]:
     """Hash, file and row of each live row, read by nothing but Arrow."""
     deleted = load_deleted(file, inputs)
     ids = pq.read_table(local_path(file.location), columns=["id"])["id"].to_pylist()

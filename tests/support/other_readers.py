@@ -53,10 +53,10 @@ def rows_by_pyiceberg(metadata: str) -> pa.Table:
 
 def rows_by_duckdb(metadata: str) -> pa.Table:
     """All rows of a table on this machine."""
-    # One slash more or less: this reader wants a path that begins with three.
-    place = f"file://{urlsplit(metadata).path}".replace("'", "''")
+    # This reader needs a location with three slashes.
+    location = f"file://{urlsplit(metadata).path}".replace("'", "''")
     with local_duckdb().cursor() as connection:
-        return connection.execute(f"select * from iceberg_scan('{place}')").to_arrow_table()
+        return connection.execute(f"select * from iceberg_scan('{location}')").to_arrow_table()
 
 
 @cache

@@ -32,8 +32,8 @@ def standalone_cluster(folder: Path) -> Iterator[str]:
     with ExitStack() as stack:
         port = _free_port()
         master = f"spark://127.0.0.1:{port}"
-        place = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-        stack.enter_context(_running(folder / "master", "master.Master", *place))
+        address = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        stack.enter_context(_running(folder / "master", "master.Master", *address))
         _wait_for(port)
         for number, host in enumerate(WORKERS):
             own = folder / f"worker{number}"

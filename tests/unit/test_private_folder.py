@@ -18,7 +18,7 @@ from frazil.mirror.index.run_cache import RunCache
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
-from tests.unit.mirror.cached_entries import ROOM, entries_like, key_of
+from tests.unit.mirror.cached_entries import SPACE, entries_like, key_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +103,7 @@ def test_a_cached_index_of_another_user_is_not_read_and_nothing_is_put_there(for
     stream = io.StringIO()
     undo = configure_logs(LogSettings(format=LogFormat.JSON), Redactor(), stream)
     try:
-        cache = RunCache(foreign, ROOM)
+        cache = RunCache(foreign, SPACE)
         wanted = entries_like(1)
         for _ in range(3):
             assert cache.load(key_of(1), lambda: wanted) is wanted

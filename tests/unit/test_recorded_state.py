@@ -26,7 +26,7 @@ from frazil.ledger.table_state import (
     ResyncRequired,
     Streaming,
 )
-from frazil.merge.planning.column_map import ColumnMap, MappedField, decode_column_map
+from frazil.merge.planning.recorded_columns import RecordedColumns, RecordedField, decode_columns
 from frazil.model.cause import Cause
 from frazil.model.marker import MarkerRole, SnapshotRef
 from frazil.model.recorded_version import NEWER_STEP, newer_version
@@ -65,11 +65,11 @@ def test_markers_of_the_first_release_are_read() -> None:
 
 
 def test_columns_of_the_first_release_are_read() -> None:
-    assert decode_column_map(STATE["mirror columns"], table="t") == ColumnMap(
+    assert decode_columns(STATE["mirror columns"], table="t") == RecordedColumns(
         fields=(
-            MappedField(changelog=1, mirror=1, attribute=1),
-            MappedField(changelog=4, mirror=2),
-            MappedField(changelog=5, mirror=3, dropped=True),
+            RecordedField(changelog=1, mirror=1, attribute=1),
+            RecordedField(changelog=4, mirror=2),
+            RecordedField(changelog=5, mirror=3, dropped=True),
         ),
         key=(1,),
         deleted=9,
@@ -112,7 +112,7 @@ def test_states_of_tables_of_the_first_release_are_read() -> None:
         ),
         (
             "mirror columns",
-            lambda text: decode_column_map(text, table="t"),
+            lambda text: decode_columns(text, table="t"),
             UnsupportedSchemaChangeError,
         ),
         (

@@ -1,4 +1,4 @@
-"""What a merge must know of a changelog: its schema, and the snapshots not merged yet."""
+"""Loads the facts about a changelog that a merge is planned from: schema and unmerged snapshots."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> ChangelogFacts:
-    """The changelog as it is now, back to the snapshot that was merged last.
+    """The current changelog, back to the snapshot that was merged last.
 
-    Without ``after``, or if it is not in the history, back to the oldest snapshot kept. Costs what
-    came since: the files of what is older are not looked at.
+    Without ``after``, or if it is not in the history, back to the oldest snapshot kept. Files of
+    older snapshots are not read.
     """
     version = changelog.table.load_version()
     history = version.history(until=after)
-    # A full read takes what is there, and asks with which schema. Who removed what is a question
-    # for a range, which begins after the marker or with a copy of the whole table.
+    # A full read needs the schemas. Removed rows matter only to a range, which begins after the
+    # marker or with a copy of the table.
     has_range = after is not None or any(RESTART_KEY in each.summary for each in history)
     is_full = after not in {each.id for each in history}
     return ChangelogFacts(
@@ -44,7 +44,7 @@ def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> Cha
 
 
 def snapshot_line(snapshot: SnapshotFacts) -> SnapshotLine:
-    """A snapshot as a plan sees it."""
+    """The facts about a snapshot that a plan needs."""
     return SnapshotLine(
         id=snapshot.id,
         parent=snapshot.parent,
@@ -63,7 +63,7 @@ def snapshot_line(snapshot: SnapshotFacts) -> SnapshotLine:
 
 
 def _deletes_rows(snapshot: SnapshotFacts) -> bool:
-    """Whether it deleted rows inside files, where nothing tells how old they were."""
+    """Whether it deleted single rows of files, whose age is unknown."""
     return snapshot.count("added-delete-files") > 0
 
 

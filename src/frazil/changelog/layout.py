@@ -1,4 +1,4 @@
-"""How a changelog looks: the source's columns, then ours; pure."""
+"""The schema of a changelog: the source's columns, then ours; pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Type
 
 DEFAULT_PREFIX = "cdc_"
-# Zero is no id to some readers: Spark's Parquet reader and iceberg-go take it for "none".
+# Some readers treat zero as "no id": Spark's Parquet reader and iceberg-go.
 FIRST_ID = 1
 
 
@@ -72,10 +72,10 @@ class CdcColumns:
 def changelog_schema(
     source_fields: Sequence[Field], key_names: Sequence[str], prefix: str = DEFAULT_PREFIX
 ) -> Schema:
-    """The schema of a new changelog; ids are given anew, the source's columns first.
+    """The schema of a new changelog; fields are renumbered, the source's columns first.
 
-    Every source column may be null, because a DELETE carries the key only and a TRUNCATE nothing.
-    Raises ConfigError when a source column is called like one of ours.
+    Every source column is optional, because a DELETE has only the key and a TRUNCATE nothing.
+    Raises ConfigError when a source column has the name of one of ours.
     """
     ours = CdcColumns(prefix)
     refuse_collisions([each.name for each in source_fields], ours)
@@ -93,15 +93,15 @@ def changelog_schema(
 def number_fields(fields: Sequence[Field], *, first_id: int) -> tuple[Field, ...]:
     """The same fields with ids from this number on.
 
-    Siblings are numbered before what is inside them: the order in which Iceberg itself numbers the
-    columns of a new table, so that the ids planned are the ids the table gets.
+    Siblings are numbered before nested fields, as Iceberg numbers the columns of a new table, so
+    that the planned ids are the ids the table gets.
     """
     return _numbered(tuple(fields), count(first_id))
 
 
 def refuse_collisions(source_names: Iterable[str], ours: CdcColumns) -> None:
-    """Raise ConfigError when a source column is called like one of ours or of Iceberg's."""
-    # Spark compares names without regard to case.
+    """Raise ConfigError when a source column has the name of one of ours or of Iceberg's."""
+    # Spark ignores the case of names.
     taken = {name.lower() for name in ours.names}
     for each in source_names:
         if (why := why_reserved(each)) is not None:
@@ -119,7 +119,7 @@ def refuse_collisions(source_names: Iterable[str], ours: CdcColumns) -> None:
 
 
 def _own_fields(ours: CdcColumns, key: Struct | None) -> Iterator[Field]:
-    # Numbered afterwards; until then an id means nothing.
+    # Numbered afterwards.
     unnumbered = 0
     yield Field(unnumbered, ours.operation, Primitive.STRING, required=True)
     yield Field(unnumbered, ours.sequence_number, Primitive.STRING, required=True)
@@ -127,12 +127,12 @@ def _own_fields(ours: CdcColumns, key: Struct | None) -> Iterator[Field]:
     yield Field(unnumbered, ours.lsn, Primitive.STRING)
     yield Field(unnumbered, ours.unchanged, list_of(unnumbered, Primitive.INT, required=True))
     if key is not None:
-        # A struct without members would be no column to Parquet.
+        # Parquet has no struct without members.
         yield Field(unnumbered, ours.previous_key, key)
 
 
 def _member(column: Field) -> Field:
-    # Null outside key changes, and never filled in.
+    # Null except for key changes, without a default.
     return replace(column, required=False, initial_default=None, write_default=None)
 
 

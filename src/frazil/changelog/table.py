@@ -1,11 +1,10 @@
-"""One changelog: how far it has come, what is appended, and what came between two moments."""
+"""One changelog: its position, appends, and reads of a range of snapshots."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
-from frazil.clients.iceberg.evolution import check_evolution
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
 from frazil.model.marker import MarkerMove, MarkerRole, Override
 from frazil.model.schema.partitioning import UNPARTITIONED
@@ -49,9 +48,9 @@ class ChangelogTable:
         format_version: int = NEWEST_FORMAT,
         columns: str | None = None,
     ) -> ChangelogTable:
-        """The changelog as it is, or newly made with this schema; ``layout`` makes such schemas.
+        """The existing changelog, or a new one with this schema (see ``layout``).
 
-        ``columns`` becomes the property that tells which source column is which field.
+        ``columns`` becomes the property that maps source columns to fields.
         """
         properties = {} if columns is None else {COLUMNS_PROPERTY: columns}
         definition = TableDefinition(
@@ -63,10 +62,10 @@ class ChangelogTable:
         return cls(lake.ensure_table(name, definition))
 
     def position(self) -> Marker | None:
-        """How far the changelog has come; None when nothing was ever appended.
+        """The position of the last append; None if there was none.
 
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
-        was set back or replaced: what is missing then only its source can tell.
+        was rolled back or replaced: only the source knows what is missing then.
         """
         return self.table.load_marker(MarkerRole.INGEST)
 
@@ -82,7 +81,7 @@ class ChangelogTable:
         """Append the files and move the position, in one commit.
 
         Repeating the same range is a no-op, and the receipt says so. Raises FencedError when the
-        position is not ``start``: somebody else has done this work.
+        position is not ``start``: another process has done this work.
         """
         commit = StrictCommit(
             move=MarkerMove(MarkerRole.INGEST, start, goal),
@@ -103,12 +102,12 @@ class ChangelogTable:
     ) -> Receipt:
         """Change the schema, by field id, together with the rows that need it.
 
-        ``wanted`` keeps the ``schema_id`` of the schema it was made from; if the table has
-        another one by now, CommitConflictError asks to look and plan again. ``columns`` becomes
-        the property that tells which source column is which field. Raises
+        ``wanted`` keeps the ``schema_id`` of the schema it was made from; if the table has another
+        one now, CommitConflictError is raised and the caller plans again. ``columns`` becomes the
+        property that maps source columns to fields. Raises
         UnsupportedSchemaChangeError with every difference that cannot be followed.
         """
-        check_evolution(self.table, wanted)
+        self.table.check_evolution(wanted)
         commit = StrictCommit(
             move=MarkerMove(MarkerRole.INGEST, start, goal),
             changes=_added(files),
@@ -128,13 +127,13 @@ class ChangelogTable:
         wanted: Schema | None = None,
         columns: str | None = None,
     ) -> Receipt:
-        """Append the whole table as its source has it, whatever was captured before.
+        """Append a copy of the source table, whatever was captured before.
 
-        ``seen`` is the text of the marker that this takes the place of, valid or not. Raises
-        CommitConflictError when the table has another one by now.
+        ``seen`` is the text of the marker that this replaces, valid or not. Raises
+        CommitConflictError when the table has another one now.
         """
         if wanted is not None:
-            check_evolution(self.table, wanted)
+            self.table.check_evolution(wanted)
         commit = StrictCommit(
             move=Override(MarkerRole.INGEST, seen, goal),
             changes=_added(files),
@@ -146,15 +145,15 @@ class ChangelogTable:
         return self.table.commit(commit)
 
     def read_between(self, after: int | None, through: int) -> DataFrame:
-        """The changes appended after one snapshot up to another; all up to it without the first.
+        """The changes appended after one snapshot up to another; without the first, all up to it.
 
         Raises RolledBackError when either is not in the table's history, ForeignChangeError when
-        somebody removed or replaced rows between them.
+        rows were removed or replaced between them.
         """
         return self.table.read_between(after, through)
 
     def read_planned(self, after: int | None, through: int) -> DataFrame:
-        """The same for a range that a merge's plan has judged, retention within it included."""
+        """The same for a range that a merge plan has checked; it may include retention."""
         return self.table.read_planned(after, through)
 
 

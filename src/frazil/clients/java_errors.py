@@ -1,4 +1,4 @@
-"""Iceberg's exceptions become errors of the family, by their class and never by their text."""
+"""Translates Iceberg's exceptions to FrazilErrors, by their class and never by their text."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _STORAGE = frozenset(
     }
 )
 
-# Asked through Spark, PySpark makes an exception of its own of Java's.
+# Through Spark SQL, PySpark wraps Java's exception in its own.
 JavaError: TypeAlias = Py4JError | PySparkException
 
-# Deeper chains of causes are circular or absurd.
+# Deeper chains of causes are circular.
 _DEEPEST_CAUSE = 12
 
 
@@ -51,7 +51,7 @@ def java_classes(error: JavaError) -> tuple[str, ...]:
 
 
 def missing_file(error: JavaError) -> str | None:
-    """What Iceberg says of a file that is not there: its path, and nothing from inside any file."""
+    """Iceberg's message about a missing file: its path, and no content of any file."""
     return next((said for name, said in _chain(error) if name == _FILE_NOT_FOUND), None)
 
 
@@ -65,17 +65,17 @@ def _chain(error: JavaError) -> list[tuple[str, str]]:
             links.append((cause.getClass().getName(), str(cause.getMessage())))
             cause = cause.getCause()
     except Py4JNetworkError:
-        # The JVM went away while it was asked; what it said so far is what there is.
+        # The JVM died during the call; use what was collected so far.
         return links
     return links
 
 
 @contextmanager
 def translated(table: str, doing: str) -> Iterator[None]:
-    """Whatever Iceberg or Spark throws inside the block leaves it as an error of ours.
+    """Translate what Iceberg or Spark throws inside the block to a FrazilError.
 
-    The message names what was being done and the Java class; its text, which may quote anything,
-    stays with the cause.
+    The message names the operation and the Java class; the Java message, which may contain data,
+    is only in the cause.
     """
     try:
         yield
@@ -84,7 +84,7 @@ def translated(table: str, doing: str) -> Iterator[None]:
 
 
 def translate(error: JavaError, *, table: str, doing: str) -> FrazilError:
-    """The error of ours that says the same."""
+    """The equivalent FrazilError."""
     names = java_classes(error)
     found = names[0].rpartition(".")[2] if names else type(error).__name__
     message = f"{doing} failed: {found}."

@@ -1,4 +1,4 @@
-"""One merge, performed: a range of the changelog becomes one commit to the mirror."""
+"""Performs one merge: a range of the changelog becomes one commit to the mirror."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
-    from frazil.merge.job import Merged, MergeRange
+    from frazil.merge.job import MergeRange, RangeResult
     from frazil.merge.planning.sequences import SequenceValue
     from frazil.merge.target import MergeTarget
     from frazil.merge.writing.task import MergeJob
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeWork:
-    """Everything one merge is made of, put together by ``merger``; lives on the driver."""
+    """The input of one merge, built by ``assembly``; lives on the driver."""
 
     target: MergeTarget
     range_: MergeRange
@@ -54,7 +54,7 @@ class MergeWork:
     growth: IndexGrowth
     make_job: Callable[[KeyIndex], MergeJob]
     order: Order
-    # How far the mirror was merged, and how far it is afterwards, less what only tasks can tell.
+    # The marker before and after; the sequences of ``goal`` are only known from the tasks.
     before: Marker | None
     goal: Marker
     truncated: SequenceValue | None
@@ -70,7 +70,7 @@ class MergeWork:
 
 @dataclass(slots=True)
 class _Timer:
-    """Seconds by phase of what the driver does."""
+    """Seconds by phase of the driver's own work."""
 
     clock: Clock
     seconds: dict[MergePhase, float] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class _Timer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Tasks and index of a merge that went through."""
+class _WrittenMerge:
+    """What a merge wrote, ready to be committed."""
 
-    merged: Merged
+    result: RangeResult
     deletes: WrittenDeletes
     index: KeyIndex
     repairs: tuple[Repair, ...] = ()
@@ -98,8 +98,8 @@ class _Outcome:
 def apply_merge(work: MergeWork) -> MergeCommit:
     """Merge the range in one commit.
 
-    Raises CommitConflictError when the mirror moved meanwhile: the caller plans again. Files that
-    were written for a commit that did not land are left to maintenance.
+    Raises CommitConflictError when the mirror has changed since it was planned: the caller plans
+    again. Files of a commit that did not land are left to maintenance.
     """
     timer = _Timer(work.clock)
     start = work.clock.monotonic()
@@ -112,23 +112,23 @@ def apply_merge(work: MergeWork) -> MergeCommit:
     repairs = [] if repair is None else [repair]
     while True:
         try:
-            outcome = _merge(work, index, timer)
+            written = _merge(work, index, timer)
             with timer.timed(MergePhase.COMMIT):
-                receipt = _commit(work, outcome)
+                receipt = _commit(work, written)
         except (DamagedIndexError, StaleIndexError) as error:
-            # Tasks find out what is wrong with a run, the commit what is wrong with the files.
-            # What was made from the files themselves a moment ago is neither.
+            # Tasks detect a damaged run, the commit a stale file table. An index that was just
+            # rebuilt from the files can be neither.
             if head is None or any(each.rebuilt for each in repairs):
                 raise
             _refuse_if_overtaken(work, error)
             with timer.timed(MergePhase.INDEX):
-                index, repair = _remade_index(
+                index, repair = _rebuilt_index(
                     work, head, Unusable(RepairReason.DAMAGED, error.message)
                 )
             repairs.append(repair)
         else:
             seconds = work.clock.monotonic() - start
-            return _report(work, replace(outcome, repairs=tuple(repairs)), receipt, timer, seconds)
+            return _report(work, replace(written, repairs=tuple(repairs)), receipt, timer, seconds)
 
 
 def _current_index(work: MergeWork, head: SnapshotFacts | None) -> tuple[KeyIndex, Repair | None]:
@@ -136,47 +136,47 @@ def _current_index(work: MergeWork, head: SnapshotFacts | None) -> tuple[KeyInde
     if head is None or work.range_.replaces_mirror:
         return work.keeper.empty(head), None
     found = work.keeper.find(head, work.target.mirror.table.walk_ancestry())
-    return (found, None) if isinstance(found, KeyIndex) else _remade_index(work, head, found)
+    return (found, None) if isinstance(found, KeyIndex) else _rebuilt_index(work, head, found)
 
 
-def _remade_index(work: MergeWork, head: SnapshotFacts, why: Unusable) -> tuple[KeyIndex, Repair]:
-    """Reads what was added or all of the mirror, unless the range empties it.
+def _rebuilt_index(work: MergeWork, head: SnapshotFacts, why: Unusable) -> tuple[KeyIndex, Repair]:
+    """Read the added files or all of the mirror, unless the range empties it.
 
-    What is about to go need not be in order: rows may be there twice, files may be missing.
+    A mirror that is emptied may be damaged: keys may be duplicated, files may be missing.
     """
     if work.range_.empties_mirror():
         return work.keeper.empty(head), Repair(why.reason, why.detail, 0, rebuilt=True)
-    return work.keeper.made(why, head)
+    return work.keeper.repair(why, head)
 
 
 def _refuse_if_overtaken(work: MergeWork, error: FrazilError) -> None:
-    """Files of a head that is not the table's any more may be gone, and rightly so."""
+    """Raise if the table has a newer head: files of the planned one may have been removed."""
     now = work.target.mirror.table.load_state().head
     if now is None or now.id != work.planned_on:
         message = "the table has a newer head."
         raise CommitConflictError(message, table=work.range_.table) from error
 
 
-def _merge(work: MergeWork, index: KeyIndex, timer: _Timer) -> _Outcome:
-    merged = work.range_.merge(work.make_job(index))
-    deletes, grown = _next_state(work, index, merged, timer)
+def _merge(work: MergeWork, index: KeyIndex, timer: _Timer) -> _WrittenMerge:
+    result = work.range_.merge(work.make_job(index))
+    deletes, grown = _next_state(work, index, result, timer)
     failpoint(Failpoint.MERGE_WRITTEN)
-    _refuse_disorder(work, merged)
-    return _Outcome(merged, deletes, grown)
+    _refuse_disorder(work, result)
+    return _WrittenMerge(result, deletes, grown)
 
 
 def _next_state(
-    work: MergeWork, index: KeyIndex, merged: Merged, timer: _Timer
+    work: MergeWork, index: KeyIndex, result: RangeResult, timer: _Timer
 ) -> tuple[WrittenDeletes, KeyIndex]:
-    """Deletes and index as they are after the merge; all files but the head are written."""
+    """Deletes and index after the merge; writes all their files except the index head."""
     with timer.timed(MergePhase.WRITE):
-        deletes = _write_deletes(work, index, merged)
-    base = _restarted(index) if merged.empties_mirror else index
-    new = [_indexed(result, at) for result in merged.results for at in range(len(result.files))]
+        deletes = _write_deletes(work, index, result)
+    base = _restarted(index) if result.empties_mirror else index
+    new = [_indexed(each, at) for each in result.results for at in range(len(each.files))]
     highest = max((each.ordinal for each in new), default=-1)
-    parts = tuple(each.part for each in merged.results if each.part is not None)
+    parts = tuple(each.part for each in result.results if each.part is not None)
     run = IndexRun(work.range_.run, work.range_.bits, parts) if parts else None
-    entries = [each.entries for each in merged.results if each.entries is not None]
+    entries = [each.entries for each in result.results if each.entries is not None]
     with timer.timed(MergePhase.INDEX):
         grown = work.growth.grown(
             base,
@@ -188,8 +188,8 @@ def _next_state(
     return deletes, grown
 
 
-def _write_deletes(work: MergeWork, index: KeyIndex, merged: Merged) -> WrittenDeletes:
-    if merged.empties_mirror:
+def _write_deletes(work: MergeWork, index: KeyIndex, result: RangeResult) -> WrittenDeletes:
+    if result.empties_mirror:
         head = work.target.head
         return WrittenDeletes((), (), (), (), head.count("total-data-files") if head else 0, 0)
     target = work.target
@@ -200,11 +200,11 @@ def _write_deletes(work: MergeWork, index: KeyIndex, merged: Merged) -> WrittenD
         target.name_delete_file,
         hidden_folder=f"{target.state.location}/_deletes",
     )
-    return writer.write(index.manifest.files, union_of_deleted(merged.results))
+    return writer.write(index.manifest.files, union_of_deleted(result.results))
 
 
 def _restarted(index: KeyIndex) -> KeyIndex:
-    """The index of an emptied mirror; ordinals go on, so that no old entry means a new file."""
+    """The index of an emptied mirror; ordinals continue, so that old entries match no new file."""
     manifest = replace(index.manifest, files=(), runs=(), young_entries=0, idle_deletes=0)
     return KeyIndex(manifest, Entries.empty(), None)
 
@@ -222,31 +222,31 @@ def _indexed(result: TaskResult, at: int) -> IndexedFile:
     )
 
 
-def _refuse_disorder(work: MergeWork, merged: Merged) -> None:
+def _refuse_disorder(work: MergeWork, result: RangeResult) -> None:
     """With order append, a later snapshot never holds an older change."""
-    highest = work.range_.merged
-    if work.order is not Order.APPEND or highest is None or merged.lowest is None:
+    highest = work.range_.highest_merged
+    if work.order is not Order.APPEND or highest is None or result.lowest is None:
         return
-    if merged.lowest < highest:  # type: ignore[operator]
+    if result.lowest < highest:  # type: ignore[operator]
         message = "the range holds a change that is older than what was merged before."
         raise OutOfOrderError(
             message, table=work.range_.table, next_step="set order: per_key for this table"
         )
 
 
-def _commit(work: MergeWork, outcome: _Outcome) -> Receipt:
-    target, merged = work.target, outcome.merged
+def _commit(work: MergeWork, written: _WrittenMerge) -> Receipt:
+    target, result = work.target, written.result
     location = target.name_head()
 
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
-        head = write_index_head(outcome.index, snapshot.id, location, target.outputs)
+        head = write_index_head(written.index, snapshot.id, location, target.outputs)
         failpoint(Failpoint.INDEX_WRITTEN)
         return StatisticsFile(head.location, head.size, head.footer_size)
 
     return target.mirror.apply(
-        _file_changes(target, outcome),
+        _file_changes(target, written),
         start=None if work.before is None else work.before.position,
-        goal=_goal(work, merged),
+        goal=_goal(work, result),
         replaces=work.replaces,
         planned_on=work.planned_on,
         schema=work.schema,
@@ -256,24 +256,24 @@ def _commit(work: MergeWork, outcome: _Outcome) -> Receipt:
     )
 
 
-def _file_changes(target: MergeTarget, outcome: _Outcome) -> FileChanges:
-    added = tuple(file.descriptor for each in outcome.merged.results for file in each.files)
+def _file_changes(target: MergeTarget, written: _WrittenMerge) -> FileChanges:
+    added = tuple(file.descriptor for each in written.result.results for file in each.files)
     has_files = target.head is not None and target.head.count("total-data-files") > 0
-    if outcome.merged.empties_mirror and has_files:
+    if written.result.empties_mirror and has_files:
         return FileChanges(added=added, replaces_everything=True)
     return FileChanges(
         added=added,
-        added_deletes=outcome.deletes.added,
-        removed=outcome.deletes.removed_files,
-        removed_deletes=outcome.deletes.removed,
+        added_deletes=written.deletes.added,
+        removed=written.deletes.removed_files,
+        removed_deletes=written.deletes.removed,
     )
 
 
-def _goal(work: MergeWork, merged: Merged) -> Marker:
-    """The marker with what the range itself told: the highest sequence, the last TRUNCATE."""
-    before = work.range_.merged
-    ends = [each for each in (before, merged.highest) if each is not None]
-    truncates = [each for each in (work.truncated, merged.truncated) if each is not None]
+def _goal(work: MergeWork, result: RangeResult) -> Marker:
+    """The marker with the highest sequence and the last TRUNCATE of the range."""
+    before = work.range_.highest_merged
+    ends = [each for each in (before, result.highest) if each is not None]
+    truncates = [each for each in (work.truncated, result.truncated) if each is not None]
     return replace(
         work.goal,
         sequence=encode_sequence(max(ends)) if ends else None,
@@ -282,26 +282,26 @@ def _goal(work: MergeWork, merged: Merged) -> Marker:
 
 
 def _report(
-    work: MergeWork, outcome: _Outcome, receipt: Receipt, timer: _Timer, seconds: float
+    work: MergeWork, written: _WrittenMerge, receipt: Receipt, timer: _Timer, seconds: float
 ) -> MergeCommit:
-    merged, deletes, manifest = outcome.merged, outcome.deletes, outcome.index.manifest
-    phases = total_seconds(merged.results)
+    result, deletes, manifest = written.result, written.deletes, written.index.manifest
+    phases = total_seconds(result.results)
     for phase, spent in timer.seconds.items():
         phases[phase] = phases.get(phase, 0.0) + spent
-    files = [file for each in merged.results for file in each.files]
+    files = [file for each in result.results for file in each.files]
     snapshot = receipt.marker.snapshot
     return MergeCommit(
         after=work.after,
         through=work.through,
         snapshot_id=0 if snapshot is None else snapshot.id,
-        rows_read=merged.rows,
+        rows_read=result.rows,
         seconds=seconds,
-        counts=total_counts(merged.results),
+        counts=total_counts(result.results),
         phases=phases,
-        repairs=outcome.repairs,
-        truncated=merged.empties_mirror,
-        unknown_updates=sum(each.unknown_updates for each in merged.results),
-        surplus_rows=sum(each.surplus_rows for each in merged.results),
+        repairs=written.repairs,
+        truncated=result.empties_mirror,
+        unknown_updates=sum(each.unknown_updates for each in result.results),
+        surplus_rows=sum(each.surplus_rows for each in result.results),
         rows_written=sum(file.rows for file in files),
         files_added=len(files),
         files_removed=len(deletes.removed_files),

@@ -1,4 +1,4 @@
-"""A plan and the tables it speaks of, put together into work that can be performed."""
+"""Loads what a plan needs from both tables and builds the work that ``apply`` performs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from frazil.merge.planning.sequences import decode_sequence
 from frazil.merge.reading.changelog_reader import ReadLayout
 from frazil.merge.reading.merged_changes import merged_changes, remembered_deletes
 from frazil.merge.target import MergeTarget, load_target, task_index
-from frazil.merge.writing.admission import Admission
+from frazil.merge.writing.admission import AdmissionRules
 from frazil.merge.writing.equal_sequences import ComparedContent
-from frazil.merge.writing.key_writer import KeyWriting
+from frazil.merge.writing.key_writer import KeyWriterSpec
 from frazil.merge.writing.row_order import plan_row_order
 from frazil.merge.writing.task import MergeJob
 from frazil.mirror.index.growth import IndexGrowth
@@ -53,9 +53,9 @@ def assemble_work(
     clock: Clock,
     randomness: Randomness,
 ) -> MergeWork:
-    """Everything the plan needs, loaded; nothing is written yet.
+    """Load everything the plan needs; writes nothing.
 
-    Raises CommitConflictError when the mirror was merged into since it was planned.
+    Raises CommitConflictError when another merge has committed since the plan was made.
     """
     target = load_target(
         mirror,
@@ -68,8 +68,8 @@ def assemble_work(
     )
     before = None if plan.replaces is not None else mirror.position()
     if plan.replaces is None and (None if before is None else before.position) != plan.start:
-        # Checked here because a mirror without a snapshot cannot tell by its head.
-        message = "the table was merged into meanwhile."
+        # A mirror without a snapshot has no head to compare.
+        message = "another merge has committed to the table."
         raise CommitConflictError(message, table=str(settings.mirror))
     assembly = _Assembly(
         session=session,
@@ -87,7 +87,7 @@ def assemble_work(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Assembly:
-    """The parts of one merge, each made from the plan and the mirror as it is."""
+    """Builds the parts of one merge from the plan and the current mirror."""
 
     session: SparkSession
     plan: MergePlan
@@ -100,7 +100,7 @@ class _Assembly:
     randomness: Randomness
 
     def work(self) -> MergeWork:
-        """All of it."""
+        """The complete work."""
         plan, settings = self.plan, self.settings
         return MergeWork(
             target=self.target,
@@ -117,13 +117,13 @@ class _Assembly:
                 batch=fresh_name(self.randomness.token),
                 epoch=0 if self.before is None else self.before.epoch,
             ),
-            truncated=self._merged("truncated"),
+            truncated=self._marker_sequence("truncated"),
             schema=plan.schema.wanted,
             schema_changes=plan.schema.changes,
             properties={
                 COLUMNS_PROPERTY: plan.schema.columns,
                 ORDER_PROPERTY: settings.order.value,
-                **plan.floor_property,
+                **plan.default_sequence_property,
             },
             planned_on=plan.head,
             replaces=plan.replaces,
@@ -132,13 +132,13 @@ class _Assembly:
             clock=self.clock,
         )
 
-    def _merged(self, name: str) -> SequenceValue | None:
-        """What the marker says was merged before, as a value that compares."""
+    def _marker_sequence(self, name: str) -> SequenceValue | None:
+        """A sequence of the marker, as a value that compares."""
         text = None if self.before is None else getattr(self.before, name)
         return decode_sequence(text, self.plan.sequence_type)
 
-    def _floor(self) -> SequenceValue | None:
-        return decode_sequence(self.plan.floor, self.plan.sequence_type)
+    def _default_sequence(self) -> SequenceValue | None:
+        return decode_sequence(self.plan.default_sequence, self.plan.sequence_type)
 
     def _merged_changes(self) -> DataFrame:
         if self.before is None:
@@ -147,17 +147,17 @@ class _Assembly:
         return merged_changes(self.changelog, merged_through, self.plan.changelog_schema)
 
     def _content(self) -> ComparedContent:
-        """What tells replays: what a change may have had no say in is left out."""
+        """The columns that identify a replay: those whose value every change determines."""
         own = {each.id for each in self.target.key} | {self.plan.sequence_id}
         return ComparedContent(
             fields=tuple(
                 each.target
-                for each in self._feeds()
-                if each.target.id not in own and each.tells_content
+                for each in self._mappings()
+                if each.target.id not in own and each.is_comparable
             ),
             deleted=self.plan.schema.flag,
-            floor=self._floor(),
-            truncated=self._merged("truncated"),
+            default_sequence=self._default_sequence(),
+            truncated=self._marker_sequence("truncated"),
         )
 
     def _layout(self) -> ReadLayout:
@@ -169,15 +169,15 @@ class _Assembly:
             unchanged=plan.unchanged,
             previous_key=plan.previous_key,
             previous_members=plan.previous_members,
-            feeds=self._feeds(),
+            mappings=self._mappings(),
             unchanged_ids=plan.schema.unchanged_ids,
         )
 
-    def _feeds(self) -> tuple[ColumnMapping, ...]:
-        """The mirror's columns that changes bring, less the one that marks soft deletes."""
+    def _mappings(self) -> tuple[ColumnMapping, ...]:
+        """The mirror's columns except the one that marks soft deletes."""
         mark = self.plan.schema.deleted
-        feeds = self.plan.schema.feeds
-        return tuple(each for each in feeds if mark is None or each.target.id != mark.id)
+        mappings = self.plan.schema.mappings
+        return tuple(each for each in mappings if mark is None or each.target.id != mark.id)
 
     def _range(self) -> MergeRange:
         plan, settings = self.plan, self.settings
@@ -189,9 +189,9 @@ class _Assembly:
             bits=plan.bits,
             order=settings.order,
             deletes=settings.deletes,
-            merged=self._merged("sequence"),
-            truncated=self._merged("truncated"),
-            floor=self._floor(),
+            highest_merged=self._marker_sequence("sequence"),
+            truncated=self._marker_sequence("truncated"),
+            default_sequence=self._default_sequence(),
             merged_changes=self._merged_changes,
             mirror_rows=self._mirror_rows,
             mirror_key=tuple(
@@ -204,7 +204,7 @@ class _Assembly:
         )
 
     def _mirror_rows(self) -> DataFrame:
-        """Key and sequence of the mirror's rows, under the names that this merge gives them."""
+        """Key and sequence of the mirror's rows, under their names after this merge."""
         version, head = self.mirror.table.load_version(), self.target.head
         read_with = version.schema
         if head is not None and head.schema_id is not None:
@@ -220,7 +220,7 @@ class _Assembly:
                 (
                     sf.col(quote(names[each.id]))
                     if each.id in names
-                    # The sequence comes with this merge, and is null in every row.
+                    # This merge adds the sequence column: it is null in every row.
                     else sf.lit(None).cast(spark_type(each.type)[0])
                 ).alias(each.name)
                 for each in wanted
@@ -257,24 +257,23 @@ class _Assembly:
         # A soft delete keeps the row, but becomes the change that a late one is compared with.
         sent = {field.id for field in target.key} | {self.plan.sequence_id}
         mark = self.plan.schema.deleted
-        fields = tuple(each.target for each in self._feeds())
+        fields = tuple(each.target for each in self._mappings())
         columns = tuple(FoldColumn(field.name, field.id, field.id in sent) for field in fields)
         layout = FoldLayout(columns, settings.deletes)
+        merged, key_ids = self._marker_sequence("sequence"), tuple(each.id for each in target.key)
         return MergeJob(
             layout=layout,
-            admission=Admission(
+            admission=AdmissionRules(
                 order=settings.order,
                 deletes=settings.deletes,
-                truncated=self._merged("truncated"),
-                is_whole=self.plan.bits == 0,
-                merged=self._merged("sequence") if settings.order is Order.APPEND else None,
+                truncated=self._marker_sequence("truncated"),
+                is_only_task=self.plan.bits == 0,
+                highest_merged=merged if settings.order is Order.APPEND else None,
             ),
-            writing=KeyWriting(
-                target=target.target,
+            writing=KeyWriterSpec(
+                target=target.write_target,
                 fields=fields,
-                order=plan_row_order(
-                    target.target.schema, self.plan.sort_order, tuple(f.id for f in target.key)
-                ),
+                order=plan_row_order(target.write_target.schema, self.plan.sort_order, key_ids),
                 index=task_index(index, target, settings),
                 first_ordinal=index.manifest.next_ordinal,
                 deleted_column=None if mark is None else mark.name,
@@ -282,7 +281,7 @@ class _Assembly:
                 has_sequences=target.sequence is not None,
                 optional_ids=layout.optional_ids,
                 content=self._content(),
-                merged=self._merged("sequence"),
+                highest_merged=merged,
                 ignores_deletes=settings.deletes is Deletes.IGNORE,
             ),
             store=target.store,

@@ -1,4 +1,4 @@
-"""The key index of a mirror apart from merging: what it is, whether it is right, a new one."""
+"""Operations on a mirror's key index outside of merges: show, verify, rebuild."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from frazil.clients.spark.pinned_session import pinned_session
 from frazil.errors import MarkerLostError, StaleIndexError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.planning.changelog_columns import find_column
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.reading.merged_changes import remembered_deletes
 from frazil.merge.target import load_target, task_index
 from frazil.mirror.index.checking import IndexVerdict, check_index
 from frazil.mirror.index.growth import write_index_head
-from frazil.mirror.index.key_reading import KeyReading, as_scalar
+from frazil.mirror.index.key_reading import KeyReader, as_scalar
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable, load_index
 from frazil.mirror.index.run_building import fresh_name
 from frazil.mirror.table import MirrorTable
@@ -48,10 +48,10 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFacts:
-    """An index as its head tells it; ``state`` says whether a merge would use it is.
+    """An index as described by its head; ``state`` says whether a merge would use it.
 
-    ``unnamed_files`` lie beside the runs and belong to none of them: older heads may name them,
-    and maintenance removes those that nobody does.
+    ``unnamed_files`` are in the folder of the runs but belong to none of them: older heads may
+    name them, and maintenance removes those that no head names.
     """
 
     state: str
@@ -70,16 +70,16 @@ class IndexFacts:
 
 
 def load_index_facts(session: SparkSession, lake: Lake, settings: MergeSettings) -> IndexFacts:
-    """What the index of the mirror is made of; reads its head and nothing else."""
+    """The facts about the index; reads only its head."""
     del session
-    target = _load_ground(lake, settings)
+    target = _load_target(lake, settings)
     found = load_index(target.mirror.table.walk_ancestry(), target.inputs, target.expected)
     index = found.base if isinstance(found, Unusable) else found
     state, detail = ("current", "") if isinstance(found, KeyIndex) else (found.reason, found.detail)
     runs = () if index is None else index.manifest.runs
     named = {part.location.rpartition("/")[2] for run in runs for part in run.parts}
-    beside = target.inputs.sizes(target.store.folder)
-    unnamed = {name: size for name, size in beside.items() if name not in named}
+    sizes = target.inputs.sizes(target.store.folder)
+    unnamed = {name: size for name, size in sizes.items() if name not in named}
     head = None if target.head is None else target.head.summary.get(HEAD_PROPERTY)
     young = None if index is None else index.young_blob
     return IndexFacts(
@@ -110,10 +110,9 @@ def load_index_facts(session: SparkSession, lake: Lake, settings: MergeSettings)
 def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> IndexVerdict:
     """Compare the index with the keys of all data files.
 
-    Raises StaleIndexError when there is no index of the table's current state: nothing is wrong
-    then, the next merge repairs it.
+    Raises StaleIndexError when there is no index of the current state: the next merge repairs it.
     """
-    target = _load_ground(lake, settings)
+    target = _load_target(lake, settings)
     if target.head is None:
         return IndexVerdict(0, 0, 0)
     found = load_index(target.mirror.table.walk_ancestry(), target.inputs, target.expected)
@@ -121,16 +120,16 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
         message = f"there is no index of the current state: {found.detail}."
         step = command("index", "rebuild", settings.mirror)
         raise StaleIndexError(message, table=str(settings.mirror), next_step=step)
-    reading = KeyReading(
+    reader = KeyReader(
         target.mirror.table.name,
         found.manifest.files,
         target.key,
         None,
-        target.target.io_properties,
+        target.write_target.io_properties,
     )
     return check_index(
         pinned_session(session),
-        reading,
+        reader,
         task_index(found, target, settings),
         found.manifest.key.hash,
     )
@@ -142,7 +141,7 @@ def rebuild_index(
     settings: MergeSettings,
 ) -> Repair:
     """Build the index from every data file and commit it; rows and position stay as they are."""
-    target = _load_ground(lake, settings)
+    target = _load_target(lake, settings)
     marker = target.mirror.position()
     if marker is None or target.head is None:
         message = "nothing was merged into it yet, so there is nothing to index."
@@ -153,8 +152,8 @@ def rebuild_index(
         clock=SystemClock(),
         remembered=lambda: _remembered(lake, target, marker, settings),
     )
-    why = Unusable(RepairReason.MISSING, "asked for by an operator")
-    index, repair = keeper.made(why, target.head)
+    why = Unusable(RepairReason.MISSING, "requested by an operator")
+    index, repair = keeper.repair(why, target.head)
     location = target.name_head()
 
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
@@ -172,15 +171,15 @@ def rebuild_index(
     return repair
 
 
-def _load_ground(lake: Lake, settings: MergeSettings) -> MergeTarget:
-    """The mirror as it is; its key is the one that merges wrote down."""
+def _load_target(lake: Lake, settings: MergeSettings) -> MergeTarget:
+    """The current mirror, with the key that merges recorded."""
     mirror = MirrorTable.open(lake, settings.mirror)
     version = mirror.table.load_version()
     text = version.state.properties.get(COLUMNS_PROPERTY)
     if text is None:
         message = "no merge has written to it yet, so it has no index."
         raise MarkerLostError(message, table=str(settings.mirror), next_step="frazil merge --once")
-    key_ids = decode_column_map(text, table=str(settings.mirror)).key
+    key_ids = decode_columns(text, table=str(settings.mirror)).key
     sequence = find_column(version.schema.fields, settings.sequence)
     return load_target(
         mirror,

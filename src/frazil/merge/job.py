@@ -1,4 +1,4 @@
-"""The Spark side of one merge: from a range of the changelog to what its tasks have done."""
+"""The Spark job of one merge: reads a range of the changelog, runs the tasks, collects results."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """What all tasks of a merge have done, and what the range was."""
+class RangeResult:
+    """The results of all tasks of a merge, and the totals of the range."""
 
     results: tuple[TaskResult, ...]
     empties_mirror: bool
@@ -54,13 +54,13 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRange:
-    """A range as it is read, with what decides how it is spread; lives on the driver.
+    """A range of the changelog and how it is distributed over tasks; lives on the driver.
 
-    ``mirror_rows`` reads the mirror as it was planned on, at least the columns of the key and the
-    sequence that decides what is late; ``merged`` is the highest sequence that was merged before,
-    ``truncated`` the last TRUNCATE. ``merged_changes`` reads what was merged before, as the schema
-    of ``changelog`` shows it. With ``replaces_mirror`` the range has the whole table, and nothing
-    of the mirror stays.
+    ``mirror_rows`` reads the planned snapshot of the mirror, at least its key and the sequence
+    that decides what is late. ``highest_merged`` is the highest sequence merged before and
+    ``truncated`` the last TRUNCATE. ``merged_changes`` reads the changes merged before, under the
+    schema of ``changelog``. With ``replaces_mirror`` the range has the complete table, and nothing
+    of the mirror is kept.
     """
 
     table: str
@@ -70,9 +70,9 @@ class MergeRange:
     bits: int
     order: Order
     deletes: Deletes
-    merged: SequenceValue | None
+    highest_merged: SequenceValue | None
     truncated: SequenceValue | None
-    floor: SequenceValue | None
+    default_sequence: SequenceValue | None
     merged_changes: Callable[[], DataFrame]
     mirror_rows: Callable[[], DataFrame]
     mirror_key: tuple[tuple[str, Scalar], ...]
@@ -81,68 +81,69 @@ class MergeRange:
     replaces_mirror: bool = False
 
     def empties_mirror(self) -> bool:
-        """Whether nothing of what the mirror holds is left; may look at all of the range."""
+        """Whether the range leaves none of the mirror's rows; may read the entire range."""
         if self.replaces_mirror:
             return True
         facts = load_range_facts(prepare_changes(self.changelog, self.layout), table=self.table)
         return self._preparation(facts).empties_mirror
 
-    def merge(self, job: MergeJob) -> Merged:
-        """Run the tasks at once; only where one meets an obstacle, look at the range first.
+    def merge(self, job: MergeJob) -> RangeResult:
+        """Run the tasks; only if one reports an obstacle, inspect the range and run them again.
 
-        Nearly no range has one, and a look at all of it costs as much as a seventh of its merge.
+        Obstacles are rare, and inspecting the range costs a seventh of its merge.
         """
-        merged = self._merge(job)
-        return replace(merged, empties_mirror=True) if self.replaces_mirror else merged
+        result = self._merge(job)
+        return replace(result, empties_mirror=True) if self.replaces_mirror else result
 
-    def _merge(self, job: MergeJob) -> Merged:
+    def _merge(self, job: MergeJob) -> RangeResult:
         changes = prepare_changes(self.changelog, self.layout)
         spread_out = replace(job, run=self.run if self.bits else None, bits=self.bits)
         try:
             results = self._run(spread_by_hash(changes, self.bits), spread_out)
         except (MalformedChangeError, MissingImageError):
-            # A task knows of its own rows: others may be as bad, or a TRUNCATE among them may
-            # leave nothing of those it complains of.
+            # A task knows only its own rows: others may be malformed as well, or a TRUNCATE may
+            # remove the malformed ones.
             if self.bits == 0:
                 raise
         else:
             if all(each.obstacle is None for each in results):
-                return _direct(results, job)
+                return _direct_result(results, job)
         return self._merge_prepared(changes, spread_out)
 
-    def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> Merged:
+    def _merge_prepared(self, changes: DataFrame, job: MergeJob) -> RangeResult:
         facts = load_range_facts(changes, table=self.table)
         preparation = self._preparation(facts)
-        if self.order is Order.APPEND and self.merged is not None and facts.lowest == self.merged:
-            changes = self._with_merged(changes, preparation, self.merged)
-            # Among those that were merged before, some may be linked too.
+        merged = self.highest_merged
+        if self.order is Order.APPEND and merged is not None and facts.lowest == merged:
+            changes = self._with_merged(changes, preparation, merged)
+            # Changes that were merged before may be linked too.
             can_link = None not in {self.layout.unchanged, self.layout.previous_key}
             preparation = replace(preparation, has_linked=can_link)
         prepared = replace(
             job,
-            # Whatever is compared with what was merged before is compared here.
-            admission=replace(job.admission, merged=None),
+            # The comparison with merged changes is part of these rows.
+            admission=replace(job.admission, highest_merged=None),
             linked_task=preparation.linked_task,
             mirror_is_empty=preparation.empties_mirror,
         )
         rows = self._rows(changes, preparation)
         results = self._run(spread(rows, preparation), prepared)
-        return _prepared(results, preparation, facts)
+        return _prepared_result(results, preparation, facts)
 
     def _with_merged(
-        self, changes: DataFrame, preparation: RangePreparation, merged: SequenceValue
+        self, changes: DataFrame, preparation: RangePreparation, highest_merged: SequenceValue
     ) -> DataFrame:
-        """The changes with those that were merged before and have the highest sequence as well.
+        """The changes and those merged before that have the highest sequence.
 
-        They are only compared with. But a TRUNCATE of that sequence comes before them: they are
-        what it leaves of the mirror, and where that is emptied they are merged once more.
+        The latter are only compared with, except after a TRUNCATE of that sequence that empties
+        the mirror: the TRUNCATE precedes them, so they are merged again.
         """
         before = self.merged_changes()
-        at = sequence_literal(merged, self.sequence_type)
+        at = sequence_literal(highest_merged, self.sequence_type)
         known = prepare_changes(
             before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
         ).where(sf.col(HI).isNotNull())
-        at_truncate = preparation.truncated == merged
+        at_truncate = preparation.truncated == highest_merged
         is_emptied = preparation.empties_mirror and at_truncate
         if not at_truncate:
             known = known.join(
@@ -158,7 +159,7 @@ class MergeRange:
             bits=self.bits,
             order=self.order,
             deletes=self.deletes,
-            merged=self.merged,
+            merged=self.highest_merged,
             truncated=self.truncated,
         )
 
@@ -180,13 +181,13 @@ class MergeRange:
         return rows.unionByName(deletes)
 
     def _met_by_truncate(self, changes: DataFrame, truncated: SequenceValue) -> DataFrame:
-        """The keys that a TRUNCATE found in the mirror, or written before it in this range."""
+        """The keys that a TRUNCATE removes from the mirror, or that precede it in this range."""
         at = sequence_literal(truncated, self.sequence_type)
         mirror = self.mirror_rows()
         if self.order is Order.PER_KEY and self.mirror_sequence is not None:
             known = sf.col(quote(self.mirror_sequence))
-            if self.floor is not None:
-                known = sf.coalesce(known, sequence_literal(self.floor, self.sequence_type))
+            if (default := self.default_sequence) is not None:
+                known = sf.coalesce(known, sequence_literal(default, self.sequence_type))
             mirror = mirror.where(known < at)
         hi, lo = key_hash_columns([(sf.col(quote(name)), type_) for name, type_ in self.mirror_key])
         key = [sf.col(quote(name)) for name, _ in self.mirror_key]
@@ -194,7 +195,7 @@ class MergeRange:
         if self.deletes is Deletes.SOFT:
             earlier = changes.where(sf.col(HI).isNotNull() & (sf.col(SEQUENCE) < at))
             met = met.unionByName(earlier.select(HI, LO, *key))
-        # It comes first at its sequence: what is told of a key there is newer.
+        # A TRUNCATE precedes changes of the same sequence.
         newer = changes.where(sf.col(SEQUENCE) == at).select(HI, LO).distinct()
         return met.join(newer, [HI, LO], "left_anti")
 
@@ -213,9 +214,9 @@ def _concerned(changes: DataFrame) -> DataFrame:
     return keys.distinct()
 
 
-def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:
+def _direct_result(results: tuple[TaskResult, ...], job: MergeJob) -> RangeResult:
     truncated = next((each.truncated for each in results if each.truncated is not None), None)
-    return Merged(
+    return RangeResult(
         results=results,
         empties_mirror=truncated is not None and job.admission.deletes is Deletes.APPLY,
         rows=sum(each.rows for each in results),
@@ -225,10 +226,10 @@ def _direct(results: tuple[TaskResult, ...], job: MergeJob) -> Merged:
     )
 
 
-def _prepared(
+def _prepared_result(
     results: tuple[TaskResult, ...], preparation: RangePreparation, facts: RangeFacts
-) -> Merged:
-    return Merged(
+) -> RangeResult:
+    return RangeResult(
         results=results,
         empties_mirror=preparation.empties_mirror,
         rows=facts.rows,

@@ -1,4 +1,4 @@
-"""A merge for people who live in notebooks and jobs of their own.
+"""``frazil.merge_table``: a merge from a notebook or a Spark job.
 
 ::
 
@@ -92,25 +92,25 @@ def merge_table(
     pipeline: str = "frazil",
     rebuild: bool = False,
 ) -> MergeReport:
-    """Merge everything new in the changelog into the mirror, which is created when it is not there.
+    """Merge everything new in the changelog into the mirror, which is created if it is missing.
 
-    Calling it again merges what came since, and does nothing when nothing did. Two callers at a
-    time are safe: one of them gets FencedError or finds nothing left.
+    Calling it again merges what was appended since. Concurrent callers are safe: one of them gets
+    FencedError or finds nothing to merge.
 
     Args:
         spark: A classic session of the caller's with the tables' Iceberg catalog; it stays open.
         changelog: ``catalog.namespace.table``, any append-only Iceberg table of changes.
         mirror: ``catalog.namespace.table`` in the same catalog; one row per key.
         keys: The columns that identify a row.
-        sequence: The column that orders changes: text, a whole number, a decimal or a timestamp.
+        sequence: The column that orders changes: text, an integer, a decimal or a timestamp.
         operation: The column that says what a change did; ``INSERT``, ``UPDATE``, ``DELETE``,
             ``TRUNCATE``, ``READ`` or their initials and Debezium's letters, in any case.
         order: ``append`` when later snapshots of the changelog never hold older changes; a change
             that does raises OutOfOrderError. ``per_key`` when they may: the sequence decides, the
             mirror keeps the sequence column, and rows with unchanged columns are refused. Without
             a choice it is ``append`` for a changelog that frazil itself wrote from one stream, and
-            ``per_key`` for everybody else's, who promised nothing. When another is chosen later,
-            the next merge converts the mirror.
+            ``per_key`` for any other. When another is chosen later, the next merge converts the
+            mirror.
         deletes: ``apply``, ``ignore``, or ``soft``, which keeps the row and sets ``cdc_deleted``.
         partition_by: Expressions such as ``day(created_at)``, for a mirror that is created.
         sort_by: Expressions by which new files are sorted, for a mirror that is created.
@@ -122,13 +122,13 @@ def merge_table(
         rebuild: Build the mirror again from everything that the changelog holds, whatever state
             the mirror is in: the repair for a mirror that was rolled back or damaged, and for a
             changelog whose rows were corrected. One commit replaces its rows, so readers see the
-            old state or the new one. The changelog must hold the whole history, or begin with a
-            copy of the whole table; what was removed from it is not in the mirror afterwards.
+            old state or the new one. The changelog must hold the complete history, or begin with
+            a copy of the table; what was removed from it is not in the mirror afterwards.
 
     Raises:
         ConfigError: An argument, or the session's catalog, cannot be used.
         RuntimeMissingError: The session is one of Spark Connect's, or has no Iceberg.
-        FrazilError: Whatever a merge meets; ``frazil explain CODE`` tells what to do about it.
+        FrazilError: The merge failed; ``frazil explain CODE`` says what to do.
     """
     settings = MergeSettings(
         changelog=_table_name("changelog", changelog),
@@ -174,7 +174,7 @@ def library_step(told: str | None) -> str:
 def default_order(changelog: TableMetadata, settings: MergeSettings) -> Order:
     """``append`` for what frazil wrote from one stream into the usual columns, else ``per_key``.
 
-    One position is one stream; a position for each partition is many, whose order nobody knows.
+    One position is one stream; a position per partition is many, without an order between them.
     """
     if settings.sequence != SEQUENCE:
         return Order.PER_KEY
@@ -188,7 +188,7 @@ def _open_lake(spark: SparkSession, settings: MergeSettings) -> Lake:
     if other != catalog:
         message = f"the changelog is in the catalog {other!r}, the mirror in {catalog!r}."
         raise ConfigError(message, next_step="keep a mirror in the catalog of its changelog")
-    # Told by its module: the class itself cannot be imported without Connect's own packages.
+    # By module name: the class cannot be imported without Connect's own packages.
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise RuntimeMissingError(
             "this is a session of Spark Connect, and commits go through the driver's JVM.",
@@ -239,7 +239,7 @@ def _choice(kind: type[_Choice], value: str, argument: str) -> _Choice:
 
 def _format_version(number: int) -> int:
     if number not in _FORMATS:
-        message = f"format_version: {number!r} is neither 3 nor 2."
+        message = f"format_version: {number!r} is not 3 or 2."
         raise ConfigError(message, next_step="leave it out to get 3")
     return number
 
@@ -254,12 +254,12 @@ def _positive(rows: int) -> int:
 def _cache(folder: str | Path | None) -> Path:
     if folder is not None:
         return Path(folder).expanduser().absolute()
-    # Below a folder that every machine has, and not in that of another user.
+    # A folder that every machine has, one per user.
     return Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}" / "index"
 
 
 def _with_own_columns(settings: MergeSettings) -> MergeSettings:
-    """Our other columns under the prefix of the two that were named, if both have one prefix."""
+    """Derive our other columns from the prefix of the named two, if they share one."""
     prefix = settings.operation.removesuffix("operation")
     is_ours = prefix not in {"", settings.operation}
     if not is_ours or settings.sequence != f"{prefix}sequence_number":

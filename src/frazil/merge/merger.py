@@ -57,9 +57,9 @@ def _snapshot_id(marker: Marker) -> int | None:
 
 
 def _description(plan: MergePlan) -> str:
-    """What people read in Spark's own pages."""
-    word = "snapshot" if plan.snapshots == 1 else "snapshots"
-    return f"merge {plan.mirror}, {plan.snapshots} {word}"
+    """The job description in Spark's UI."""
+    noun = "snapshot" if plan.snapshots == 1 else "snapshots"
+    return f"merge {plan.mirror}, {plan.snapshots} {noun}"
 
 
 class Merger:
@@ -81,7 +81,7 @@ class Merger:
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._retry = retry or RetryPolicy()
-        # Opened once: a table that is replaced meanwhile is told by its UUID.
+        # Opened once: a table that is replaced later is detected by its UUID.
         self._opened: dict[TableName, LakeTable] = {}
 
     @property
@@ -116,7 +116,7 @@ class Merger:
         """Perform the plan in one commit.
 
         Raises CommitConflictError when the mirror moved since it was planned, FencedError when
-        somebody else merged.
+        another process merged.
         """
         start = self._clock.monotonic()
         changelog = ChangelogTable(self._open(self._settings.changelog))
@@ -137,10 +137,10 @@ class Merger:
         return replace(done, phases=phases, seconds=done.seconds + planning)
 
     def merge(self, *, stop: Callable[[], bool] = _never, rebuild: bool = False) -> MergeReport:
-        """Merge everything that is there; asked between two commits, ``stop`` ends it early.
+        """Merge everything that is there; ``stop``, called between commits, ends it early.
 
-        What is appended meanwhile is left for the next call. With ``rebuild`` the first commit
-        replaces everything that the mirror holds, whatever state it is in.
+        Changes appended during the call are left for the next one. With ``rebuild`` the first
+        commit replaces everything in the mirror, whatever state it is in.
         """
         commits: list[MergeCommit] = []
         while not stop():
@@ -201,7 +201,7 @@ class Merger:
             **BOUNDED_METADATA,
             "write.target-file-size-bytes": str(write.target_file_bytes),
             "write.parquet.compression-codec": write.compression,
-            # Should this merge go no further, names may have changed when the next one comes.
+            # If this merge fails, names may have changed when the next one runs.
             COLUMNS_PROPERTY: plan.schema.columns,
         }
         definition = TableDefinition(

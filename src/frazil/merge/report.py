@@ -1,4 +1,4 @@
-"""What a merge did: counts, seconds, snapshots and repairs, for people and for metrics."""
+"""The report of a merge: counts, seconds, snapshots and repairs, for the CLI and metrics."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class MergeAction(StrEnum):
     DELETE = "delete"
     # Older than what the mirror has, or repeated; only with order per_key.
     LATE = "late"
-    # A delete of a key that the mirror has not.
+    # A delete of a key that is not in the mirror.
     NONE = "none"
 
 
 class MergePhase(StrEnum):
-    """A part of a merge that is timed; phases inside tasks are summed over the tasks."""
+    """A timed part of a merge; phases inside tasks are summed over the tasks."""
 
     PLAN = "plan"
     READ = "read"
@@ -42,9 +42,9 @@ class MergePhase(StrEnum):
 class MergeCommit:
     """One commit to the mirror: the changelog's snapshots after ``after`` up to ``through``.
 
-    ``snapshot_id`` is the mirror's. ``unknown_updates`` counts updates of keys the mirror had not,
-    which were inserted; ``surplus_rows`` counts rows beyond the first that had one key.
-    ``file_sizes`` are those of the data files, in bytes; ``bytes_written`` has the deletes as well.
+    ``snapshot_id`` is the mirror's. ``unknown_updates`` counts updates of keys that were not in
+    the mirror, which were inserted; ``surplus_rows`` counts removed duplicates of a key.
+    ``file_sizes`` are those of the data files, in bytes; ``bytes_written`` includes the deletes.
     """
 
     after: int | None
@@ -71,7 +71,7 @@ class MergeCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport:
-    """Everything one call merged; without commits there was nothing to merge."""
+    """What one call merged; without commits there was nothing to merge."""
 
     changelog: TableName
     mirror: TableName

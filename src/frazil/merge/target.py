@@ -1,4 +1,4 @@
-"""What a merge stands on: the mirror as it is, its schema to be, its files and its key."""
+"""The mirror a merge writes to: its snapshot, schema, files and key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Field, Scalar, Schema
 
 
-# Where a table's files lie that are not below its location; the last two are older spellings.
+# Properties that move a table's files outside its location; the last two are older spellings.
 _PATHS = (
     "write.data.path",
     "write.metadata.path",
@@ -40,11 +40,11 @@ _PATHS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTarget:
-    """One mirror at one moment, with everything that names a file of it; lives on the driver."""
+    """One version of a mirror, and the names of its new files; lives on the driver."""
 
     mirror: MirrorTable
     state: TableMetadata
-    target: WriteTarget
+    write_target: WriteTarget
     key: tuple[Field, ...]
     sequence: Field | None
     sequence_type: Scalar
@@ -58,22 +58,22 @@ class MergeTarget:
     @property
     def inputs(self) -> InputFiles:
         """How the mirror's files are read."""
-        return InputFiles(dict(self.target.io_properties))
+        return InputFiles(dict(self.write_target.io_properties))
 
     @property
     def outputs(self) -> OutputFiles:
         """How files of the mirror are written."""
-        return OutputFiles(dict(self.target.io_properties))
+        return OutputFiles(dict(self.write_target.io_properties))
 
     @property
     def store(self) -> RunStore:
-        """Where runs of the index lie: hidden from orphan removal by the underscore."""
+        """The folder of the index runs; the underscore hides it from orphan removal."""
         folder = f"{self.state.location}/_index"
-        return RunStore(self.target.table, folder, self.target.io_properties)
+        return RunStore(self.write_target.table, folder, self.write_target.io_properties)
 
     @property
     def index_key(self) -> IndexKey:
-        """What the entries of the index are hashes of."""
+        """The key that the index hashes."""
         types = tuple(as_scalar(each.type) for each in self.key)
         return IndexKey(
             field_ids=tuple(each.id for each in self.key), types=types, hash=plan_key_hash(types)
@@ -81,7 +81,7 @@ class MergeTarget:
 
     @property
     def expected(self) -> Expectation:
-        """The index that would be of use."""
+        """The properties of a usable index."""
         return Expectation(
             table_uuid=self.state.uuid,
             key=self.index_key,
@@ -100,7 +100,7 @@ class MergeTarget:
         clock: Clock,
         remembered: Callable[[], DataFrame | None],
     ) -> IndexKeeper:
-        """Who reads, repairs and rebuilds the index of this mirror."""
+        """The keeper that reads, repairs and rebuilds the index of this mirror."""
         return IndexKeeper(
             session=session,
             table=self.mirror.table,
@@ -116,13 +116,13 @@ class MergeTarget:
         )
 
     def name_head(self) -> str:
-        """A fresh location for a head: the ending is the one Iceberg gives statistics files."""
+        """A fresh location for an index head, with Iceberg's ending for statistics files."""
         folder = self.state.properties.get("write.metadata.path", f"{self.state.location}/metadata")
         return f"{folder.rstrip('/')}/{fresh_name(self.randomness.token)}.stats"
 
     def name_delete_file(self, ending: str) -> str:
-        """A fresh location for a delete file, beside the data files."""
-        return f"{self.target.data_location}/{fresh_name(self.randomness.token)}{ending}"
+        """A fresh location for a delete file, in the folder of the data files."""
+        return f"{self.write_target.data_location}/{fresh_name(self.randomness.token)}{ending}"
 
 
 def load_target(
@@ -135,7 +135,7 @@ def load_target(
     sequence_type: Scalar,
     randomness: Randomness,
 ) -> MergeTarget:
-    """The mirror as it is now; ``schema`` is the one it gets with this merge, if another."""
+    """The current mirror; ``schema`` is the one that this merge commits, if it changes."""
     version = mirror.table.load_version()
     target = version.write_target(schema)
     by_id = {each.id: each for each in target.schema.fields}
@@ -143,7 +143,7 @@ def load_target(
     return MergeTarget(
         mirror=mirror,
         state=version.state,
-        target=replace(target, row_group_rows=settings.write.row_group_rows),
+        write_target=replace(target, row_group_rows=settings.write.row_group_rows),
         key=tuple(by_id[each] for each in key_ids),
         sequence=by_id[sequence_id] if per_key and sequence_id is not None else None,
         sequence_type=sequence_type,
@@ -152,12 +152,12 @@ def load_target(
 
 
 def task_index(index: KeyIndex, target: MergeTarget, settings: MergeSettings) -> TaskIndex:
-    """The index as tasks look things up in it."""
+    """The index in the form that tasks search."""
     return TaskIndex(
         runs=index.manifest.runs,
         young=index.young_blob,
         files=index.manifest.files,
-        io_properties=target.target.io_properties,
+        io_properties=target.write_target.io_properties,
         cache_dir=str(settings.index.cache_dir),
         cache_bytes=settings.index.cache_bytes,
     )

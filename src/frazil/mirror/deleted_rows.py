@@ -1,4 +1,4 @@
-"""Which rows of a mirror's data files are gone: deletion vectors and position deletes, as sets."""
+"""The deleted rows of a mirror's data files: deletion vectors and position deletes, as sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.codec.deletes.deletion_vector import DeletionVector, decode_deletion
 from frazil.codec.deletes.position_deletes import decode_position_deletes
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin.footer import TailTooShortError, read_footer
-from frazil.mirror.file_damage import damaged, telling_damage
+from frazil.mirror.file_damage import damaged, reporting_damage
 from frazil.model.key_index import DeleteKind
 
 if TYPE_CHECKING:
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from frazil.codec.puffin.footer import Footer
     from frazil.model.key_index import DeletePointer, IndexedFile
 
-# Requests to an object store that are under way at a time.
+# Concurrent requests to an object store.
 THREADS = 16
-# Vectors this near each other are read at once: a request costs as much as that many bytes.
+# Vectors this near each other are read together: a request costs as much as that many bytes.
 _NEAR = 1 << 18
-# The end of a Puffin file that names some thirty vectors; more is asked for when needed.
+# The footer of a Puffin file with some thirty vectors; more is read when needed.
 _TAIL = 1 << 13
 _REFERENCED = "referenced-data-file"
-# And this much at a time, so that one large file is read by several threads.
+# At most this much per request, so that several threads read one large file.
 _LONGEST_STRETCH = 8 << 20
-# Of the vectors of one process, as stored; decoded they take about the same.
+# Cached vectors per process, as stored; decoded they take about the same.
 _REMEMBERED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What one delete file says of one data file."""
+    """The deletes of one data file in one delete file."""
 
     data_file: str
     pointer: DeletePointer
 
     @property
     def start(self) -> int:
-        """Where its bytes begin; position deletes are whole files."""
+        """Where its bytes begin; position deletes are entire files."""
         return self.pointer.offset or 0
 
     @property
@@ -59,7 +59,7 @@ class _Wanted:
 
 
 class _Remembered:
-    """Decoded sets of this process, the most recently used ones; files never change."""
+    """A cache of decoded sets of this process, least recently used first; files never change."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -68,14 +68,14 @@ class _Remembered:
         self._lock = Lock()
 
     def find(self, wanted: _Wanted) -> DeletionVector | None:
-        """The set, if it is still remembered."""
+        """The set, if it is cached."""
         with self._lock:
             if wanted in self._vectors:
                 self._vectors.move_to_end(wanted)
             return self._vectors.get(wanted)
 
     def keep(self, wanted: _Wanted, vector: DeletionVector) -> None:
-        """Remember the set and forget those that were not asked for the longest."""
+        """Cache the set and evict the least recently used ones."""
         with self._lock:
             if wanted not in self._vectors:
                 self._vectors[wanted] = vector
@@ -91,8 +91,8 @@ _remembered = _Remembered(_REMEMBERED_BYTES)
 def load_deleted(file: IndexedFile, inputs: InputFiles) -> DeletionVector:
     """Everything that is deleted in a data file.
 
-    Raises DamagedIndexError, naming the delete file, when one is gone or is not what the index
-    says of it.
+    Raises DamagedIndexError, naming the delete file, when one is missing or does not match the
+    index.
     """
     return load_many([file], inputs)[0]
 
@@ -128,7 +128,7 @@ def _united(vectors: list[DeletionVector]) -> DeletionVector:
 
 
 def _stretches(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
-    """What is read at once: neighbours in one file, and all that one whole file says."""
+    """Group what is read together: neighbours in a Puffin file, everything in another file."""
     files: defaultdict[str, list[_Wanted]] = defaultdict(list)
     for each in dict.fromkeys(wanted):
         files[each.pointer.location].append(each)
@@ -151,7 +151,7 @@ def _is_near(stretch: list[_Wanted], following: _Wanted) -> bool:
 
 def _load_stretch(stretch: list[_Wanted], inputs: InputFiles) -> dict[_Wanted, DeletionVector]:
     pointer = stretch[0].pointer
-    with telling_damage(pointer.location):
+    with reporting_damage(pointer.location):
         if pointer.kind is DeleteKind.POSITIONS:
             data = inputs.read(pointer.location)
             by_file = decode_position_deletes(data, record_count=pointer.rows)
@@ -162,20 +162,19 @@ def _load_stretch(stretch: list[_Wanted], inputs: InputFiles) -> dict[_Wanted, D
 def _load_vectors(stretch: list[_Wanted], inputs: InputFiles) -> dict[_Wanted, DeletionVector]:
     """The vectors of a Puffin file, each only if the file says that it is of that data file.
 
-    A pointer to the vector of another file would decode as well, and with some luck count as many
-    rows.
+    A pointer to the vector of another file would decode as well, and could have the same count.
     """
     pointer = stretch[0].pointer
     with inputs.ranges(pointer.location) as read:
         size = pointer.file_size
-        # A small file is read at once; of a large one the vectors, and the end that names them.
-        whole = read(0, size) if size <= _NEAR else b""
-        footer = _footer(read, whole, size)
+        # A small file is read completely; of a large one the vectors and the footer.
+        content = read(0, size) if size <= _NEAR else b""
+        footer = _footer(read, content, size)
         owners = {
             (blob.offset, blob.length): blob.properties.get(_REFERENCED) for blob in footer.blobs
         }
         start, end = stretch[0].start, stretch[-1].end
-        data = whole[start:end] if whole else read(start, end - start)
+        data = content[start:end] if content else read(start, end - start)
     for each in stretch:
         if owners.get((each.start, each.end - each.start)) != each.data_file:
             what = "expected a deletion vector of the data file, found none"
@@ -188,8 +187,8 @@ def _load_vectors(stretch: list[_Wanted], inputs: InputFiles) -> dict[_Wanted, D
     }
 
 
-def _footer(read: Callable[[int, int], bytes], whole: bytes, size: int) -> Footer:
-    tail = whole or read(max(size - _TAIL, 0), _TAIL)
+def _footer(read: Callable[[int, int], bytes], content: bytes, size: int) -> Footer:
+    tail = content or read(max(size - _TAIL, 0), _TAIL)
     try:
         return read_footer(tail, file_size=size)
     except TailTooShortError as short:
@@ -204,14 +203,14 @@ def _of_data_file(by_file: dict[str, DeletionVector], wanted: _Wanted) -> Deleti
     vector = by_file.get(wanted.data_file)
     if vector is not None:
         return vector
-    # Deletes of a whole partition need not concern each of its files.
+    # Deletes of a partition need not concern each of its files.
     if wanted.pointer.data_file is None:
         return DeletionVector()
     raise MalformedFileError("expected position deletes of the data file", offset=0)
 
 
 class LiveRows:
-    """Tells live rows from dead ones; deletes are loaded for the files that are asked about."""
+    """Separates live rows from deleted ones; loads the deletes of the files involved."""
 
     def __init__(self, files: Sequence[IndexedFile], inputs: InputFiles) -> None:
         self._files = sorted(files, key=lambda file: file.ordinal)
@@ -221,7 +220,7 @@ class LiveRows:
         self._inputs = inputs
 
     def mask(self, file: NDArray[np.int32], position: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """For each place whether the table has that file and the row is not deleted there.
+        """For each position whether the table has that file and the row is not deleted.
 
         Raises DamagedIndexError for a row that its file cannot have.
         """
@@ -243,15 +242,15 @@ class LiveRows:
         named, starts = np.unique(at[order], return_index=True)
         vectors = load_many([self._files[each] for each in named.tolist()], self._inputs)
         live = np.ones(len(at), np.bool_)
-        for vector, places in zip(vectors, np.split(order, starts[1:]), strict=True):
-            live[places] = ~is_deleted(vector, position[places])
+        for vector, indices in zip(vectors, np.split(order, starts[1:]), strict=True):
+            live[indices] = ~is_deleted(vector, position[indices])
         return live
 
 
 def is_deleted(vector: DeletionVector, position: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each position whether the set has it; costs what the positions cost, not the set."""
-    asked = DeletionVector.from_positions(position)
-    dead = DeletionVector(asked.bitmap & vector.bitmap).positions().astype(np.int64)
+    """For each position whether it is in the set; the cost does not depend on the set's size."""
+    given = DeletionVector.from_positions(position)
+    dead = DeletionVector(given.bitmap & vector.bitmap).positions().astype(np.int64)
     if not len(dead):
         return np.zeros(len(position), np.bool_)
     at = np.searchsorted(dead, position).clip(max=len(dead) - 1)

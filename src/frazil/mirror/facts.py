@@ -1,4 +1,4 @@
-"""What a merge must know of a mirror before it is planned."""
+"""Loads the facts about a mirror that a merge is planned from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
-    """The mirror as it is now, all of one moment; that its marker is not valid is told."""
+    """The current version of the mirror; an invalid marker becomes a fact, not an error."""
     version = mirror.table.load_version()
     state = version.state
     problem: FrazilError | None = None
@@ -29,7 +29,7 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
     except RolledBackError as error:
         problem = error
     except MarkerLostError as error:
-        # Its snapshots may still tell how far it was merged.
+        # Its snapshots may still show how far it was merged.
         marker, problem = mirror.recoverable_marker(), error
     return MirrorFacts(
         name=mirror.table.name,
@@ -43,7 +43,7 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
         marker=marker,
         columns=state.properties.get(COLUMNS_PROPERTY),
         order=state.properties.get(ORDER_PROPERTY),
-        # Empty where a restart took it away.
+        # Empty if a restart removed it.
         order_floor=state.properties.get(ORDER_FLOOR_PROPERTY) or None,
         total_rows=0 if state.head is None else state.head.count("total-records"),
         marker_text=state.properties.get(MarkerRole.MERGE.property_name),

@@ -1,4 +1,4 @@
-"""How a file that the index names and that cannot be used becomes an error of the family."""
+"""Errors for a file of the index that cannot be used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def telling_damage(location: str) -> Iterator[None]:
-    """A file that is gone or does not decode leaves the block as DamagedIndexError.
+def reporting_damage(location: str) -> Iterator[None]:
+    """Raise DamagedIndexError for a file that is missing or does not decode.
 
-    A store that does not answer stays what it is: it says nothing of the index.
+    An unavailable store stays a StorageError: the index may be fine.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Single rows of a mirror, read by file and position: what a change left out is taken from them."""
+"""Reads single rows of a mirror by file and position, for columns that a change left out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_rows(
     positions: npt.NDArray[np.int64],
     fields: Sequence[Field],
 ) -> pa.Table:
-    """These columns of these rows, in the order asked; columns are found by field id.
+    """These columns of these rows, in the given order; columns are found by field id.
 
     Only the row groups that hold the rows are read, one at a time. A column or a member that the
     file does not have is null, or its initial default.
@@ -46,7 +46,7 @@ def _read(
 ) -> pa.Table:
     ids = {field_id(each): each for each in parquet.schema_arrow}
     if ids.keys() == {None}:
-        message = f"the data file {location} has no field ids, so its columns cannot be told apart."
+        message = f"the data file {location} has no field ids, so its columns cannot be identified."
         raise MissingImageError(message, next_step="rewrite the file with rewrite_data_files")
     starts = np.cumsum(
         [0, *(parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups))]
@@ -96,7 +96,7 @@ def _default(field: Field, target: pa.DataType, rows: int) -> pa.Array:
 
 
 def projected(array: pa.Array, wanted: Field, target: pa.DataType) -> pa.Array:
-    """Values under the table's current names and types, member by member and by id."""
+    """Values with the table's current names and types; members are matched by id."""
     match wanted.type:
         case Struct(members):
             inside = {field_id(array.type.field(at)): at for at in range(array.type.num_fields)}
@@ -127,6 +127,6 @@ def _widened(array: pa.Array, target: pa.DataType) -> pa.Array:
     if plain.type == target:
         return plain
     if pa.types.is_timestamp(plain.type) and plain.type.unit == getattr(target, "unit", None):
-        # The same instants; only the spelling of the zone may differ.
+        # The same instants; only the name of the time zone may differ.
         return plain.view(target)
     return plain.cast(target)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.strict_commit import StrictCommit
-from frazil.clients.iceberg.evolution import check_evolution
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
 from frazil.model.marker import MarkerMove, MarkerRole, Override, SnapshotRef
@@ -37,19 +36,19 @@ class MirrorTable:
 
     @classmethod
     def ensure(cls, lake: Lake, name: TableName, definition: TableDefinition) -> MirrorTable:
-        """The mirror as it is, or newly made as defined."""
+        """The existing mirror, or a new one as defined."""
         return cls(lake.ensure_table(name, definition))
 
     def position(self) -> Marker | None:
         """Through which changelog snapshot the mirror has merged; None before the first merge.
 
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the table
-        was set back: ``recoverable_marker`` then says where to go on.
+        was rolled back: ``recoverable_marker`` then says where to continue.
         """
         return self.table.load_marker(MarkerRole.MERGE)
 
     def recoverable_marker(self) -> Marker | None:
-        """Where the state that is there was merged through, whatever the property says.
+        """How far the current snapshot was merged, whatever the property says.
 
         None when no snapshot of the history was written by a merge of ours. Not for changelogs:
         merging a change again is harmless, appending it again is not.
@@ -72,12 +71,12 @@ class MirrorTable:
         """Commit one merge: files, schema, statistics and position, together or not at all.
 
         ``planned_on`` is the head whose files the plan names; ``schema`` keeps the id of the one
-        it was made from. ``replaces`` is a marker that the goal takes the place of, valid or not,
-        and then ``start`` says nothing. One attempt only: after CommitConflictError the merge is
-        planned again on the new head, from the same start.
+        it was made from. ``replaces`` is a marker that the goal replaces, valid or not; ``start``
+        is then ignored. One attempt only: after CommitConflictError the merge is planned again on
+        the new head, from the same start.
         """
         if schema is not None:
-            check_evolution(self.table, schema)
+            self.table.check_evolution(schema)
         move: MarkerMove | Override = MarkerMove(MarkerRole.MERGE, start, goal)
         if replaces is not None:
             move = Override(MarkerRole.MERGE, replaces.text, goal)
@@ -99,7 +98,7 @@ class MirrorTable:
 
 
 def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marker | None:
-    """The marker that the youngest commit of ours in this history wrote.
+    """The marker that our newest commit in this history wrote.
 
     ``ancestry`` is newest first. A position by partition is not taken from a summary, which names
     only the partitions that moved.
@@ -111,7 +110,7 @@ def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marke
         try:
             found = decode_marker(text)
         except MalformedFileError:
-            # Written by a newer version of ours or by somebody else: no ground to stand on.
+            # Written by a newer version or another program: not usable.
             return None
         if not isinstance(found.position, str):
             return None

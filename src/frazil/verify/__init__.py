@@ -1,4 +1,6 @@
-"""Whether a mirror is what its changelog, or its source, says.
+"""Compares a mirror with its changelog, or with its source.
 
-Start with ``mirror_verifier.py``.
+``mirror_verifier.py`` compares with the changelog, start there; ``source_comparison.py`` compares
+with the source, once ``mirror_progress.py`` has waited for the mirror to pass a position. Both use
+``row_comparison.py``: checksums by range of the key's hash first, then single keys.
 """

@@ -1,8 +1,8 @@
-"""Proof that a mirror is the fold of its changelog, by asking both tables and nobody else.
+"""Verifies that a mirror is the fold of its changelog, from these two tables only.
 
-Everything up to the mirror's marker is folded by Spark (``expected_rows``), not by the code that
-merges. Rows are compared by checksum, range by range of the key's hash; the keys of ranges that
-differ are then compared one by one.
+Everything up to the mirror's marker is folded by Spark (``expected_rows``), not by the merge code.
+Rows are compared by checksum, per range of the key's hash; the keys of ranges that differ are then
+compared one by one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.task_errors import running_tasks
 from frazil.errors import ForeignChangeError, TableReplacedError
 from frazil.merge.planning.changelog_columns import settings_at
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.reading.expected_rows import DELETED, HI, LO, expected_rows, read_history
 from frazil.merge.reading.moved_rows import load_moved_rows
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
 from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation
-from frazil.verify.compared_columns import plan_comparison
-from frazil.verify.mirror_rows import mirror_rows
+from frazil.verify.compared_columns import mirror_rows, plan_comparison
 from frazil.verify.row_comparison import (
     RANGES,
     load_differences,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from frazil.model.marker import Marker
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
-    from frazil.verify.compared_columns import Comparison
+    from frazil.verify.compared_columns import ComparisonPlan
     from frazil.verify.row_comparison import KeyDifference
 
 NOTHING_MERGED = "nothing is merged yet"
@@ -54,15 +53,15 @@ NOTHING_MERGED = "nothing is merged yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How a mirror compares with the fold of its changelog up to the mirror's marker.
+    """The result of comparing a mirror with the fold of its changelog up to the mirror's marker.
 
     Or with its source: then ``source`` names the table there, and ``position`` is where it was
     read. ``through`` is the changelog's snapshot, ``snapshot_id`` the mirror's. ``left_out`` are
-    columns of the mirror that the other side does not have; ``unjudged`` counts keys of which
-    nobody can tell what they must hold: rows moved there and their history does not say, or the
-    source kept changing them. A mirror that ``is_behind`` has not reached the position: what it
-    lacks may still come. ``samples`` has up to twenty differing keys, ``note`` what a reader of the
-    verdict should know, ``next_step`` the one command that helps where something is amiss.
+    columns of the mirror that the other side does not have. ``unjudged`` counts keys whose expected
+    row is unknown: a row moved there and its history is incomplete, or the source kept changing it.
+    A mirror that ``is_behind`` has not reached the position: missing rows may still arrive.
+    ``samples`` has up to twenty differing keys, ``note`` explains the verdict, and ``next_step`` is
+    the command that repairs a difference.
     """
 
     changelog: TableName
@@ -88,23 +87,23 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether every key that was judged is as it must be."""
+        """Whether every judged key has its expected row."""
         return not self.differing_ranges and not self.is_behind
 
     @property
     def differs(self) -> bool:
-        """Whether some key is not as it must be, for good."""
+        """Whether some key differs permanently."""
         return bool(self.differing_ranges) and not self.is_behind
 
 
 def verify_mirror(
     session: SparkSession, lake: Lake, settings: MergeSettings, *, show_keys: bool = False
 ) -> Verification:
-    """Compare the mirror as it is with what its changelog says; changes nothing.
+    """Compare the mirror with its changelog; read-only.
 
-    ``show_keys`` lets the keys themselves into the result, which are values of rows. Raises
-    ForeignChangeError when rows of the changelog were removed, because their absence would look
-    like a difference, and MarkerLostError or RolledBackError as a merge would.
+    ``show_keys`` includes the keys in the result, which are values of rows. Raises
+    ForeignChangeError when rows of the changelog were removed, because their absence would be
+    reported as a difference, and MarkerLostError or RolledBackError as a merge would.
     """
     pinned = pinned_session(session)
     mirror, changelog = lake.open(settings.mirror), lake.open(settings.changelog)
@@ -119,7 +118,7 @@ def verify_mirror(
     rows, changes = mirror.read(head.id), changelog.read(through.id)
     then = _schema_at(source, through)
     text = now.state.properties.get(COLUMNS_PROPERTY)
-    columns = None if text is None else decode_column_map(text, table=str(settings.mirror))
+    columns = None if text is None else decode_columns(text, table=str(settings.mirror))
     comparison = plan_comparison(
         then,
         _schema_at(now, head),
@@ -134,7 +133,7 @@ def verify_mirror(
 
 
 def refuse_removed_rows(history: Sequence[SnapshotFacts], *, table: str) -> None:
-    """Raise ForeignChangeError when a snapshot of this history took rows away."""
+    """Raise ForeignChangeError when a snapshot of this history removed rows."""
     for snapshot in history:
         # A replace is a compaction: the same rows in other files.
         if snapshot.operation is SnapshotOperation.REPLACE:
@@ -143,7 +142,7 @@ def refuse_removed_rows(history: Sequence[SnapshotFacts], *, table: str) -> None
         if removed or snapshot.count("added-delete-files"):
             message = (
                 f"its history is not complete: snapshot {snapshot.id}, a {snapshot.operation}, "
-                f"removed {removed or 'some'} rows, so nobody can tell what the mirror must hold."
+                f"removed {removed or 'some'} rows, so the expected rows are unknown."
             )
             raise ForeignChangeError(
                 message, table=table, next_step="compare the mirror with the source itself"
@@ -176,30 +175,30 @@ def _note(history: Sequence[SnapshotFacts], settings: MergeSettings) -> str:
     if history[0].parent is not None:
         notes.append(
             f"the changelog's snapshots before {history[0].id} are expired: "
-            "had they removed rows, it would look like a difference"
+            "rows they removed would be reported as differences"
         )
     if _leaves_deleted_out(settings):
-        notes.append("what deleted rows held is not compared")
+        notes.append("the values of deleted rows are not compared")
     return "; ".join(notes)
 
 
 def _leaves_deleted_out(settings: MergeSettings) -> bool:
-    """Whether deleted rows keep what had arrived when the delete did, which nobody wrote down."""
+    """Whether deleted rows depend on the order of arrival, which is not recorded."""
     return settings.order is Order.PER_KEY and settings.deletes is Deletes.SOFT
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """What must be there and what is, as Spark reads it."""
+    """Expected and actual rows, as Spark reads them."""
 
     session: SparkSession
     settings: MergeSettings
-    comparison: Comparison
+    comparison: ComparisonPlan
     changes: DataFrame
     rows: DataFrame
 
     def compare(self, *, show_keys: bool) -> Verification:
-        """Ranges first, then the keys of those that differ."""
+        """Compare ranges first, then the keys of those that differ."""
         layout = self.comparison.layout
         history = read_history(self.changes, layout)
         moved = load_moved_rows(self.session, history, layout, table=str(self.settings.mirror))

@@ -1,4 +1,4 @@
-"""Two sets of rows by key: checksums of ranges first, then the keys that differ."""
+"""Compares two sets of rows by key: checksums of ranges first, then the keys that differ."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     Totals: TypeAlias = Mapping[int, tuple[int, int]]
 
 RANGES = 256
-# Enough to find out what they have in common, few enough to read.
+# Enough to see a pattern, few enough to read.
 SAMPLES = 20
 
 _RANGE_BITS = 8
 KIND, KEY = "kind", "key"
 _CHECKSUM, _COUNT, _RANGES = "checksum", "count", "ranges"
-# Every digit that the type can hold: JSON would cut a time to milliseconds.
+# All digits of the type: JSON would truncate a time to milliseconds.
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -40,16 +40,16 @@ class DifferenceKind(StrEnum):
     """How a key differs."""
 
     MISSING = "missing"
-    """It should be there and is not."""
+    """Expected, but not found."""
     SURPLUS = "surplus"
-    """It is there and should not, or more than once."""
+    """Found, but not expected, or found more than once."""
     DIFFERENT = "different"
-    """Its row has other values."""
+    """Found with other values."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """One key that differs, by its hash; the key itself only when somebody allowed values."""
+    """One key that differs, by its hash; the key itself only if values may be shown."""
 
     kind: DifferenceKind
     key_hash: str
@@ -58,7 +58,7 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True)
 class RangeTotals:
-    """Rows of one side, and in which ranges of key hashes the sides are not alike."""
+    """Row counts, and the ranges of key hashes that differ."""
 
     expected: int
     found: int
@@ -83,20 +83,20 @@ def with_checksums(
     schema = rows.schema
     parts: list[Column] = []
     for name in names:
-        # Spark's hash passes over nulls, so that a null and its place are said beside it.
+        # Spark's hash skips nulls, so the null flags are hashed as well.
         parts += [_comparable(sf.col(name), schema[name].dataType), sf.col(name).isNull()]
     key = sf.array(*(sf.col(name).cast("string") for name in key_names))
     return rows.select(HI, LO, sf.xxhash64(*parts).alias(_CHECKSUM), key.alias(KEY))
 
 
 def load_range_totals(expected: DataFrame, found: DataFrame) -> RangeTotals:
-    """Compare the sums of the checksums range by range; one look at every row."""
+    """Compare the sums of the checksums by range; reads every row once."""
     return compare_totals(load_totals(expected), load_totals(found))
 
 
 def load_totals(rows: DataFrame) -> Totals:
     """Count and sum of checksums by range."""
-    # Wide enough for the sum of any number of rows.
+    # Wide enough for any number of rows.
     total = sf.sum(sf.col(_CHECKSUM).cast("decimal(38,0)"))
     by_range = rows.groupBy(key_range().alias("range"))
     found = by_range.agg(sf.count("*").alias(_COUNT), total.alias(_CHECKSUM)).collect()
@@ -104,7 +104,7 @@ def load_totals(rows: DataFrame) -> Totals:
 
 
 def compare_totals(expected: Totals, found: Totals) -> RangeTotals:
-    """Where the two sides are not alike."""
+    """The ranges in which the two sides differ."""
     nothing = (0, 0)
     return RangeTotals(
         expected=sum(count for count, _ in expected.values()),
@@ -165,8 +165,8 @@ def summarize(differing: DataFrame, *, show_keys: bool) -> Differences:
 
 
 def _sample(row: Row, *, show_keys: bool) -> KeyDifference:
-    # Both halves as the unsigned numbers they are, the way the index writes them. A key with a
-    # null in it has none: no merge wrote that row.
+    # Both halves as unsigned numbers, as the index writes them. A key with a null has no hash: no
+    # merge wrote that row.
     halves = [0 if half is None else half % 2**64 for half in (row[HI], row[LO])]
     digits = "".join(f"{half:016x}" for half in halves)
     key = ", ".join("null" if each is None else each for each in row[KEY]) if show_keys else None
@@ -188,7 +188,7 @@ def key_range() -> Column:
 
 
 def _comparable(column: Column, type_: DataType) -> Column:
-    """What has parts becomes text: Spark's hash passes over nulls inside, and refuses maps."""
+    """Nested values become text: Spark's hash skips nested nulls, and refuses maps."""
     if isinstance(type_, MapType):
         return sf.to_json(sf.map_entries(column), _JSON)
     if isinstance(type_, StructType | ArrayType):

@@ -1,7 +1,7 @@
-"""Rows of a source beside those of a mirror, compared by key with the help of the changelog.
+"""Compares rows of a source with those of a mirror, by key, with the help of the changelog.
 
-The source is looked at as it was at one position, the mirror as it is now. Keys that differ and of
-which the changelog has a change at that position or later may only be on their way.
+The source is read at one position, the mirror as it is now. Keys that differ may still be in
+flight if the changelog has a change at that position or later.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from pyspark.sql import functions as sf
 
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.errors import SourceUnavailableError
-from frazil.merge.reading.expected_rows import DELETED, HI, LO
+from frazil.merge.reading.expected_rows import DELETED, HI, LO, named_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, SequenceNumber, spellings
 from frazil.model.policy import Deletes
-from frazil.model.table_name import quote
-from frazil.verify.mirror_rows import mirror_rows
+from frazil.verify.compared_columns import mirror_rows
 from frazil.verify.row_comparison import (
     KEY,
     compare_totals,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from frazil.clients.iceberg.table import LakeTable
     from frazil.merge.planning.settings import MergeSettings
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from frazil.verify.row_comparison import Differences, RangeTotals, Totals
     from frazil.verify.source_rows import SourceComparison
 
-# They are handed around as values; with more of them on their way, nobody could ever catch up.
+# They are passed as values; with more in flight, the comparison would not catch up.
 MOST_MOVING = 100_000
 
 _CHANGED = "changed"
@@ -51,10 +50,10 @@ _CHANGED = "changed"
 
 @dataclass(frozen=True, slots=True)
 class MovingKeys:
-    """Keys that are on their way: their hashes, and themselves as texts.
+    """Keys in flight: their hashes, and the keys as texts.
 
-    There are no texts where the source would not understand them as Spark spells them. More keys
-    than ``MOST_MOVING`` are not all here.
+    There are no texts if the source would not parse them as Spark formats them. At most
+    ``MOST_MOVING`` keys are included.
     """
 
     hashes: pa.Table
@@ -62,15 +61,15 @@ class MovingKeys:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """The number of keys."""
         return int(self.hashes.num_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSnapshot:
-    """A source table as it was at one position: hash, checksum and key of rows, kept by Spark.
+    """A source table at one position: hash, checksum and key of rows, cached by Spark.
 
-    ``epoch`` is the changelog's. ``keys`` are the only ones looked at; None stands for all.
+    ``epoch`` is the changelog's. ``keys`` are the only ones read; None means all.
     """
 
     position: int
@@ -83,7 +82,7 @@ class SourceSnapshot:
 
 
 class SourceComparing:
-    """One mirror beside its source; lives on the driver, and keeps rows until released."""
+    """Compares one mirror with its source; lives on the driver, and caches rows until released."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class SourceComparing:
         epoch: int,
         only: MovingKeys | None = None,
     ) -> SourceSnapshot:
-        """Read these rows to the last one, and remember what they are compared by.
+        """Read all these rows and cache their hashes and checksums.
 
         Columns are named by number; ``fields`` is as ``plan_source_comparison`` has it.
         """
@@ -141,20 +140,20 @@ class SourceComparing:
         )
 
     def load_totals(self, seen: SourceSnapshot) -> RangeTotals:
-        """In which ranges the mirror is not what the source was."""
+        """The ranges in which the mirror differs from the source."""
         return compare_totals(seen.totals, load_totals(self._found(seen)))
 
     def load_differences(self, seen: SourceSnapshot, totals: RangeTotals) -> Differences:
-        """The keys of those ranges that differ, for whatever reason."""
+        """The keys of those ranges that differ, for any reason."""
         differing = differing_keys(*self._sides(seen, totals))
         return summarize(differing, show_keys=self._show_keys)
 
     def judge(
         self, seen: SourceSnapshot, totals: RangeTotals | None, *, merged: int | None = None
     ) -> tuple[Differences, MovingKeys]:
-        """What differs for good if the changelog has passed the position, and what is on its way.
+        """The permanent differences if the changelog has passed the position, and keys in flight.
 
-        ``merged`` is the changelog's snapshot that a mirror which lags behind it has.
+        ``merged`` is the changelog's snapshot that a lagging mirror has merged.
         """
         differing = differing_keys(*self._sides(seen, totals))
         changed = self._changed_since(seen, merged)
@@ -167,11 +166,11 @@ class SourceComparing:
         is_changed = sf.coalesce(_CHANGED, sf.expr("false"))
         lasting = summarize(differing.where(~is_changed), show_keys=self._show_keys)
         moving = differing.where(is_changed).select(HI, LO, KEY).limit(MOST_MOVING + 1).toArrow()
-        texts = moving[KEY].to_pylist() if seen.plan.can_ask_by_key else None
+        texts = moving[KEY].to_pylist() if seen.plan.can_query_by_key else None
         return lasting, MovingKeys(moving.select([HI, LO]), texts)
 
     def release(self) -> None:
-        """Have Spark forget what it kept."""
+        """Release the cached rows."""
         while self._kept:
             self._kept.pop().unpersist()
 
@@ -185,7 +184,7 @@ class SourceComparing:
         return seen.rows.where(in_ranges), found.where(in_ranges)
 
     def _found(self, seen: SourceSnapshot) -> DataFrame:
-        """The mirror now; rows that are marked as deleted are not at the source either."""
+        """The current mirror; without rows marked as deleted, which the source does not have."""
         plan = seen.plan
         rows = mirror_rows(self._mirror.read(self._head(seen)), plan.sides, plan.names)
         there = rows.where(~sf.col(DELETED))
@@ -196,34 +195,34 @@ class SourceComparing:
         return found
 
     def _head(self, seen: SourceSnapshot) -> int | None:
-        """The mirror's newest snapshot, if both tables are what the source was read for."""
+        """The mirror's newest snapshot; raises if a table has changed since the source was read."""
         changelog, mirror = self._changelog.load_version(), self._mirror.load_version()
         if (changelog.schema, mirror.schema) != seen.schemas:
             message = "the table's columns changed while it was compared with its source."
             raise SourceUnavailableError(
-                message, table=str(self._settings.mirror), next_step="frazil verify once more"
+                message, table=str(self._settings.mirror), next_step="run frazil verify again"
             )
         head = mirror.state.head
         return None if head is None else head.id
 
     def _changed_since(self, seen: SourceSnapshot, merged: int | None) -> DataFrame | None:
-        """The keys that have changes which the rows of the source, or of the mirror, do not show.
+        """The keys with changes that are newer than the source's, or the mirror's, rows.
 
-        None stands for all keys: the table was emptied meanwhile.
+        None means all keys: the table was truncated since.
         """
         layout = seen.plan.sides.layout
-        names = [_column(name) for name, _ in layout.key]
-        names += [_column(layout.sequence), _column(layout.operation)]
+        names = [named_column(name) for name, _ in layout.key]
+        names += [named_column(layout.sequence), named_column(layout.operation)]
         since = str(SequenceNumber(seen.epoch, seen.position, 0))
         changes = self._changelog.read().select(*names)
-        changes = changes.where(_column(layout.sequence) >= sf.lit(since))
+        changes = changes.where(named_column(layout.sequence) >= sf.lit(since))
         head = self._changelog.load_state().head
         if merged is not None and head is not None:
             changes = changes.union(self._changelog.read_between(merged, head.id).select(*names))
-        word = sf.upper(_column(layout.operation))
-        if changes.where(word.isin(*spellings(Operation.TRUNCATE))).take(1):
+        operation = sf.upper(named_column(layout.operation))
+        if changes.where(operation.isin(*spellings(Operation.TRUNCATE))).take(1):
             return None
-        hi, lo = key_hash_columns([(_column(name), type_) for name, type_ in layout.key])
+        hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in layout.key])
         return changes.select(hi.alias(HI), lo.alias(LO)).distinct()
 
     def _keep(self, rows: DataFrame) -> DataFrame:
@@ -235,7 +234,3 @@ def _only(rows: DataFrame, keys: DataFrame | None) -> DataFrame:
     if keys is None:
         return rows
     return rows.join(sf.broadcast(keys), [HI, LO], "left_semi")
-
-
-def _column(name: str) -> Column:
-    return sf.col(quote(name))

@@ -1,4 +1,4 @@
-"""A source table beside its mirror: which columns are compared, and its rows in that form."""
+"""Prepares the rows of a source table for the comparison with its mirror."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.planning.column_map import decode_column_map
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.reading.expected_rows import HI, LO
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.command import command
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.reading.expected_rows import ComparedColumn
     from frazil.model.source_table import SourceColumn, SourceTable
-    from frazil.verify.compared_columns import Comparison
+    from frazil.verify.compared_columns import ComparisonPlan
 
-# Their texts in Spark mean the same to Postgres, whatever the value.
+# Types whose texts in Spark mean the same to Postgres, for every value.
 _SPELLED_ALIKE = frozenset(
     {Primitive.INT, Primitive.LONG, Primitive.STRING, Primitive.UUID, Primitive.BOOLEAN}
 )
@@ -37,13 +37,13 @@ _SPELLED_ALIKE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceComparison:
-    """What both sides are compared in.
+    """The columns that source and mirror are compared by.
 
     ``columns`` are by their numbers at the source. ``left_out`` are the mirror's columns that the
     source does not have, ``ahead`` those of the source that the mirror does not have.
     """
 
-    sides: Comparison
+    sides: ComparisonPlan
     table: SourceTable
     columns: Mapping[int, ComparedColumn]
     left_out: tuple[str, ...]
@@ -51,7 +51,7 @@ class SourceComparison:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the mirror's columns are called while they are compared: nobody's names."""
+        """The names of the mirror's columns during the comparison; they match no real one."""
         return {each.mirror: f"c{number}" for number, each in self.columns.items()}
 
     @property
@@ -60,8 +60,8 @@ class SourceComparison:
         return tuple(f"c{number}" for number in self.table.key)
 
     @property
-    def can_ask_by_key(self) -> bool:
-        """Whether the source understands keys as Spark spells them."""
+    def can_query_by_key(self) -> bool:
+        """Whether the source parses keys as Spark formats them."""
         types = [type_ for _, type_ in self.sides.mirror_key]
         return all(each in _SPELLED_ALIKE or isinstance(each, Decimal) for each in types)
 
@@ -96,7 +96,7 @@ def plan_source_comparison(
     ``read_as`` is as ``plan_comparison`` has it.
     """
     text = mirror.state.properties.get(COLUMNS_PROPERTY)
-    mapped = None if text is None else decode_column_map(text, table=str(settings.mirror))
+    mapped = None if text is None else decode_columns(text, table=str(settings.mirror))
     sides = plan_comparison(changelog.schema, mirror.schema, mapped, settings, read_as=read_as)
     by_field = {each.changelog_id: each for each in sides.layout.columns}
     columns = {
@@ -107,16 +107,16 @@ def plan_source_comparison(
     compared = {each.mirror for each in columns.values()}
     keys = {key for key, _ in sides.mirror_key}
     if keys != {columns[number].mirror for number in table.key if number in columns}:
-        message = "the key of the table at the source is another one than the mirror's."
+        message = "the key of the source table differs from the mirror's."
         raise UnsupportedSchemaChangeError(
             message, table=table.name, next_step=command("resync", table.name)
         )
-    fed = [each.mirror for each in sides.layout.columns if each.mirror not in compared]
+    unread = [each.mirror for each in sides.layout.columns if each.mirror not in compared]
     return SourceComparison(
         sides=sides,
         table=table,
         columns=columns,
-        left_out=(*fed, *sides.left_out),
+        left_out=(*unread, *sides.left_out),
         ahead=tuple(each.name for each in table.columns if each.number not in columns),
     )
 
@@ -127,7 +127,7 @@ def _as_mirrored(column: SourceColumn, target: ComparedColumn) -> Column:
         value = _uuid_text(value)
     elif isinstance(column.type, List) and column.type.element.type is Primitive.UUID:
         value = sf.transform(value, _uuid_text)
-    # A type that the mirror has not followed yet may hold what the mirror's does not.
+    # A wider type at the source may hold values that do not fit the mirror's.
     return value.try_cast(target.type)
 
 

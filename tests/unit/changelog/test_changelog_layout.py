@@ -1,4 +1,4 @@
-"""How a changelog looks, and the words and numbers in it."""
+"""The schema of a changelog, its operations and field ids."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_a_changelog_without_a_key_has_no_previous_key() -> None:
 
 
 def test_nested_columns_are_numbered_after_their_siblings() -> None:
-    nested = Field(0, "places", list_of(0, Struct((Field(0, "x", Decimal(9, 2)), NAME))))
+    nested = Field(0, "points", list_of(0, Struct((Field(0, "x", Decimal(9, 2)), NAME))))
     pairs = Field(0, "pairs", map_of(0, Primitive.STRING, 0, Primitive.LONG))
     numbered = number_fields([nested, pairs, ID], first_id=5)
     assert [(column.name, column.field.id) for column in Schema(0, numbered).columns()] == [
-        ("places", 5),
-        ("places.element", 8),
-        ("places.element.x", 9),
-        ("places.element.name", 10),
+        ("points", 5),
+        ("points.element", 8),
+        ("points.element.x", 9),
+        ("points.element.name", 10),
         ("pairs", 6),
         ("pairs.key", 11),
         ("pairs.value", 12),

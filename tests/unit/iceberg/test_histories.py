@@ -61,14 +61,14 @@ def test_a_marker_of_a_snapshot_that_is_not_in_the_line_is_rolled_back() -> None
 
 @pytest.mark.fault("N26")
 def test_a_line_that_is_cut_above_the_markers_snapshot_proves_nothing() -> None:
-    # 3 wrote the marker; 4 and 5 followed it, or came after a rollback to 2: both look like this.
+    # 3 wrote the marker; 4 and 5 are its descendants, or came after a rollback to 2.
     assert judge_marker(written_by(3), snapshots((5, 4))) is Validity.UNPROVEN
     # The very snapshot is the missing parent: it is not listed, so nothing is known below it.
     assert judge_marker(written_by(3), snapshots((4, 3))) is Validity.UNPROVEN
 
 
 @pytest.mark.fault("N26")
-def test_a_line_that_is_known_past_expiry_tells_a_rollback_from_a_compaction() -> None:
+def test_a_history_known_past_expiry_separates_a_rollback_from_a_compaction() -> None:
     compacted = snapshots((6, 5), (5, 4), (4, 3), (3, 2))
     assert judge_marker(written_by(3), compacted) is Validity.VALID
     rolled_back = snapshots((6, 5), (5, 4), (4, 2), (2, 1))
@@ -90,11 +90,11 @@ def test_a_snapshot_that_was_proven_before_ends_the_search() -> None:
 
 
 def test_the_line_is_read_no_further_than_needed() -> None:
-    def walk() -> Iterator[SnapshotFacts]:
+    def ancestry() -> Iterator[SnapshotFacts]:
         yield from snapshots((4, 3), (3, 2))
         pytest.fail("read on after the answer was known")
 
-    assert judge_marker(written_by(3), walk()) is Validity.VALID
+    assert judge_marker(written_by(3), ancestry()) is Validity.VALID
 
 
 def test_tables_without_sequence_numbers_are_judged_by_their_line_alone() -> None:

@@ -1,4 +1,4 @@
-"""How far a history is walked, and what that costs."""
+"""How far a history is loaded, and what that costs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class CountingReader:
-    """Snapshots 1 to ``newest``, the oldest of which may be expired; counts what it is asked."""
+    """Snapshots 1 to ``newest``, the oldest of which may be expired; counts what is loaded."""
 
     newest: int
     oldest: int = 1
     name: str = "a.t"
-    asked_for: list[int] = field(default_factory=list)
-    asked_for_all: int = 0
+    loaded: list[int] = field(default_factory=list)
+    loaded_all: int = 0
 
-    def walk(self, _metadata: object) -> Iterator[SnapshotFacts]:
+    def iter_ancestry(self, _metadata: object) -> Iterator[SnapshotFacts]:
         for number in range(self.newest, self.oldest - 1, -1):
-            self.asked_for.append(number)
+            self.loaded.append(number)
             yield self._snapshot(number)
 
     def all_snapshots(self, _metadata: object) -> Mapping[int, SnapshotFacts]:
-        self.asked_for_all += 1
+        self.loaded_all += 1
         return {each: self._snapshot(each) for each in range(self.oldest, self.newest + 1)}
 
     def _snapshot(self, number: int) -> SnapshotFacts:
@@ -43,11 +43,11 @@ class CountingReader:
 
 def history(reader: CountingReader, until: int | None = None) -> list[int]:
     version = TableVersion(
-        gateway=None,  # type: ignore[arg-type] # not asked
+        gateway=None,  # type: ignore[arg-type] # not used
         table=None,
         metadata=None,
         reader=cast("TableReader", reader),
-        committer=None,  # type: ignore[arg-type] # not asked
+        committer=None,  # type: ignore[arg-type] # not used
     )
     return [each.id for each in version.history(until=until)]
 
@@ -56,20 +56,20 @@ def test_a_table_without_snapshots_has_no_history() -> None:
     assert history(CountingReader(0)) == []
 
 
-def test_a_history_is_walked_no_further_than_asked() -> None:
+def test_a_history_is_loaded_only_as_far_as_needed() -> None:
     reader = CountingReader(2000)
     assert history(reader, until=1998) == [2000, 1999, 1998]
-    assert (reader.asked_for, reader.asked_for_all) == ([2000, 1999, 1998], 0)
+    assert (reader.loaded, reader.loaded_all) == ([2000, 1999, 1998], 0)
 
 
 @pytest.mark.parametrize("oldest", [1, 7])
-def test_a_long_history_is_asked_for_at_once(oldest: int) -> None:
+def test_a_long_history_is_loaded_at_once(oldest: int) -> None:
     reader = CountingReader(2000, oldest)
     assert history(reader) == list(range(2000, oldest - 1, -1))
-    assert (len(reader.asked_for), reader.asked_for_all) == (100, 1)
+    assert (len(reader.loaded), reader.loaded_all) == (100, 1)
     assert history(reader, until=1500)[-1] == 1500
 
 
 @pytest.mark.parametrize("newest", [99, 100, 101])
-def test_a_history_about_as_long_as_the_first_look_is_whole(newest: int) -> None:
+def test_a_history_about_as_long_as_the_first_batch_is_complete(newest: int) -> None:
     assert history(CountingReader(newest)) == list(range(newest, 0, -1))

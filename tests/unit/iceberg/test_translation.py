@@ -1,4 +1,4 @@
-"""Java's exceptions told apart by class, with stand-ins for what the gateway hands out."""
+"""Java's exceptions classified by class, with fakes of the gateway's objects."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_the_class_decides(names: tuple[str, ...], expected: type[errors.FrazilE
 
 def test_a_missing_file_is_named() -> None:
     error = thrown("java.lang.RuntimeException", f"{ICEBERG}NotFoundException")
-    told = translate(error, table="a.t", doing="refreshing the table")
-    assert type(told) is errors.StorageError
-    assert f"gone (text of {ICEBERG}NotFoundException)" in str(told)
+    translated_ = translate(error, table="a.t", doing="refreshing the table")
+    assert type(translated_) is errors.StorageError
+    assert f"missing (text of {ICEBERG}NotFoundException)" in str(translated_)
 
 
 def test_a_circle_of_causes_ends() -> None:

@@ -1,4 +1,4 @@
-"""Random schemas and rows that fit them, for whoever writes files and compares."""
+"""Random schemas and rows that fit them, for tests that write files and compare."""
 
 from __future__ import annotations
 

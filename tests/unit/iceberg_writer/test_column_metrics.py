@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.bound_values import lower_bound, serialised, upper_bound
-from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY, WHOLE, bound_lengths
+from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY, FULL, bound_lengths
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.hooks import SeededRandomness, SystemClock
@@ -27,14 +27,14 @@ P = Primitive
 
 @given(texts, st.integers(1, 20))
 def test_shortened_text_stays_a_bound(text: str, length: int) -> None:
-    whole = text.encode()
-    lower, upper = lower_bound(whole, P.STRING, length), upper_bound(whole, P.STRING, length)
-    assert lower <= whole
+    value = text.encode()
+    lower, upper = lower_bound(value, P.STRING, length), upper_bound(value, P.STRING, length)
+    assert lower <= value
     assert len(lower.decode()) <= length
     if upper is None:
         assert set(text[:length]) == {"\U0010ffff"}
     else:
-        assert upper >= whole
+        assert upper >= value
         assert len(upper.decode()) <= length
 
 
@@ -100,7 +100,7 @@ DEEP = Schema(
     ("properties", "expected"),
     [
         ({}, {1: 16, 2: 16, 3: 16}),
-        ({"write.metadata.metrics.default": "full"}, {1: WHOLE, 2: WHOLE, 3: WHOLE}),
+        ({"write.metadata.metrics.default": "full"}, {1: FULL, 2: FULL, 3: FULL}),
         ({"write.metadata.metrics.default": "COUNTS"}, {1: 0, 2: 0, 3: 0}),
         ({"write.metadata.metrics.default": "truncate(4)"}, {1: 4, 2: 4, 3: 4}),
         ({"write.metadata.metrics.default": "nonsense"}, {1: 16, 2: 16, 3: 16}),
@@ -170,7 +170,7 @@ def pairs(descriptor: dict[str, Any], name: str) -> dict[int, Any]:
     return dict(zip(descriptor[name]["keys"], descriptor[name]["values"], strict=True))
 
 
-def test_bounds_and_counts_hold_over_all_row_groups(tmp_path: Path) -> None:
+def test_bounds_and_counts_cover_all_row_groups(tmp_path: Path) -> None:
     schema = Schema(
         0, (Field(1, "a", P.LONG), Field(2, "b", Decimal(38, 0)), Field(3, "c", P.STRING))
     )

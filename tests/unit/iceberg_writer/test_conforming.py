@@ -180,7 +180,7 @@ def test_missing_and_unknown_columns_are_named() -> None:
     assert CANARY not in str(refusal.value)
 
 
-def test_columns_are_matched_by_name_and_not_by_place() -> None:
+def test_columns_are_matched_by_name_and_not_by_position() -> None:
     schema = Schema(0, (Field(1, "a", P.LONG), Field(2, "b", P.LONG)))
     batch = pa.RecordBatch.from_pydict({"b": [2], "a": [1]})
     assert conform(batch, schema, arrow_schema(schema)).to_pylist() == [{"a": 1, "b": 2}]

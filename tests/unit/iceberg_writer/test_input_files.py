@@ -14,9 +14,9 @@ DATA = b"0123456789"
 
 @pytest.fixture
 def location(tmp_path: Path) -> str:
-    place = f"file:{tmp_path}/new/folder/a file%20.bin"
-    OutputFiles({}).write_file(place, DATA)
-    return place
+    location = f"file:{tmp_path}/new/folder/a file%20.bin"
+    OutputFiles({}).write_file(location, DATA)
+    return location
 
 
 def test_what_was_written_is_read(location: str) -> None:
@@ -42,19 +42,19 @@ def test_several_ranges_of_one_file_are_read_from_one_opening(location: str) -> 
         assert (read(0, 2), read(8, 9), read(1, 1)) == (b"01", b"89", b"1")
 
 
-def test_a_file_that_is_gone_is_told_from_one_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_missing_file_is_distinguished_from_an_unreadable_one(tmp_path: Path) -> None:
     files = InputFiles({})
     lost, folder = str(tmp_path / "lost"), str(tmp_path)
-    for place, missing in ((lost, True), (folder, False)):
-        assert not files.exists(place)
+    for location, missing in ((lost, True), (folder, False)):
+        assert not files.exists(location)
         for attempt in (files.open, files.read, lambda each: files.read_range(each, 0, 1)):
             with pytest.raises(StorageError) as failure:
-                attempt(place)
-            assert place in failure.value.message
+                attempt(location)
+            assert location in failure.value.message
             assert is_missing(failure.value) is missing
 
 
-def test_an_unknown_store_is_refused_before_anything_is_asked() -> None:
+def test_an_unknown_store_is_refused_before_any_request() -> None:
     with pytest.raises(ConfigError):
         InputFiles({}).exists("hdfs://host/x")
 

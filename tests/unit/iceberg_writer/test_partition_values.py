@@ -83,7 +83,7 @@ def test_many_byte_strings_hash_as_each_alone(values: list[bytes]) -> None:
 
 
 @given(st.lists(decimals(Decimal(38, 0)), min_size=1))
-def test_decimals_hash_by_as_few_bytes_as_hold_them(values: list[D]) -> None:
+def test_decimals_hash_by_their_significant_bytes(values: list[D]) -> None:
     found = transformed(list(values), pa.decimal128(38, 0), Decimal(38, 0), "bucket[1000]")
     shortest = [
         (number := int(each)).to_bytes(
@@ -152,7 +152,7 @@ def test_truncation_of_decimals_is_that_of_their_unscaled_integers(
     assert found == [*expected, None]
 
 
-def test_a_decimal_without_room_below_is_refused_without_its_value() -> None:
+def test_a_decimal_that_underflows_is_refused_without_its_value() -> None:
     with pytest.raises(UnrepresentableValueError) as refusal:
         transformed([D("-0.98"), None], pa.decimal128(2, 2), Decimal(2, 2), "truncate[50]")
     assert "not all of them fit decimal128(2, 2)" in str(refusal.value)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.partition_spill import PartitionSpill
-from frazil.clients.iceberg.write.task_writer import RowPlaces, TaskWriter
+from frazil.clients.iceberg.write.task_writer import TaskWriter, WrittenPositions
 from frazil.clients.iceberg.write.write_target import BloomFilter, WriteTarget, plan_write_target
 from frazil.errors import StorageError, UnrepresentableValueError
 from frazil.hooks import ManualClock, SeededRandomness
@@ -90,26 +90,26 @@ def read(file: WrittenFile) -> pa.Table:
     return pq.read_table(path_of(file.location), partitioning=None)
 
 
-def check_places(
-    files: tuple[WrittenFile, ...], placed: list[tuple[pa.RecordBatch, RowPlaces]]
+def check_positions(
+    files: tuple[WrittenFile, ...], written: list[tuple[pa.RecordBatch, WrittenPositions]]
 ) -> None:
     """Every row is where it was said to be, and nothing else is anywhere."""
     found = [read(file).column("id").to_pylist() for file in files]
-    assert sum(map(len, found)) == sum(rows.num_rows for rows, _ in placed)
-    for rows, placement in placed:
+    assert sum(map(len, found)) == sum(rows.num_rows for rows, _ in written)
+    for rows, positions in written:
         there = [
             found[file][position]
-            for file, position in zip(placement.file, placement.position, strict=True)
+            for file, position in zip(positions.file, positions.position, strict=True)
         ]
         assert there == rows.column("id").to_pylist()
 
 
-def test_one_file_with_a_name_nobody_else_has(tmp_path: Path) -> None:
+def test_one_file_with_a_unique_name(tmp_path: Path) -> None:
     writer = writer_to(target(tmp_path))
     rows = batch(range(10))
-    placement = writer.write(rows)
-    assert placement.file.tolist() == [0] * 10
-    assert placement.position.tolist() == list(range(10))
+    positions = writer.write(rows)
+    assert positions.file.tolist() == [0] * 10
+    assert positions.position.tolist() == list(range(10))
     (file,) = writer.close()
     assert re.fullmatch(
         rf"file:{re.escape(str(tmp_path))}/data/[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
@@ -123,23 +123,23 @@ def test_one_file_with_a_name_nobody_else_has(tmp_path: Path) -> None:
 
 def test_files_roll_at_the_target_size(tmp_path: Path) -> None:
     writer = writer_to(target(tmp_path, target_file_bytes=50_000, compression="none"))
-    placed = [
+    written = [
         (rows, writer.write(rows))
         for rows in (batch(range(n, n + 3000)) for n in range(0, 60_000, 3000))
     ]
     files = writer.close()
     assert len(files) > 5
     assert all(30_000 < file.size < 80_000 for file in files[:-1])
-    check_places(files, placed)
+    check_positions(files, written)
 
 
 def test_a_batch_larger_than_a_file_is_spread_over_several(tmp_path: Path) -> None:
     writer = writer_to(target(tmp_path, target_file_bytes=20_000, compression="none"))
     rows = batch(range(30_000))
-    placement = writer.write(rows)
+    positions = writer.write(rows)
     files = writer.close()
     assert len(files) > 5
-    check_places(files, [(rows, placement)])
+    check_positions(files, [(rows, positions)])
 
 
 def test_row_groups_keep_to_their_rows(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_row_groups_keep_to_their_rows(tmp_path: Path) -> None:
 def test_each_partition_has_its_own_file_and_path(tmp_path: Path) -> None:
     writer = writer_to(target(tmp_path, (1, "truncate[10]"), (4, "identity")))
     rows = batch([1, 2, 11, 3, 5])
-    placement = writer.write(rows)
+    positions = writer.write(rows)
     files = writer.close()
-    check_places(files, [(rows, placement)])
+    check_positions(files, [(rows, positions)])
     folders = {file.partition: path_of(file.location).parent for file in files}
     data = tmp_path / "data"
     assert folders == {
@@ -178,17 +178,17 @@ def test_few_files_are_open_at_a_time_and_the_oldest_go_first(tmp_path: Path) ->
     # One byte is less than any row takes: everything is encoded, and thus opened, at once.
     to = target(tmp_path, (1, "bucket[10]"), row_group_bytes=1)
     writer = writer_to(to, open_files=3)
-    placed = []
+    written = []
     most = 0
     for start in range(0, 500, 100):
         rows = batch(range(start, start + 100))
-        placed.append((rows, writer.write(rows)))
+        written.append((rows, writer.write(rows)))
         most = max(most, sum(file.is_open for _, file in writer._current.values()))
     files = writer.close()
     assert most == 3
     assert len(files) > 10
     assert [file.location for file in files] == list(writer.locations)
-    check_places(files, placed)
+    check_positions(files, written)
 
 
 def test_buffers_of_all_partitions_together_stay_within_one_row_group(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ def test_positions_are_true_for_any_rows_partitions_and_sizes(
     folder = tmp_path_factory.mktemp("rows")
     to = target(folder, *parts, target_file_bytes=size, row_group_bytes=2000)
     writer = writer_to(to, **limits)
-    placed = [(rows, writer.write(rows)) for rows in map(batch, groups)]
+    written = [(rows, writer.write(rows)) for rows in map(batch, groups)]
     files = writer.close()
-    check_places(files, placed)
+    check_positions(files, written)
     for file in files:
         assert json.loads(file.descriptor)["record-count"] == file.rows
 
@@ -339,7 +339,7 @@ def test_a_partition_without_a_spelling_is_refused(tmp_path: Path, value: float)
     )
 
 
-def test_giving_up_deletes_nothing_and_tells_what_was_begun(tmp_path: Path) -> None:
+def test_abandon_deletes_nothing_and_returns_what_was_begun(tmp_path: Path) -> None:
     writer = writer_to(target(tmp_path, (1, "bucket[2]"), row_group_bytes=1))
     writer.write(batch(range(100)))
     begun = writer.abandon()
@@ -357,7 +357,7 @@ def test_a_disk_that_fails_is_a_storage_error_that_names_the_file(tmp_path: Path
     assert writer.locations[0] in str(failure.value)
 
 
-def test_bloom_filters_are_written_where_the_table_asks(tmp_path: Path) -> None:
+def test_bloom_filters_are_written_where_the_table_configures_them(tmp_path: Path) -> None:
     filters = (BloomFilter("id", 0.01, 100), BloomFilter("s.x", 0.01, 100))
     writer = writer_to(target(tmp_path, bloom_filters=filters))
     writer.write(batch(range(100)))
@@ -429,7 +429,7 @@ for start in range(0, 300_000, 10_000):
     ids = pa.array(np.arange(start, start + 10_000))
     writer.write(pa.RecordBatch.from_arrays([ids, data], names=["id", "data"]))
 files = writer.close()
-# Not getrusage: its peak is inherited from whoever started us, here a test run of any size.
+# Not getrusage: its peak is inherited from the parent process, here a test run of any size.
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
 print(len(files), int(peak[1]) * 1024)
 """
@@ -446,7 +446,7 @@ def test_a_task_stays_below_half_a_gigabyte(
     assert resident < 512 * 2**20
 
 
-def test_a_task_loads_neither_spark_nor_what_configures_the_house() -> None:
+def test_a_task_does_not_import_spark_or_the_configuration() -> None:
     program = (
         "import sys, frazil.clients.iceberg.write.task_writer;"
         "print([name for name in ('pyspark','pydantic','structlog','py4j','pandas','pyiceberg')"

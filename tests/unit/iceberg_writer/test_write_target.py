@@ -21,7 +21,7 @@ def planned(**properties: str) -> WriteTarget:
     )
 
 
-def test_without_properties_the_house_decides() -> None:
+def test_without_properties_our_defaults_apply() -> None:
     target = planned()
     assert target.data_location == "s3://b/t/data"
     assert target.compression == "zstd"
@@ -35,11 +35,11 @@ def test_the_tables_properties_win() -> None:
         write_parquet_compression__codec="GZIP",
         write_parquet_compression__level="5",
         write_parquet_row__group__size__bytes="4096",
-        write_data_path="s3://other/place/",
+        write_data_path="s3://other/path/",
     )
     assert (target.target_file_bytes, target.row_group_bytes) == (1000, 4096)
     assert (target.compression, target.compression_level) == ("gzip", 5)
-    assert target.data_location == "s3://other/place"
+    assert target.data_location == "s3://other/path"
 
 
 def test_a_target_travels_and_hides_its_credentials() -> None:
@@ -65,7 +65,7 @@ def test_a_target_travels_and_hides_its_credentials() -> None:
         ("write.parquet.compression-codec", "lzo"),
         ("write.parquet.compression-codec", "lz4"),
         ("write.target-file-size-bytes", "much"),
-        ("write.parquet.bloom-filter-enabled.column.nobody", "true"),
+        ("write.parquet.bloom-filter-enabled.column.missing", "true"),
         ("write.parquet.bloom-filter-enabled.column.on", "true"),
     ],
 )
@@ -218,7 +218,7 @@ def test_what_arrow_cannot_do_is_refused_by_name(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["hdfs://h/x", "file://host/x", "abfss://nobody/x", "oss://b/x"]
+    "location", ["hdfs://h/x", "file://host/x", "abfss://container/x", "oss://b/x"]
 )
 def test_an_unknown_store_is_refused(location: str) -> None:
     with pytest.raises(ConfigError):

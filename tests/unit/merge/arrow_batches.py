@@ -1,4 +1,4 @@
-"""Changes as a merge task receives them, and its answers in the words of the specification."""
+"""Changes as a merge task receives them, and its results as those of the specification."""
 
 from __future__ import annotations
 
@@ -82,18 +82,18 @@ def batch_of(
     updates: frozenset[int] = frozenset(),
 ) -> pa.RecordBatch:
     """The changes as columns, in the order given; ``updates`` are sequences of UPDATEs."""
-    told = list(changes)
-    hashes = [HASHES[change.key] for change in told]
+    sent = list(changes)
+    hashes = [HASHES[change.key] for change in sent]
     previous = [
-        (None, None) if each.previous_key is None else HASHES[each.previous_key] for each in told
+        (None, None) if each.previous_key is None else HASHES[each.previous_key] for each in sent
     ]
-    numbers = [number_of(change) for change in told]
+    numbers = [number_of(change) for change in sent]
     columns: dict[str, pa.Array] = {
         HI: pa.array([signed(hi) for hi, _ in hashes], pa.int64()),
         LO: pa.array([signed(lo) for _, lo in hashes], pa.int64()),
-        ACTION: pa.array([int(each.action is ChangeAction.DELETE) for each in told], pa.int8()),
+        ACTION: pa.array([int(each.action is ChangeAction.DELETE) for each in sent], pa.int8()),
         SEQUENCE: pa.array([sequence.value(number) for number in numbers], sequence.type),
-        UNCHANGED: pa.array([_unchanged(each) for each in told], pa.list_(pa.int32())),
+        UNCHANGED: pa.array([_unchanged(each) for each in sent], pa.list_(pa.int32())),
         PREVIOUS_HI: pa.array(
             [None if hi is None else signed(hi) for hi, _ in previous], pa.int64()
         ),
@@ -101,10 +101,10 @@ def batch_of(
             [None if lo is None else signed(lo) for _, lo in previous], pa.int64()
         ),
         IS_UPDATE: pa.array([number in updates for number in numbers], pa.bool_()),
-        "id": pa.array([change.values[KEY] for change in told], pa.int64()),
-        "name": pa.array([change.values.get(2) for change in told], pa.string()),
-        "tags": pa.array([_tags(change.values.get(3)) for change in told], ENTRIES),
-        "code": pa.array([change.values.get(4) for change in told], pa.large_string()),
+        "id": pa.array([change.values[KEY] for change in sent], pa.int64()),
+        "name": pa.array([change.values.get(2) for change in sent], pa.string()),
+        "tags": pa.array([_tags(change.values.get(3)) for change in sent], ENTRIES),
+        "code": pa.array([change.values.get(4) for change in sent], pa.large_string()),
     }
     return pa.RecordBatch.from_pydict(columns)
 
@@ -130,22 +130,22 @@ def outcomes_in(results: Sequence[FoldedKeys]) -> dict[int, KeyOutcome[int, obje
 
 def _outcomes(result: FoldedKeys) -> list[KeyOutcome[int, object]]:
     found: list[KeyOutcome[int, object]] = []
-    for place, row in enumerate(result.rows.to_pylist()):
-        kind = KINDS[int(result.action[place])]
-        missing = frozenset(id_ for id_, mask in result.missing.items() if mask[place])
+    for index, row in enumerate(result.rows.to_pylist()):
+        kind = KINDS[int(result.action[index])]
+        missing = frozenset(id_ for id_, mask in result.missing.items() if mask[index])
         if kind is KeyAction.DELETE:
             assert not missing
-            assert not result.needs_mirror[place]
+            assert not result.needs_mirror[index]
             found.append(KeyOutcome(kind))
             continue
         assert all(row[column.name] is None for column in COLUMNS if column.id in missing)
-        source = (int(result.source_hi[place]), int(result.source_lo[place]))
+        source = (int(result.source_hi[index]), int(result.source_lo[index]))
         found.append(
             KeyOutcome(
                 kind,
                 {column.id: _value(row, column) for column in COLUMNS if column.id not in missing},
                 missing,
-                HASHES.index(source) if result.needs_mirror[place] else None,
+                HASHES.index(source) if result.needs_mirror[index] else None,
             )
         )
     return found

@@ -1,4 +1,4 @@
-"""Histories of a small table, as a source would tell them."""
+"""Histories of a small table, as a source would send them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.merge.folding.fold import Change, ChangeAction, TruncateChange
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Told = Change[int, object] | TruncateChange
+    AnyChange = Change[int, object] | TruncateChange
 
 T = TypeVar("T")
 KEY = 1
@@ -30,14 +30,14 @@ def upsert(
     previous: int | None = None,
     values: Mapping[int, object] | None = None,
 ) -> Change[int, object]:
-    """A row whose values tell where they come from, unless others are given."""
+    """A row whose values name their origin, unless others are given."""
     ids = OTHERS - unchanged
-    told = values if values is not None else {id_: f"{key}@{sequence}.{id_}" for id_ in ids}
+    sent = values if values is not None else {id_: f"{key}@{sequence}.{id_}" for id_ in ids}
     return Change(
         key=key,
         sequence=sequence,
         action=ChangeAction.UPSERT,
-        values={KEY: key, **told},
+        values={KEY: key, **sent},
         unchanged=frozenset(unchanged),
         previous_key=previous,
     )
@@ -59,8 +59,8 @@ def moved(
 @st.composite
 def transactions(
     draw: st.DrawFn, *, truncates: bool = False, partial_moves: bool = True
-) -> list[list[Told]]:
-    """What a source would tell: it leaves columns out only of rows that are there."""
+) -> list[list[AnyChange]]:
+    """Valid changes of a source: it leaves columns out only of existing rows."""
     verbs = ["insert", "update", "update", "update", "delete", "move", "move"]
     verbs += ["truncate"] if truncates else []
     steps = draw(
@@ -69,20 +69,20 @@ def transactions(
     live: set[int] = set()
     numbers = count(1)
     return [
-        list(_told(verb, keys=(key, other), left_out=left_out, live=live, numbers=numbers))
+        list(_changes(verb, keys=(key, other), left_out=left_out, live=live, numbers=numbers))
         for verb, key, other, left_out in steps
         if partial_moves or verb != "move" or not left_out
     ]
 
 
-def _told(
+def _changes(
     verb: str,
     *,
     keys: tuple[int, int],
     left_out: frozenset[int],
     live: set[int],
     numbers: Iterator[int],
-) -> Iterator[Told]:
+) -> Iterator[AnyChange]:
     key, other = keys
     sequence = next(numbers)
     if verb == "truncate":
@@ -118,8 +118,8 @@ def wild_changes(draw: st.DrawFn, *, links: bool = False) -> list[Change[int, ob
 
 
 @st.composite
-def shuffled(draw: st.DrawFn, told: list[T]) -> list[T]:
-    """The same in another order; by one seed, since a choice for each place would take long."""
-    mixed = list(told)
+def shuffled(draw: st.DrawFn, items: list[T]) -> list[T]:
+    """The same in another order; by one seed, since a choice for each index would take long."""
+    mixed = list(items)
     draw(st.randoms(use_true_random=True)).shuffle(mixed)
     return mixed

@@ -28,10 +28,10 @@ USER_ID = replace(SETTINGS, key=("user_id",))
 ID = Field(11, "id", P.INT)
 NAME = Field(12, "name", P.STRING)
 PRICE = Field(13, "price", Decimal(9, 2))
-PLACE = Field(14, "place", Struct((Field(21, "x", P.FLOAT), Field(22, "y", P.INT, required=True))))
+POINT = Field(14, "point", Struct((Field(21, "x", P.FLOAT), Field(22, "y", P.INT, required=True))))
 TAGS = Field(15, "tags", list_of(23, P.INT))
 SIZES = Field(16, "sizes", map_of(24, P.STRING, 25, P.INT))
-SOURCE = (ID, NAME, PRICE, PLACE, TAGS, SIZES)
+SOURCE = (ID, NAME, PRICE, POINT, TAGS, SIZES)
 ID_REQUIRED = Field(1, "id", P.INT, required=True)
 NAME_2 = Field(2, "name", P.STRING)
 OURS = (
@@ -52,19 +52,19 @@ def last_id(schema: Schema) -> int:
     return max(each.field.id for each in schema.columns())
 
 
-def first(*fields: Field, told: MergeSettings = SETTINGS) -> SchemaPlan:
-    return plan_schema(changelog(*(fields or SOURCE)), None, None, told)
+def first(*fields: Field, settings: MergeSettings = SETTINGS) -> SchemaPlan:
+    return plan_schema(changelog(*(fields or SOURCE)), None, None, settings)
 
 
 def then(
-    before: SchemaPlan, *fields: Field, told: MergeSettings = SETTINGS, version: int = 3
+    before: SchemaPlan, *fields: Field, settings: MergeSettings = SETTINGS, version: int = 3
 ) -> SchemaPlan:
     """The plan for a mirror that was left as ``before`` says."""
     return plan_schema(
         changelog(*fields),
         before.mirror,
         before.columns,
-        told,
+        settings,
         last_column_id=last_id(before.mirror),
         format_version=version,
     )
@@ -78,8 +78,8 @@ def names(plan: SchemaPlan) -> list[str]:
     return [each.name for each in plan.mirror.fields]
 
 
-def refusal(before: SchemaPlan, *fields: Field, told: MergeSettings = SETTINGS) -> str:
+def refusal(before: SchemaPlan, *fields: Field, settings: MergeSettings = SETTINGS) -> str:
     with pytest.raises(UnsupportedSchemaChangeError) as refused:
-        then(before, *fields, told=told)
+        then(before, *fields, settings=settings)
     assert refused.value.table == "shop.users"
     return str(refused.value)

@@ -54,10 +54,10 @@ def outcomes(
 ) -> dict[int, KeyOutcome[int, object]]:
     """The outcomes, the same wherever the batches are cut."""
     batch = batch_of(in_order(changes))
-    whole = outcomes_in(folded([batch], layout(deletes)))
+    complete = outcomes_in(folded([batch], layout(deletes)))
     single = [batch.slice(row, 1) for row in range(batch.num_rows)]
-    assert outcomes_in(folded(single, layout(deletes))) == whole
-    return whole
+    assert outcomes_in(folded(single, layout(deletes))) == complete
+    return complete
 
 
 def test_nothing_comes_of_nothing() -> None:
@@ -168,7 +168,7 @@ def test_what_lies_hidden_under_a_null_is_not_unchanged() -> None:
 def test_a_rename_in_between_changes_nothing_because_columns_go_by_id() -> None:
     names = ["key", "title", "labels", "number"]
     renamed = FoldLayout(
-        tuple(FoldColumn(name, place, place == KEY) for place, name in enumerate(names, start=1))
+        tuple(FoldColumn(name, id_, id_ == KEY) for id_, name in enumerate(names, start=1))
     )
     batch = batch_of([upsert(1, 1), upsert(1, 2, unchanged={2})])
     batch = batch.rename_columns([*batch.schema.names[:-4], *names])
@@ -279,7 +279,7 @@ def test_different_changes_at_one_sequence_are_an_error(
     assert CANARY not in str(refusal.value)
 
 
-def test_what_stands_in_a_column_that_was_not_sent_says_nothing() -> None:
+def test_values_of_columns_that_were_not_sent_are_ignored() -> None:
     partial = upsert(1, 1, unchanged={2})
     batch = batch_of([partial, partial])
     position = batch.schema.get_field_index("name")
@@ -329,11 +329,11 @@ def test_nested_values_are_compared_to_the_last_element(one: int, other: int) ->
 # Deletes that are not applied.
 
 
-def test_keys_of_which_only_ignored_deletes_are_told_have_no_outcome() -> None:
-    whole = upsert(1, 2)
-    changes = [delete(0, 1), whole, delete(1, 3), delete(3, 4)]
+def test_keys_with_only_ignored_deletes_have_no_outcome() -> None:
+    complete = upsert(1, 2)
+    changes = [delete(0, 1), complete, delete(1, 3), delete(3, 4)]
     results = folded([batch_of(changes)], layout(Deletes.IGNORE))
-    assert outcomes_in(results) == {1: KeyOutcome(KeyAction.UPSERT, whole.values)}
+    assert outcomes_in(results) == {1: KeyOutcome(KeyAction.UPSERT, complete.values)}
     sequences = [text for result in results for text in result.sequence.to_pylist()]
     assert sequences == [SEQUENCES["text"].value(2)]
 
@@ -342,12 +342,12 @@ def test_keys_of_which_only_ignored_deletes_are_told_have_no_outcome() -> None:
 def test_an_ignored_delete_is_nothing_also_at_the_sequence_of_an_upsert() -> None:
     # Nothing of it is left for a later merge to compare with, so one merge does not either.
     last = upsert(1, 2)
-    for told in ([upsert(1, 1), delete(1, 2), last], [upsert(1, 1), last, delete(1, 2)]):
-        batch = batch_of(told)
+    for repeated in ([upsert(1, 1), delete(1, 2), last], [upsert(1, 1), last, delete(1, 2)]):
+        batch = batch_of(repeated)
         for batches in ([batch], [batch.slice(0, 2), batch.slice(2)]):
             found = outcomes_in(folded(batches, layout(Deletes.IGNORE)))
             assert found == {1: KeyOutcome(KeyAction.UPSERT, last.values)}
-        assert fold(told, deletes=Deletes.IGNORE).by_key == found
+        assert fold(repeated, deletes=Deletes.IGNORE).by_key == found
 
 
 @pytest.mark.fault("N29")
@@ -378,10 +378,10 @@ def with_merged(changes: list[Change[int, object]], merged: list[bool]) -> pa.Re
 
 
 def test_a_soft_delete_keeps_the_row_of_the_batch_or_else_of_the_mirror() -> None:
-    whole = upsert(1, 1)
-    found = outcomes(whole, delete(1, 2), delete(2, 3), deletes=Deletes.SOFT)
+    complete = upsert(1, 1)
+    found = outcomes(complete, delete(1, 2), delete(2, 3), deletes=Deletes.SOFT)
     assert found == {
-        1: KeyOutcome(KeyAction.SOFT_DELETE, whole.values),
+        1: KeyOutcome(KeyAction.SOFT_DELETE, complete.values),
         2: KeyOutcome(KeyAction.SOFT_DELETE, {KEY: 2}, OTHERS, source=2),
     }
 
@@ -406,7 +406,7 @@ def cut(data: st.DataObject, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [batch.slice(start, end - start) for start, end in pairwise(bounds)]
 
 
-def told_again(
+def with_repeats(
     data: st.DataObject, changes: list[Change[int, object]]
 ) -> list[Change[int, object]]:
     """The changes with some repeated."""
@@ -420,14 +420,14 @@ def test_every_history_cut_anywhere_folds_as_specified(
     data: st.DataObject, deletes: Deletes, sequence: str
 ) -> None:
     history = data.draw(transactions(partial_moves=False))
-    changes = [each for told in history for each in told if isinstance(each, Change)]
-    told = told_again(data, changes)
-    batch = batch_of(in_order(told), sequence=SEQUENCES[sequence])
+    changes = [each for group in history for each in group if isinstance(each, Change)]
+    repeated = with_repeats(data, changes)
+    batch = batch_of(in_order(repeated), sequence=SEQUENCES[sequence])
     results = folded(cut(data, batch), layout(deletes))
     assert outcomes_in(results) == fold(changes, deletes=deletes).by_key
     if deletes is not Deletes.IGNORE:
-        assert sum(result.rows_read for result in results) == len(told)
-        assert sum(result.repeats for result in results) == len(told) - len(changes)
+        assert sum(result.rows_read for result in results) == len(repeated)
+        assert sum(result.repeats for result in results) == len(repeated) - len(changes)
     effective = [
         c for c in changes if deletes is not Deletes.IGNORE or c.action is ChangeAction.UPSERT
     ]
@@ -441,13 +441,13 @@ def test_every_history_cut_anywhere_folds_as_specified(
 def test_anything_folds_or_fails_as_specified(
     data: st.DataObject, deletes: Deletes, changes: list[Change[int, object]]
 ) -> None:
-    told = told_again(data, changes)
+    repeated = with_repeats(data, changes)
     if changes and data.draw(st.integers(0, 9)) == 0:
         victim = data.draw(st.sampled_from(changes))
-        told.append(upsert(victim.key, number_of(victim), values=dict.fromkeys(OTHERS)))
-    batches = cut(data, batch_of(in_order(told)))
+        repeated.append(upsert(victim.key, number_of(victim), values=dict.fromkeys(OTHERS)))
+    batches = cut(data, batch_of(in_order(repeated)))
     try:
-        expected = fold(told, deletes=deletes).by_key
+        expected = fold(repeated, deletes=deletes).by_key
     except (DuplicateKeyError, MissingImageError):
         with pytest.raises((DuplicateKeyError, MissingImageError)):
             folded(batches, layout(deletes))

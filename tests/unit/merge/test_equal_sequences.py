@@ -11,7 +11,7 @@ import pytest
 from frazil.errors import DuplicateKeyError
 from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT
 from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
-from frazil.mirror.index.locating import Found
+from frazil.mirror.index.locating import LocatedRows
 from frazil.model.schema.types import Field, Primitive
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ FLAG = Field(3, "gone", Primitive.BOOLEAN)
 
 def found(
     rows: list[tuple[int, int | None]], tombstones: list[tuple[int, int]] | None = None
-) -> Found:
-    """Rows and tombstones as key and sequence; the row's place is its number."""
+) -> LocatedRows:
+    """Rows and tombstones as key and sequence; the row's position is its number."""
     dead = tombstones or []
-    return Found(
+    return LocatedRows(
         np.array([key for key, _ in rows], np.intp),
         np.zeros(len(rows), np.int32),
         np.arange(len(rows), dtype=np.int64),
@@ -39,30 +39,30 @@ def found(
 
 
 class Mirror:
-    """Rows that are read back: what is there, and what was asked for."""
+    """Rows that are read back: the stored values, and which were read."""
 
     def __init__(self, *rows: tuple[str, bool]) -> None:
         self.rows = rows
-        self.asked: list[int] = []
+        self.read_positions: list[int] = []
 
     def read(
         self, files: NDArray[np.int32], positions: NDArray[np.int64], fields: list[Field]
     ) -> dict[str, pa.Array]:
         assert len(files) == len(positions)
-        self.asked += positions.tolist()
+        self.read_positions += positions.tolist()
         values = {"v": 0, "gone": 1}
         chosen = [self.rows[at] for at in positions]
         return {each.name: pa.array([row[values[each.name]] for row in chosen]) for each in fields}
 
 
-def arrivals(changes: list[tuple[int, str | None, int]], there: Found) -> Arrivals:
+def arrivals(changes: list[tuple[int, str | None, int]], there: LocatedRows) -> Arrivals:
     actions, values, sequences = zip(*changes, strict=True)
     rows = pa.RecordBatch.from_arrays([pa.array(values, pa.string())], names=["v"])
     return Arrivals(np.array(actions, np.int8), pa.array(sequences, pa.int64()), rows, there)
 
 
 def late(
-    change: tuple[int, str | None, int], there: Found, *rows: tuple[str, bool], **content: Any
+    change: tuple[int, str | None, int], there: LocatedRows, *rows: tuple[str, bool], **content: Any
 ) -> bool:
     compared = ComparedContent(fields=(VALUE,), deleted=FLAG, **content)
     (found_late,) = late_arrivals(arrivals([change], there), compared, Mirror(*rows).read)
@@ -75,7 +75,7 @@ def test_older_is_late_newer_is_not_and_nothing_is_read_for_them() -> None:
     changes = arrivals([(UPSERT, "x", 4), (DELETE, None, 6), (UPSERT, "x", 1)], there)
     content = ComparedContent(fields=(VALUE,), deleted=FLAG)
     assert late_arrivals(changes, content, mirror.read).tolist() == [True, False, False]
-    assert mirror.asked == []
+    assert mirror.read_positions == []
 
 
 def test_the_same_is_a_replay_and_anything_else_a_contradiction() -> None:
@@ -116,15 +116,15 @@ def test_at_the_sequence_of_a_truncate_a_row_wins_over_what_that_deleted() -> No
 
 
 @pytest.mark.fault("N30")
-def test_a_row_without_a_sequence_counts_as_the_floor() -> None:
+def test_a_row_without_a_sequence_has_the_default_sequence() -> None:
     row = found([(0, None)])
     assert not late((UPSERT, "b", 1), row, ("a", False))
-    assert late((UPSERT, "b", 4), row, ("a", False), floor=5)
-    # Merged before that sequence or at it: nobody knows, so a change of it is applied.
+    assert late((UPSERT, "b", 4), row, ("a", False), default_sequence=5)
+    # Merged before that sequence or at it: unknown, so a change of it is applied.
     for change in ((UPSERT, "a", 5), (UPSERT, "b", 5), (DELETE, None, 5), (SOFT_DELETE, None, 5)):
-        assert not late(change, row, ("a", False), floor=5)
-    assert late((UPSERT, "a", 5), found([(0, 5)]), ("a", False), floor=5)
-    assert not late((UPSERT, "b", 6), row, ("a", False), floor=5)
+        assert not late(change, row, ("a", False), default_sequence=5)
+    assert late((UPSERT, "a", 5), found([(0, 5)]), ("a", False), default_sequence=5)
+    assert not late((UPSERT, "b", 6), row, ("a", False), default_sequence=5)
     assert not_newer(
         pa.array([4, 5, 6, None]), found([(at, None) for at in range(4)]), 5
     ).tolist() == [
@@ -143,10 +143,10 @@ def test_one_of_two_rows_that_says_the_same_is_enough() -> None:
 def test_every_contradicting_key_is_counted_once() -> None:
     there = found([(0, 5), (0, 5), (1, 5), (2, 5)], [(3, 5)])
     mirror = Mirror(("a", False), ("a", False), ("b", False), ("c", False))
-    told = [(UPSERT, "x", 5), (DELETE, None, 5), (UPSERT, "c", 5), (UPSERT, "d", 5)]
+    changes = [(UPSERT, "x", 5), (DELETE, None, 5), (UPSERT, "c", 5), (UPSERT, "d", 5)]
     content = ComparedContent(fields=(VALUE,), deleted=FLAG)
     with pytest.raises(DuplicateKeyError, match=r"^3 keys"):
-        late_arrivals(arrivals(told, there), content, mirror.read)
+        late_arrivals(arrivals(changes, there), content, mirror.read)
 
 
 def test_what_was_found_of_a_key_is_found_for_each_of_its_changes() -> None:

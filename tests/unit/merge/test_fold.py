@@ -33,7 +33,7 @@ from tests.unit.merge.histories import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.unit.merge.histories import Told
+    from tests.unit.merge.histories import AnyChange
 
     Mirror = dict[int, Row[object]]
 
@@ -42,7 +42,7 @@ GONE: KeyOutcome[int, object] = KeyOutcome(KeyAction.DELETE)
 
 
 def outcomes(
-    *changes: Told, deletes: Deletes = Deletes.APPLY
+    *changes: AnyChange, deletes: Deletes = Deletes.APPLY
 ) -> dict[int, KeyOutcome[int, object]]:
     return dict(fold(changes, deletes=deletes).by_key)
 
@@ -92,8 +92,8 @@ def test_a_delete_of_an_unknown_key_changes_nothing() -> None:
 
 
 def test_columns_that_were_not_sent_come_from_the_image_before() -> None:
-    whole, partial = upsert(1, 1), upsert(1, 2, unchanged={2})
-    assert outcomes(whole, partial) == {1: written(partial, c2=whole.values[2])}
+    complete, partial = upsert(1, 1), upsert(1, 2, unchanged={2})
+    assert outcomes(complete, partial) == {1: written(partial, c2=complete.values[2])}
 
 
 def test_columns_that_no_change_has_sent_come_from_the_mirror() -> None:
@@ -125,9 +125,9 @@ def test_a_column_keeps_its_id_when_it_is_renamed_between_change_and_merge() -> 
 
 
 def test_a_key_change_takes_what_was_not_sent_from_the_row_under_its_old_key() -> None:
-    whole = upsert(2, 1)
+    complete = upsert(2, 1)
     drop, insert = moved(2, 3, 2, unchanged={4})
-    assert outcomes(whole, drop, insert) == {2: GONE, 3: written(insert, c4=whole.values[4])}
+    assert outcomes(complete, drop, insert) == {2: GONE, 3: written(insert, c4=complete.values[4])}
 
 
 def test_a_key_change_of_a_row_in_the_mirror_names_the_old_key() -> None:
@@ -177,7 +177,7 @@ def test_a_key_change_then_a_partial_update_keeps_the_row_of_the_old_key() -> No
     assert outcomes(drop, insert, update) == {1: GONE, 2: row}
 
 
-def test_a_key_that_is_only_spelled_anew_keeps_its_row() -> None:
+def test_a_key_that_is_only_respelled_keeps_its_row() -> None:
     drop, insert = moved(1, 1, 1, unchanged={4})
     row = KeyOutcome(KeyAction.UPSERT, insert.values, frozenset({4}), source=1)
     assert outcomes(drop, insert) == {1: row}
@@ -191,17 +191,17 @@ def test_the_old_key_may_be_given_away_before_the_row_arrives_under_its_new_one(
 
 
 def test_both_halves_of_a_key_change_may_have_one_sequence() -> None:
-    whole, drop = upsert(1, 1), delete(1, 2)
+    complete, drop = upsert(1, 1), delete(1, 2)
     insert = upsert(2, 2, unchanged={4}, previous=1)
-    expected = {1: GONE, 2: written(insert, c4=whole.values[4])}
-    assert outcomes(whole, drop, insert) == outcomes(insert, drop, whole) == expected
+    expected = {1: GONE, 2: written(insert, c4=complete.values[4])}
+    assert outcomes(complete, drop, insert) == outcomes(insert, drop, complete) == expected
 
 
 def test_all_changes_of_one_sequence_see_the_state_below_it() -> None:
-    whole, heir = upsert(1, 1), upsert(1, 2)
+    complete, heir = upsert(1, 1), upsert(1, 2)
     insert = upsert(2, 2, unchanged={4}, previous=1)
-    expected = {1: written(heir), 2: written(insert, c4=whole.values[4])}
-    assert outcomes(whole, heir, insert) == outcomes(insert, heir, whole) == expected
+    expected = {1: written(heir), 2: written(insert, c4=complete.values[4])}
+    assert outcomes(complete, heir, insert) == outcomes(insert, heir, complete) == expected
 
 
 # Rows that are not there.
@@ -223,15 +223,15 @@ def test_all_changes_of_one_sequence_see_the_state_below_it() -> None:
         "inserted before a truncate", "moved after a truncate", "moved across a truncate",
     ],
 )  # fmt: skip
-def test_columns_of_a_row_that_was_not_there_stop_the_fold(changes: list[Told]) -> None:
+def test_columns_of_a_row_that_was_not_there_stop_the_fold(changes: list[AnyChange]) -> None:
     with pytest.raises(MissingImageError, match=r"^1 keys .* no row to take the others from\.$"):
         outcomes(*changes)
 
 
 def test_a_row_inserted_after_a_delete_can_be_updated_in_part() -> None:
-    whole, partial = upsert(1, 2), upsert(1, 3, unchanged={2})
-    expected = {1: written(partial, c2=whole.values[2])}
-    assert outcomes(delete(1, 1), whole, partial) == expected
+    complete, partial = upsert(1, 2), upsert(1, 3, unchanged={2})
+    expected = {1: written(partial, c2=complete.values[2])}
+    assert outcomes(delete(1, 1), complete, partial) == expected
 
 
 def test_columns_of_a_row_that_the_mirror_has_not_stop_the_merge() -> None:
@@ -245,14 +245,14 @@ def test_columns_of_a_row_that_the_mirror_has_not_stop_the_merge() -> None:
 
 def test_a_truncate_drops_what_came_before_it_and_the_mirror() -> None:
     kept = upsert(1, 4)
-    changes: list[Told] = [upsert(1, 1), upsert(2, 2), TruncateChange(3), kept]
+    changes: list[AnyChange] = [upsert(1, 1), upsert(2, 2), TruncateChange(3), kept]
     found = fold(changes)
     assert (found.by_key, found.truncated) == ({1: written(kept)}, 3)
     assert after({5: Row({KEY: 5})}, changes) == {1: Row(kept.values)}
 
 
 def test_the_last_of_two_truncates_counts() -> None:
-    changes: list[Told] = [TruncateChange(4), upsert(1, 3), TruncateChange(2), upsert(2, 1)]
+    changes: list[AnyChange] = [TruncateChange(4), upsert(1, 3), TruncateChange(2), upsert(2, 1)]
     found = fold(changes)
     assert (found.by_key, found.truncated) == ({}, 4)
 
@@ -300,26 +300,26 @@ def test_different_changes_at_one_sequence_are_an_error_and_not_a_coin_toss(
 
 
 def test_ignored_deletes_and_truncates_leave_every_row_visible() -> None:
-    whole, partial = upsert(1, 1), upsert(1, 4, unchanged={2})
-    changes: list[Told] = [whole, delete(1, 2), TruncateChange(3), partial, delete(2, 5)]
+    complete, partial = upsert(1, 1), upsert(1, 4, unchanged={2})
+    changes: list[AnyChange] = [complete, delete(1, 2), TruncateChange(3), partial, delete(2, 5)]
     found = fold(changes, deletes=Deletes.IGNORE)
-    assert found.by_key == {1: written(partial, c2=whole.values[2])}
+    assert found.by_key == {1: written(partial, c2=complete.values[2])}
     assert found.truncated is None
 
 
 def test_an_ignored_delete_of_a_key_change_leaves_the_row_under_both_keys() -> None:
-    whole = upsert(1, 1)
+    complete = upsert(1, 1)
     drop, insert = moved(1, 2, 2, unchanged={4})
-    found = outcomes(whole, drop, insert, deletes=Deletes.IGNORE)
-    assert found == {1: written(whole), 2: written(insert, c4=whole.values[4])}
+    found = outcomes(complete, drop, insert, deletes=Deletes.IGNORE)
+    assert found == {1: written(complete), 2: written(insert, c4=complete.values[4])}
 
 
 def test_a_soft_delete_keeps_the_row_of_the_batch() -> None:
-    whole = upsert(1, 1)
-    found = outcomes(whole, delete(1, 2), deletes=Deletes.SOFT)
-    assert found == {1: KeyOutcome(KeyAction.SOFT_DELETE, whole.values)}
-    assert after({}, [whole, delete(1, 2)], deletes=Deletes.SOFT) == {
-        1: Row(whole.values, deleted=True)
+    complete = upsert(1, 1)
+    found = outcomes(complete, delete(1, 2), deletes=Deletes.SOFT)
+    assert found == {1: KeyOutcome(KeyAction.SOFT_DELETE, complete.values)}
+    assert after({}, [complete, delete(1, 2)], deletes=Deletes.SOFT) == {
+        1: Row(complete.values, deleted=True)
     }
 
 
@@ -361,15 +361,17 @@ def test_with_soft_deletes_a_truncate_is_the_callers_to_spell_out() -> None:
 # All histories.
 
 
-def after(mirror: Mirror, *batches: Iterable[Told], deletes: Deletes = Deletes.APPLY) -> Mirror:
+def after(
+    mirror: Mirror, *batches: Iterable[AnyChange], deletes: Deletes = Deletes.APPLY
+) -> Mirror:
     """The mirror after one merge for each batch."""
     for batch in batches:
         mirror = mirror_after(mirror, fold(batch, deletes=deletes))
     return mirror
 
 
-def replayed(mirror: Mirror, changes: Iterable[Told], deletes: Deletes) -> Mirror:
-    """The mirror after one change at a time, as anybody would write it down."""
+def replayed(mirror: Mirror, changes: Iterable[AnyChange], deletes: Deletes) -> Mirror:
+    """The mirror after one change at a time, in the most direct way."""
     table = dict(mirror)
     removed: dict[int, Row[object] | None] = {}
     for change in changes:
@@ -387,7 +389,7 @@ def replayed(mirror: Mirror, changes: Iterable[Told], deletes: Deletes) -> Mirro
     return table
 
 
-def is_upsert(change: Told) -> bool:
+def is_upsert(change: AnyChange) -> bool:
     return isinstance(change, Change) and change.action.name == "UPSERT"
 
 
@@ -433,7 +435,7 @@ def test_merges_cut_anywhere_give_what_one_merge_and_a_replay_give(
 @settings(max_examples=300)
 @given(mirror=MIRRORS, changes=wild_changes(links=True), deletes=POLICIES)
 def test_whatever_a_replay_can_complete_the_fold_completes_alike(
-    mirror: Mirror, changes: list[Told], deletes: Deletes
+    mirror: Mirror, changes: list[AnyChange], deletes: Deletes
 ) -> None:
     try:
         expected = replayed(mirror, changes, deletes)

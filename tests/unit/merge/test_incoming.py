@@ -1,4 +1,4 @@
-"""The gate in front of the fold: what of a range may be merged, and what a TRUNCATE leaves."""
+"""The admission of changes to the fold, and what a TRUNCATE leaves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 
 from frazil.errors import MalformedChangeError, NullKeyError
 from frazil.merge.planning.change_columns import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
-from frazil.merge.writing.admission import Admission, ChangeAdmission
+from frazil.merge.writing.admission import AdmissionRules, ChangeAdmission
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order
 
-Told = tuple[int | None, int, int | None]
+SentChange = tuple[int | None, int, int | None]
 
 
-def batch(*changes: Told) -> pa.RecordBatch:
+def batch(*changes: SentChange) -> pa.RecordBatch:
     """Changes as hash, action and sequence."""
     hashes, actions, sequences = zip(*changes, strict=True)
     return pa.RecordBatch.from_arrays(
@@ -32,11 +32,15 @@ def gate(
     order: Order = Order.APPEND,
     deletes: Deletes = Deletes.APPLY,
     truncated: int | None = None,
-    is_whole: bool = True,
-    merged: int | None = None,
+    is_only_task: bool = True,
+    highest_merged: int | None = None,
 ) -> ChangeAdmission:
-    rules = Admission(
-        order=order, deletes=deletes, truncated=truncated, is_whole=is_whole, merged=merged
+    rules = AdmissionRules(
+        order=order,
+        deletes=deletes,
+        truncated=truncated,
+        is_only_task=is_only_task,
+        highest_merged=highest_merged,
     )
     return ChangeAdmission(rules)
 
@@ -67,13 +71,13 @@ def test_the_last_of_several_truncates_counts() -> None:
 
 
 def test_what_is_older_than_a_truncate_merged_before_is_late_with_order_per_key() -> None:
-    told = batch((1, UPSERT, 4), (2, UPSERT, 5), (3, UPSERT, 6))
+    changes = batch((1, UPSERT, 4), (2, UPSERT, 5), (3, UPSERT, 6))
     some = gate(order=Order.PER_KEY, truncated=5)
-    assert admitted(some.admit(told)) == [(2, 5), (3, 6)]
+    assert admitted(some.admit(changes)) == [(2, 5), (3, 6)]
     assert some.seen().late == 1
     # With order append nothing is late: it is out of order, which the driver refuses.
     some = gate(truncated=5)
-    assert len(admitted(some.admit(told))) == 3
+    assert len(admitted(some.admit(changes))) == 3
     assert some.seen().late == 0
 
 
@@ -81,13 +85,13 @@ def test_what_is_older_than_a_truncate_merged_before_is_late_with_order_per_key(
     ("rules", "obstacle"),
     [
         (gate(), None),
-        (gate(is_whole=False), Obstacle.TRUNCATE),
+        (gate(is_only_task=False), Obstacle.TRUNCATE),
         (gate(deletes=Deletes.SOFT), Obstacle.TRUNCATE),
         (gate(order=Order.PER_KEY), Obstacle.TRUNCATE),
-        (gate(deletes=Deletes.IGNORE, order=Order.PER_KEY, is_whole=False), None),
-        (gate(merged=5), Obstacle.EQUAL_SEQUENCE),
-        (gate(merged=4), None),
-        (gate(merged=6), None),
+        (gate(deletes=Deletes.IGNORE, order=Order.PER_KEY, is_only_task=False), None),
+        (gate(highest_merged=5), Obstacle.EQUAL_SEQUENCE),
+        (gate(highest_merged=4), None),
+        (gate(highest_merged=6), None),
     ],
 )
 def test_a_truncate_that_one_task_cannot_act_on_is_an_obstacle(
@@ -100,22 +104,22 @@ def test_a_truncate_that_one_task_cannot_act_on_is_an_obstacle(
 
 @pytest.mark.fault("N29")
 def test_a_change_of_the_highest_sequence_merged_is_an_obstacle_wherever_it_comes() -> None:
-    some = gate(merged=5)
+    some = gate(highest_merged=5)
     assert admitted(some.admit(batch((1, UPSERT, 6)))) == [(1, 6)]
     assert some.admit(batch((2, UPSERT, 5))) is None
     assert some.seen().obstacle is Obstacle.EQUAL_SEQUENCE
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("change", "error"),
     [
         ((1, None, 5), MalformedChangeError),
         ((1, UPSERT, None), MalformedChangeError),
         ((None, UPSERT, 5), NullKeyError),
     ],
 )
-def test_what_nobody_could_merge_is_refused(told: Told, error: type[Exception]) -> None:
+def test_an_invalid_change_is_refused(change: SentChange, error: type[Exception]) -> None:
     some = gate()
     some.admit(batch((None, TRUNCATE, 1)))
     with pytest.raises(error):
-        some.admit(batch(told, (2, UPSERT, 6)))
+        some.admit(batch(change, (2, UPSERT, 6)))

@@ -33,7 +33,7 @@ from frazil.merge.planning.change_columns import (
     UNCHANGED,
 )
 from frazil.merge.writing.equal_sequences import ComparedContent
-from frazil.merge.writing.key_writer import ORDINALS_A_BLOCK, KeyWriter, KeyWriting
+from frazil.merge.writing.key_writer import ORDINALS_A_BLOCK, KeyWriter, KeyWriterSpec
 from frazil.merge.writing.row_order import RowOrder
 from frazil.mirror.index.locating import TaskIndex
 from frazil.model.key_index import TOMBSTONE, IndexedFile
@@ -54,7 +54,7 @@ ID, NAME, NOTE, SEQ = (
 )
 GONE = Field(5, "gone", Primitive.BOOLEAN)
 UP, DEL = 0, 1
-Told = tuple[int, int, int, str | None]
+SentChange = tuple[int, int, int, str | None]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Table:
     folder: Path
     deletes: Deletes = Deletes.APPLY
     per_key: bool = True
-    merged: int | None = None
+    highest_merged: int | None = None
     # How many changes a task takes at a time.
     chunk: int = 1_000
     # Whether deletes were soft once.
@@ -79,7 +79,7 @@ class Table:
 
     def merge(
         self,
-        *changes: Told,
+        *changes: SentChange,
         unchanged: dict[int, list[int]] | None = None,
         empty: bool = False,
         moved: dict[int, int] | None = None,
@@ -98,7 +98,7 @@ class Table:
         layout = FoldLayout(tuple(columns), self.deletes)
         young = Entries.concatenate(self.entries).sorted() if self.entries else None
         writer = KeyWriter(
-            KeyWriting(
+            KeyWriterSpec(
                 target=plan_write_target(
                     table="t",
                     location=str(self.folder),
@@ -124,7 +124,7 @@ class Table:
                 content=ComparedContent(
                     fields=(NAME, NOTE), deleted=GONE if self.has_flag else None
                 ),
-                merged=self.merged,
+                highest_merged=self.highest_merged,
                 ignores_deletes=self.deletes is Deletes.IGNORE,
             ),
             task=self.task[0],
@@ -138,7 +138,7 @@ class Table:
                 writer.write(writer.locate(folded, mirror_is_empty=empty))
         written = writer.close()
         self._take(written)
-        self.merged = max(self.merged or 0, *(each[2] for each in changes))
+        self.highest_merged = max(self.highest_merged or 0, *(each[2] for each in changes))
         return written
 
     def rows(self) -> dict[int, tuple[object, ...]]:
@@ -171,8 +171,8 @@ class Table:
         self.entries = [each.take(self._alive(each)) for each in self.entries]
 
     def _alive(self, entries: Entries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        places = zip(entries.file.tolist(), entries.position.tolist(), strict=True)
-        return np.array([at not in self.dead.get(file, set()) for file, at in places], np.bool_)
+        positions = zip(entries.file.tolist(), entries.position.tolist(), strict=True)
+        return np.array([at not in self.dead.get(file, set()) for file, at in positions], np.bool_)
 
 
 def _folded(
@@ -193,7 +193,7 @@ def _hashes(keys: Sequence[int | None], *, wide: bool) -> tuple[pa.Array, pa.Arr
 
 
 def _batch(
-    changes: tuple[Told, ...],
+    changes: tuple[SentChange, ...],
     unchanged: dict[int, list[int]],
     moved: dict[int, int],
     updates: frozenset[int],
@@ -307,7 +307,7 @@ def test_what_is_not_newer_is_late_and_deletes_are_remembered(tmp_path: Path) ->
     ],
 )
 def test_a_contradiction_is_found_also_below_a_newer_change(
-    changes: list[Told], tmp_path: Path
+    changes: list[SentChange], tmp_path: Path
 ) -> None:
     table = Table(tmp_path)
     table.merge((1, UP, 5, "a"), (3, DEL, 5, None))
@@ -315,7 +315,7 @@ def test_a_contradiction_is_found_also_below_a_newer_change(
         table.merge(*changes)
 
 
-def _story(table: Table, *merges: list[Told]) -> object:
+def _story(table: Table, *merges: list[SentChange]) -> object:
     """Counts of every merge and the rows in the end, or where it was refused."""
     told: list[object] = []
     for changes in merges:
@@ -343,7 +343,7 @@ _CHANGES = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(first=_CHANGES, second=_CHANGES, deletes=st.sampled_from(Deletes), chunk=st.integers(1, 3))
 def test_what_comes_of_changes_does_not_depend_on_how_a_task_cuts_them(
-    first: list[Told], second: list[Told], deletes: Deletes, chunk: int
+    first: list[SentChange], second: list[SentChange], deletes: Deletes, chunk: int
 ) -> None:
     stories = []
     for size in (1_000, chunk):

@@ -40,10 +40,10 @@ def test_nothing_comes_of_nothing() -> None:
 
 
 def test_a_key_change_takes_what_was_not_sent_from_the_row_under_its_old_key() -> None:
-    whole = upsert(2, 1)
+    complete = upsert(2, 1)
     drop, insert = moved(2, 3, 2, unchanged={4})
-    values = {**insert.values, 4: whole.values[4]}
-    assert outcomes(insert, drop, whole) == {2: GONE, 3: KeyOutcome(KeyAction.UPSERT, values)}
+    values = {**insert.values, 4: complete.values[4]}
+    assert outcomes(insert, drop, complete) == {2: GONE, 3: KeyOutcome(KeyAction.UPSERT, values)}
 
 
 def test_a_row_that_goes_from_two_to_three_and_back_is_still_the_mirrors_row() -> None:
@@ -84,13 +84,13 @@ def test_every_history_folds_as_specified(
     data: st.DataObject, deletes: Deletes, sequence: str
 ) -> None:
     history = data.draw(transactions())
-    changes = [each for told in history for each in told if isinstance(each, Change)]
-    told = data.draw(shuffled([*changes, *changes[::3]]))
-    table = pa.Table.from_batches([batch_of(told, sequence=SEQUENCES[sequence])])
+    changes = [each for group in history for each in group if isinstance(each, Change)]
+    repeated = data.draw(shuffled([*changes, *changes[::3]]))
+    table = pa.Table.from_batches([batch_of(repeated, sequence=SEQUENCES[sequence])])
     result = fold_linked(table, layout(deletes))
     assert outcomes_in([result]) == fold(changes, deletes=deletes).by_key
     if deletes is not Deletes.IGNORE:
-        assert (result.rows_read, result.repeats) == (len(told), len(told) - len(changes))
+        assert (result.rows_read, result.repeats) == (len(repeated), len(repeated) - len(changes))
 
 
 @settings(max_examples=300)

@@ -26,7 +26,7 @@ TABLES = TablePair(changelog="lake.public.users_changelog", mirror="lake.public.
 
 
 class Settings:
-    """The part of a session that is asked first."""
+    """The part of a session that is used first."""
 
     def __init__(self, **values: str) -> None:
         self._values = values
@@ -36,7 +36,7 @@ class Settings:
 
 
 def session(module: str = "pyspark.sql.session", **conf: str) -> SparkSession:
-    """Nothing but a place in a module and some settings."""
+    """A module name and some settings."""
     kind = type("SparkSession", (), {"__module__": module, "conf": Settings(**conf)})
     return cast("SparkSession", kind())
 
@@ -56,7 +56,7 @@ def merge(**changes: Any) -> None:
         ({"keys": []}, "keys: there are none"),
         ({"order": "latest"}, "order: 'latest' is none of append, per_key"),
         ({"deletes": "hard"}, "deletes: 'hard' is none of apply, ignore, soft"),
-        ({"format_version": 1}, "format_version: 1 is neither"),
+        ({"format_version": 1}, "format_version: 1 is not 3 or 2"),
         ({"max_rows": 0}, "max_rows: 0 is not"),
         ({}, "the Spark session has no catalog 'lake'"),
     ],

@@ -54,7 +54,7 @@ def test_the_first_merge_takes_the_newest_snapshot_within_max_rows() -> None:
     assert taken(planned(changelog(*appends(40, 60, 1)))) == (None, 2, 100, 1)
 
 
-def test_the_first_merge_takes_the_oldest_whole_snapshot_if_all_are_larger() -> None:
+def test_the_first_merge_takes_the_oldest_complete_snapshot_if_all_are_larger() -> None:
     lines = (snapshot(1, rows=200, incomplete=True), snapshot(2, rows=200), snapshot(3))
     assert taken(planned(changelog(*lines))) == (None, 2, 400, 1)
 
@@ -144,7 +144,7 @@ def test_a_snapshot_that_does_not_say_its_schema_has_the_current_one() -> None:
 # The mirror.
 
 
-def test_a_new_mirror_is_laid_out_as_told() -> None:
+def test_a_new_mirror_is_laid_out_as_configured() -> None:
     settings = replace(
         SETTINGS,
         partition_by=("bucket(16, id)", "seen"),
@@ -250,7 +250,7 @@ def test_no_task_gets_more_than_its_share_and_no_more_tasks_than_are_of_use(
 # For people and programs.
 
 
-def test_a_plan_is_told_to_people() -> None:
+def test_a_plan_is_described_as_text() -> None:
     plan = planned(changelog(*appends(10, 20, 30, 90)), after=1)
     assert plan is not None
     assert describe(plan) == [
@@ -263,7 +263,7 @@ def test_a_plan_is_told_to_people() -> None:
     ]
 
 
-def test_a_first_merge_is_told_to_people() -> None:
+def test_a_first_merge_is_described_as_text() -> None:
     plan = planned(changelog(*appends(10)))
     assert plan is not None
     assert describe(plan)[0] == ("changelog", "shop.users_changelog: everything as of snapshot 1")
@@ -273,14 +273,14 @@ def test_a_first_merge_is_told_to_people() -> None:
     assert dict(describe(empty))["mirror"] == "shop.users, which is empty"
 
 
-def test_a_change_of_the_schema_is_told() -> None:
+def test_a_change_of_the_schema_is_described() -> None:
     wider = replace(SCHEMA, fields=(*SCHEMA.fields, Field(30, "age", P.INT)))
     plan = planned(changelog(*appends(1, 1), schema=wider), after=1)
     assert plan is not None
     assert ("schema", "age is added as int") in describe(plan)
 
 
-def test_a_plan_is_told_to_programs_as_json() -> None:
+def test_a_plan_is_described_as_json() -> None:
     plan = planned(changelog(*appends(10, 20)), after=1)
     assert plan is not None
     document = plan_document(plan)
@@ -311,13 +311,13 @@ def test_a_mirror_of_format_version_1_is_refused_with_the_command_before_the_fir
     assert refused.value.next_step == command
 
 
-def test_a_column_that_nothing_feeds_is_told() -> None:
+def test_an_unmapped_column_is_a_warning() -> None:
     there = mirror(merged_through("1"))
     fields = (*there.schema.fields, Field(50, "by hand", Primitive.STRING))
     added = replace(there, schema=replace(there.schema, fields=fields), last_column_id=50)
     plan = plan_merge(changelog(*appends(5, 5)), added, SETTINGS)
     assert plan is not None
-    warning = "nothing feeds 'by hand': rows that change get null there"
+    warning = "no changelog column for 'by hand': rows that change get null there"
     assert ("warning", warning) in describe(plan)
     assert plan_document(plan)["warnings"] == [warning]
 
@@ -334,7 +334,7 @@ def test_a_column_that_nothing_feeds_is_told() -> None:
         ((), 1_000_000, None),
     ],
 )
-def test_many_partitions_are_told_before_they_are_written(
+def test_many_partitions_are_a_warning_before_they_are_written(
     partition_by: tuple[str, ...], rows: int, expected: int | None
 ) -> None:
     settings = replace(SETTINGS, partition_by=partition_by)
@@ -354,7 +354,7 @@ def test_columns_of_any_name_order_the_rows() -> None:
 
 @pytest.mark.fault("N30")
 @pytest.mark.parametrize(
-    ("recorded", "order", "floor", "is_told"),
+    ("recorded", "order", "default_sequence", "is_described"),
     [
         ("append", Order.PER_KEY, "0009", True),
         (None, Order.PER_KEY, "0009", True),
@@ -364,14 +364,14 @@ def test_columns_of_any_name_order_the_rows() -> None:
     ],
 )
 def test_rows_merged_with_order_append_count_as_the_highest_sequence_from_then_on(
-    recorded: str | None, order: Order, floor: str, *, is_told: bool
+    recorded: str | None, order: Order, default_sequence: str, *, is_described: bool
 ) -> None:
     marker = replace(merged_through("1"), sequence="0009")
     facts = replace(mirror(marker), order=recorded, order_floor="0005")
     plan = plan_merge(changelog(*appends(10, 20)), facts, replace(SETTINGS, order=order))
     assert plan is not None
-    assert plan.floor == floor
-    assert any("order changes" in text for _, text in describe(plan)) is is_told
+    assert plan.default_sequence == default_sequence
+    assert any("order changes" in text for _, text in describe(plan)) is is_described
 
 
 @pytest.mark.fault("N30")
@@ -385,7 +385,7 @@ def test_a_mirror_that_has_the_sequence_was_merged_with_order_per_key() -> None:
     )
     plan = plan_merge(changelog(*appends(10, 20)), facts, settings)
     assert plan is not None
-    assert (plan.floor, plan.schema.changes) == (None, ())
+    assert (plan.default_sequence, plan.schema.changes) == (None, ())
 
 
 @pytest.mark.fault("N30")
@@ -393,7 +393,7 @@ def test_rows_that_would_count_as_no_sequence_keep_order_append() -> None:
     facts = replace(mirror(merged_through("1")), order="append")
     settings = replace(SETTINGS, order=Order.PER_KEY)
     log = changelog(*appends(10, 20))
-    with pytest.raises(errors.MarkerLostError, match="which sequence") as refused:
+    with pytest.raises(errors.MarkerLostError, match="the marker has no sequence") as refused:
         plan_merge(log, facts, settings)
     assert refused.value.next_step is not None
     assert refused.value.next_step.endswith("frazil resync shop.users")
@@ -411,4 +411,4 @@ def test_rows_that_would_count_as_no_sequence_keep_order_append() -> None:
     ):
         plan = plan_merge(log, there, settings, rebuild=rebuild)
         assert plan is not None
-        assert plan.floor is None
+        assert plan.default_sequence is None

@@ -44,9 +44,9 @@ def test_columns_are_found_without_regard_to_case_where_that_is_clear() -> None:
     plan = planned(changelog(snapshot(1)), settings=settings)
     assert plan is not None
     assert (plan.key_names, plan.reads.sequence.name) == (("id",), "cdc_sequence_number")
-    twins = replace(SCHEMA, fields=(*SCHEMA.fields, Field(20, "ID", P.LONG)))
+    ambiguous = replace(SCHEMA, fields=(*SCHEMA.fields, Field(20, "ID", P.LONG)))
     with pytest.raises(errors.ConfigError, match="no key column 'Id'"):
-        planned(changelog(snapshot(1), schema=twins), settings=replace(SETTINGS, key=("Id",)))
+        planned(changelog(snapshot(1), schema=ambiguous), settings=replace(SETTINGS, key=("Id",)))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_the_previous_key_is_paired_by_name_and_then_by_order(
     assert plan.unchanged == "cdc_unchanged"
 
 
-def beside(name: str) -> ChangelogFacts:
+def with_column(name: str) -> ChangelogFacts:
     fields = (*SCHEMA.fields, Field(99, name, P.STRING))
     return changelog(snapshot(1), schema=Schema(0, fields))
 
@@ -188,7 +188,7 @@ TAKEN = [
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_column_called_like_one_of_ours_or_of_icebergs_is_refused_by_name(name: str) -> None:
     with pytest.raises(errors.ConfigError, match="RENAME COLUMN") as refused:
-        planned(beside(name))
+        planned(with_column(name))
     assert repr(name) in str(refused.value)
     with pytest.raises(errors.ConfigError) as refused:
         changelog_schema([Field(1, "id", P.LONG), Field(2, name, P.STRING)], ["id"])
@@ -197,4 +197,4 @@ def test_a_column_called_like_one_of_ours_or_of_icebergs_is_refused_by_name(name
 
 @pytest.mark.parametrize("name", ["hi", "lo", "row", "rows", "c0", "_0", "frazil_hi", "_files"])
 def test_other_names_are_nobodys(name: str) -> None:
-    assert planned(beside(name)) is not None
+    assert planned(with_column(name)) is not None

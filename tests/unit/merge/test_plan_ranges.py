@@ -94,7 +94,7 @@ def test_a_compaction_or_retention_in_the_middle_of_a_copy_does_not_end_it(
     incomplete=st.lists(st.booleans(), min_size=12, max_size=12),
     max_rows=st.integers(1, 120),
 )
-def test_ranges_one_after_another_take_every_row_once_and_end_whole(
+def test_consecutive_ranges_read_every_row_once_and_end_complete(
     rows: list[int], incomplete: list[bool], max_rows: int
 ) -> None:
     flags = [*incomplete[: len(rows) - 1], False]
@@ -122,7 +122,9 @@ def test_expiry_exactly_up_to_the_marker_loses_nothing() -> None:
 
 
 def test_expiry_past_the_marker_is_never_skipped_over() -> None:
-    with pytest.raises(errors.PositionLostError, match="snapshot 3, merged last, is gone") as lost:
+    with pytest.raises(
+        errors.PositionLostError, match="snapshot 3, merged last, is expired"
+    ) as lost:
         planned(changelog(snapshot(5), snapshot(6)), after=3)
     assert "history begins at 5" in str(lost.value)
     assert lost.value.table == "shop.users_changelog"

@@ -1,4 +1,4 @@
-"""Copies of the whole source table, and rebuilds: nothing that came before one counts."""
+"""Copies of the source table, and rebuilds: both ignore everything before."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.merge.library import library_step
-from frazil.merge.planning.column_map import decode_column_map
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP, is_healed_by_copy, plan_merge
+from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.planning.refusals import partial_rows
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, OnDrop, Order
@@ -82,7 +82,7 @@ def test_what_was_done_to_a_changelog_before_a_copy_is_of_no_concern(
 
 
 @pytest.mark.fault("N57")
-def test_a_copy_counts_for_a_mirror_whose_place_is_lost_only_if_it_came_later() -> None:
+def test_a_copy_counts_for_a_mirror_without_a_position_only_if_it_is_later() -> None:
     facts = changelog(copied(3, 1), snapshot(4))
     # Position 9 is gone from the history: expired, or rolled back behind.
     plan = restarted(facts, mirror(at_epoch("9", 0)))
@@ -216,7 +216,7 @@ ID, CITY, NAME = ("id", Primitive.LONG), ("city", Primitive.STRING), ("name", Pr
 
 
 def made_of(*columns: tuple[str, Primitive]) -> ChangelogFacts:
-    """A changelog with these columns, numbered in this order, and a copy of the whole table."""
+    """A changelog with these columns, numbered in this order, and a copy of the table."""
     fields = [Field(at, name, type_) for at, (name, type_) in enumerate(columns, start=1)]
     return changelog(copied(1, 1), schema=changelog_schema(tuple(fields), ["id"]))
 
@@ -224,7 +224,7 @@ def made_of(*columns: tuple[str, Primitive]) -> ChangelogFacts:
 @pytest.mark.fault("N57")
 @pytest.mark.parametrize("rebuild", [True, False])
 @pytest.mark.parametrize("order", list(Order))
-def test_columns_of_a_changelog_made_anew_are_found_by_name(order: Order, *, rebuild: bool) -> None:
+def test_columns_of_a_recreated_changelog_are_found_by_name(order: Order, *, rebuild: bool) -> None:
     settings = replace(SETTINGS, partition_by=("city",), order=order)
     first = plan_merge(made_of(ID, CITY, NAME), None, settings)
     there = left_by(first, at_epoch("9", 0, source="changelog-0"))
@@ -243,7 +243,7 @@ def test_columns_of_a_changelog_made_anew_are_found_by_name(order: Order, *, reb
 
 
 @pytest.mark.fault("N57")
-def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
+def test_columns_missing_in_a_recreated_changelog_are_dropped_at_the_source() -> None:
     first = plan_merge(made_of(ID, CITY, NAME), None, SETTINGS)
     there = left_by(first, at_epoch("9", 0, source="changelog-0"))
     age = ("age", Primitive.INT)
@@ -251,9 +251,9 @@ def test_what_a_changelog_made_anew_has_not_is_gone_at_the_source() -> None:
     assert plan is not None
     assert set(plan.schema.changes) == {
         "age is added as int",
-        "city is gone at the source and is kept",
+        "city was dropped at the source and is kept",
     }
-    known = decode_column_map(plan.schema.columns, table="t")
+    known = decode_columns(plan.schema.columns, table="t")
     assert [each.mirror for each in known.fields if each.dropped] == [2]
     dropping = replace(SETTINGS, on_drop=OnDrop.DROP)
     plan = plan_merge(made_of(ID, age, NAME), there, dropping)
@@ -272,13 +272,13 @@ def test_a_restart_leaves_no_row_that_counts_as_the_highest_sequence(
     facts = changelog(snapshot(1), copied(2, 1))
     plan = plan_merge(facts, there, settings, rebuild=rebuild)
     assert plan is not None
-    assert plan.floor is None
-    assert plan.floor_property == {"frazil.order-floor": ""}
+    assert plan.default_sequence is None
+    assert plan.default_sequence_property == {"frazil.order-floor": ""}
     assert not any("order changes" in text for text in plan.schema.changes)
     plan = plan_merge(changelog(*appends(1, 1)), there, settings)
     assert plan is not None
-    assert plan.floor is not None
-    assert plan.floor_property == {"frazil.order-floor": plan.floor}
+    assert plan.default_sequence is not None
+    assert plan.default_sequence_property == {"frazil.order-floor": plan.default_sequence}
     plan = plan_merge(changelog(*appends(1, 1)), mirror(at_epoch("1", 0)), SETTINGS)
     assert plan is not None
-    assert plan.floor_property == {}
+    assert plan.default_sequence_property == {}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.merge.planning.column_map import (
-    decode_column_map,
-)
 from frazil.merge.planning.column_mapping import ColumnOrigin
+from frazil.merge.planning.recorded_columns import (
+    decode_columns,
+)
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, plan_schema
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.unit.merge.schema_facts import (
@@ -21,7 +21,7 @@ from tests.unit.merge.schema_facts import (
     NAME,
     NAME_2,
     PER_KEY,
-    PLACE,
+    POINT,
     PRICE,
     SETTINGS,
     SIZES,
@@ -54,7 +54,7 @@ def test_a_new_mirror_has_the_sources_columns_numbered_as_iceberg_numbers_them()
             Field(2, "name", P.STRING),
             Field(3, "price", Decimal(9, 2)),
             Field(
-                4, "place", Struct((Field(7, "x", P.FLOAT), Field(8, "y", P.INT, required=True)))
+                4, "point", Struct((Field(7, "x", P.FLOAT), Field(8, "y", P.INT, required=True)))
             ),
             Field(5, "tags", list_of(9, P.INT)),
             Field(6, "sizes", map_of(10, P.STRING, 11, P.INT)),
@@ -64,51 +64,51 @@ def test_a_new_mirror_has_the_sources_columns_numbered_as_iceberg_numbers_them()
     assert (plan.wanted, plan.changes, plan.sequence, plan.deleted) == (None, (), None, None)
     assert plan.key == plan.mirror.fields[:1]
     assert plan.projection == tuple((each, each.name) for each in plan.mirror.fields)
-    assert all(each.fits for each in plan.feeds)
+    assert all(each.fits for each in plan.mappings)
 
 
 def test_the_map_of_columns_has_every_field_at_any_depth() -> None:
     plan = first()
     assert plan.unchanged_ids == {11: 1, 12: 2, 13: 3, 14: 4, 15: 5, 16: 6}
-    mapped = decode_column_map(plan.columns, table="t")
+    mapped = decode_columns(plan.columns, table="t")
     pairs = {each.changelog: each.mirror for each in mapped.fields}
     assert pairs == {**plan.unchanged_ids, 21: 7, 22: 8, 23: 9, 24: 10, 25: 11}
     assert mapped.key == (1,)
 
 
 def test_with_order_per_key_the_sequence_stays() -> None:
-    plan = first(ID, NAME, told=PER_KEY)
+    plan = first(ID, NAME, settings=PER_KEY)
     assert names(plan) == ["id", "name", "cdc_sequence_number"]
     assert plan.sequence == Field(3, "cdc_sequence_number", P.STRING)
 
 
 def test_soft_deletes_add_a_flag_that_the_merge_writes() -> None:
-    plan = first(ID, NAME, told=SOFT)
+    plan = first(ID, NAME, settings=SOFT)
     assert plan.deleted == Field(3, DELETED_COLUMN, P.BOOLEAN)
     assert plan.projection[-1] == (plan.deleted, None)
-    assert [each.origin for each in plan.feeds] == ["changelog", "changelog", "deleted"]
+    assert [each.origin for each in plan.mappings] == ["changelog", "changelog", "deleted"]
 
 
 @pytest.mark.parametrize("name", [DELETED_COLUMN, DELETED_COLUMN.upper()])
 def test_a_source_column_called_like_the_flag_is_refused(name: str) -> None:
     taken = Field(17, name, P.BOOLEAN)
     with pytest.raises(ConfigError, match="flag of soft deletes"):
-        first(ID, taken, told=SOFT)
+        first(ID, taken, settings=SOFT)
     assert names(first(ID, taken)) == ["id", name]
 
 
 @pytest.mark.parametrize("type_", [P.FLOAT, P.DOUBLE])
 def test_a_key_with_a_float_identifies_nothing_to_iceberg(type_: Type) -> None:
-    told = replace(SETTINGS, key=("id", "weight"))
-    plan = first(ID, Field(17, "weight", type_), told=told)
+    settings = replace(SETTINGS, key=("id", "weight"))
+    plan = first(ID, Field(17, "weight", type_), settings=settings)
     assert [each.required for each in plan.mirror.fields] == [True, True]
     assert plan.mirror.identifier_ids == frozenset()
     assert [each.name for each in plan.key] == ["id", "weight"]
 
 
-def test_a_key_keeps_the_order_it_was_told_in() -> None:
-    told = replace(SETTINGS, key=("name", "id"))
-    plan = first(told=told)
+def test_a_key_keeps_the_order_of_the_settings() -> None:
+    settings = replace(SETTINGS, key=("name", "id"))
+    plan = first(settings=settings)
     assert [each.id for each in plan.key] == [2, 1]
     assert plan.mirror.identifier_ids == {1, 2}
 
@@ -131,8 +131,8 @@ def test_names_that_are_one_to_spark_are_refused() -> None:
     with pytest.raises(UnsupportedSchemaChangeError, match="name and Name would be one column"):
         first(ID, NAME, Field(17, "Name", P.INT))
     inner = Struct((Field(21, "x", P.INT), Field(22, "X", P.INT)))
-    with pytest.raises(UnsupportedSchemaChangeError, match=r"place\.x and place\.X would"):
-        first(ID, replace(PLACE, type=inner))
+    with pytest.raises(UnsupportedSchemaChangeError, match=r"point\.x and point\.X would"):
+        first(ID, replace(POINT, type=inner))
 
 
 # A mirror that follows.
@@ -140,7 +140,7 @@ def test_names_that_are_one_to_spark_are_refused() -> None:
 
 def test_nothing_changed_is_nothing_to_do() -> None:
     before = first()
-    plan = then(before, *SOURCE, told=STRICT)
+    plan = then(before, *SOURCE, settings=STRICT)
     assert plan == before
 
 
@@ -161,7 +161,7 @@ def test_a_new_column_with_fields_inside_gets_ids_for_all_of_them() -> None:
         "more",
         Struct((Field(13, "a", P.INT, required=True), Field(14, "b", list_of(15, P.INT)))),
     )
-    mapped = decode_column_map(plan.columns, table="t")
+    mapped = decode_columns(plan.columns, table="t")
     assert {each.changelog: each.mirror for each in mapped.fields}[44] == 15
 
 
@@ -173,7 +173,7 @@ def test_a_default_fills_old_rows_where_the_format_knows_defaults(default: Defau
     assert plan.changes == ("note is added as string with a default",)
 
 
-def test_a_default_is_left_out_where_the_format_knows_none_and_that_is_told() -> None:
+def test_a_default_is_left_out_with_a_message_where_the_format_has_none() -> None:
     inner = Struct((Field(42, "a", P.INT, initial_default=1),))
     added = (Field(17, "note", P.STRING, initial_default="secret"), Field(41, "more", inner))
     plan = then(first(), *SOURCE, *added, version=2)
@@ -211,7 +211,7 @@ def test_the_order_follows_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "message"),
     [
         (replace(ID, type=P.LONG), "id becomes long, and was int"),
         (
@@ -219,8 +219,8 @@ def test_the_order_follows_the_source() -> None:
             "price becomes decimal(12, 2), and was decimal(9, 2)",
         ),
         (
-            replace(PLACE, type=Struct((Field(21, "x", P.DOUBLE), Field(22, "y", P.INT)))),
-            "place.x becomes double, and was float; place.y becomes optional",
+            replace(POINT, type=Struct((Field(21, "x", P.DOUBLE), Field(22, "y", P.INT)))),
+            "point.x becomes double, and was float; point.y becomes optional",
         ),
         (replace(TAGS, type=list_of(23, P.LONG)), "tags.element becomes long, and was int"),
         (
@@ -230,29 +230,29 @@ def test_the_order_follows_the_source() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Field) else "",
 )
-def test_wider_types_are_followed_at_any_depth(field: Field, told: str) -> None:
+def test_wider_types_are_followed_at_any_depth(field: Field, message: str) -> None:
     plan = then(first(), *changed(field))
-    assert "; ".join(plan.changes) == told
-    assert all(each.fits for each in plan.feeds)
+    assert "; ".join(plan.changes) == message
+    assert all(each.fits for each in plan.mappings)
 
 
 def test_fields_inside_are_added_renamed_and_reordered_by_id() -> None:
     inner = Struct(
         (Field(22, "why", P.INT, required=True), Field(29, "z", P.DATE), Field(21, "x", P.FLOAT))
     )
-    plan = then(first(), *changed(replace(PLACE, type=inner)))
-    place = plan.mirror.fields[3]
-    assert place.type == Struct(
+    plan = then(first(), *changed(replace(POINT, type=inner)))
+    point = plan.mirror.fields[3]
+    assert point.type == Struct(
         (Field(8, "why", P.INT, required=True), Field(12, "z", P.DATE), Field(7, "x", P.FLOAT))
     )
-    assert plan.feeds[3].fits
+    assert plan.mappings[3].fits
 
 
 def test_a_mirror_that_is_wider_than_the_changelog_stays_so() -> None:
     before = first(ID, replace(PRICE, type=Decimal(20, 2)), Field(17, "n", P.LONG))
     plan = then(before, ID, PRICE, Field(17, "n", P.INT))
     assert plan.wanted is None
-    assert [each.fits for each in plan.feeds] == [True, False, False]
+    assert [each.fits for each in plan.mappings] == [True, False, False]
 
 
 def test_what_may_be_null_in_the_changelog_may_be_null_in_the_mirror() -> None:
@@ -272,12 +272,12 @@ def test_a_dropped_column_stays_and_is_null_from_then_on() -> None:
     assert plan.wanted is None
     assert names(plan) == [each.name for each in SOURCE]
     assert plan.projection[1] == (Field(2, "name", P.STRING), None)
-    assert plan.feeds[1].origin is ColumnOrigin.NOTHING
-    assert not plan.feeds[1].fits
-    assert plan.changes == ("name is gone at the source and is kept",)
+    assert plan.mappings[1].origin is ColumnOrigin.NOTHING
+    assert not plan.mappings[1].fits
+    assert plan.changes == ("name was dropped at the source and is kept",)
     assert 12 not in plan.unchanged_ids
-    # Told once; from then on nothing has changed.
-    again = then(plan, ID, *SOURCE[2:], told=STRICT)
+    # Reported once; from then on nothing has changed.
+    again = then(plan, ID, *SOURCE[2:], settings=STRICT)
     assert (again.changes, again.columns) == ((), plan.columns)
 
 
@@ -285,11 +285,11 @@ def test_a_dropped_column_that_was_required_becomes_optional() -> None:
     before = first(ID, NAME)
     required = replace(before.mirror, fields=(ID_REQUIRED, replace(NAME_2, required=True)))
     plan = then(replace(before, mirror=required), ID)
-    assert plan.changes == ("name becomes optional", "name is gone at the source and is kept")
+    assert plan.changes == ("name becomes optional", "name was dropped at the source and is kept")
 
 
-def test_a_dropped_column_goes_if_the_owner_wants_it_so() -> None:
-    plan = then(first(), ID, *SOURCE[2:], told=DROPPING)
+def test_a_dropped_column_is_dropped_if_configured() -> None:
+    plan = then(first(), ID, *SOURCE[2:], settings=DROPPING)
     assert "name" not in names(plan)
     assert plan.changes == ("name is dropped",)
     assert '"changelog":12,' not in plan.columns
@@ -297,7 +297,7 @@ def test_a_dropped_column_goes_if_the_owner_wants_it_so() -> None:
 
 def test_a_column_that_was_kept_goes_when_the_owner_changes_his_mind() -> None:
     kept = then(first(), ID, *SOURCE[2:])
-    assert "name" not in names(then(kept, ID, *SOURCE[2:], told=DROPPING))
+    assert "name" not in names(then(kept, ID, *SOURCE[2:], settings=DROPPING))
 
 
 def test_a_column_dropped_and_made_again_is_another_column() -> None:
@@ -312,9 +312,9 @@ def test_a_column_dropped_and_made_again_is_another_column() -> None:
     assert plan.changes == (
         "name is renamed to name_dropped_2",
         "NAME is added as int",
-        "name is gone at the source and is kept",
+        "name was dropped at the source and is kept",
     )
-    # And once more, until no name is left that somebody else wants.
+    # And once more, until no other column has the name.
     taken = (Field(18, "name", P.INT), Field(19, "name_dropped_3", P.INT))
     thrice = then(plan, ID, *taken)
     assert names(thrice) == [
@@ -328,7 +328,7 @@ def test_a_column_dropped_and_made_again_is_another_column() -> None:
 
 def test_a_field_dropped_inside_a_struct_is_kept_or_goes_likewise() -> None:
     inner = Struct((Field(22, "y", P.INT, required=True), Field(29, "x", P.INT)))
-    fields = changed(replace(PLACE, type=inner))
+    fields = changed(replace(POINT, type=inner))
     kept = then(first(), *fields)
     assert kept.mirror.fields[3].type == Struct(
         (
@@ -337,13 +337,17 @@ def test_a_field_dropped_inside_a_struct_is_kept_or_goes_likewise() -> None:
             Field(12, "x", P.INT),
         )
     )
-    assert not kept.feeds[3].fits
-    assert [each.origin for each in kept.feeds[3].members] == ["nothing", "changelog", "changelog"]
-    dropped = then(first(), *fields, told=DROPPING)
+    assert not kept.mappings[3].fits
+    assert [each.origin for each in kept.mappings[3].members] == [
+        "nothing",
+        "changelog",
+        "changelog",
+    ]
+    dropped = then(first(), *fields, settings=DROPPING)
     assert dropped.mirror.fields[3].type == Struct(
         (Field(8, "y", P.INT, required=True), Field(12, "x", P.INT))
     )
-    assert dropped.feeds[3].fits
+    assert dropped.mappings[3].fits
 
 
 def test_a_column_that_partitioning_needs_does_not_go() -> None:

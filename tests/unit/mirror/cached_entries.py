@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 COUNT = 1000
 # What a thousand entries take as they are cached: three columns, and a little around them.
 SIZE = 22_000
-ROOM = 1 << 30
+SPACE = 1 << 30
 
 
 def entries_like(number: int, *, sequence: bool = False) -> Entries:

@@ -61,7 +61,7 @@ def position_deletes(folder: Path, data_file: str, positions: list[int]) -> Dele
 
 
 def data_file(ordinal: int, *deletes: DeletePointer, rows: int = 1000) -> IndexedFile:
-    """A data file that nobody opens."""
+    """A data file that is never opened."""
     return IndexedFile(
         ordinal=ordinal,
         location=f"data-{ordinal}.parquet",

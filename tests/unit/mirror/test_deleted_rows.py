@@ -130,7 +130,7 @@ def test_a_damaged_delete_file_is_named(tmp_path: Path, kind: str, damage: str) 
     assert failure.value.next_step is not None
 
 
-def test_a_vector_without_a_place_is_damage(tmp_path: Path) -> None:
+def test_a_vector_without_an_offset_is_damage(tmp_path: Path) -> None:
     name = data_file(0).location
     pointer = replace(vectors(tmp_path, {name: [1]})[name], offset=None)
     with pytest.raises(DamagedIndexError, match="a deletion vector of the data file"):
@@ -160,10 +160,10 @@ def test_a_store_that_is_away_is_not_damage(tmp_path: Path) -> None:
     st.lists(st.integers(0, 300), max_size=60),
 )
 @settings(max_examples=50)
-def test_membership_is_that_of_the_set(dead: set[int], asked: list[int]) -> None:
+def test_membership_is_that_of_the_set(dead: set[int], requested: list[int]) -> None:
     vector = DeletionVector.from_positions(sorted(dead))
-    found = is_deleted(vector, np.array(asked, np.int64))
-    assert found.tolist() == [each in dead for each in asked]
+    found = is_deleted(vector, np.array(requested, np.int64))
+    assert found.tolist() == [each in dead for each in requested]
 
 
 def test_live_rows_are_those_of_files_of_the_table_that_are_not_deleted(tmp_path: Path) -> None:
@@ -175,14 +175,14 @@ def test_live_rows_are_those_of_files_of_the_table_that_are_not_deleted(tmp_path
         data_file(5),
     ]
     live = LiveRows(files, INPUTS)
-    asked = [(3, 0), (8, 2), (3, 1), (4, 0), (5, 1), (9, 0), (8, 1), (-1, 0), (3, 1)]
-    file, position = np.array(asked).T
+    requested = [(3, 0), (8, 2), (3, 1), (4, 0), (5, 1), (9, 0), (8, 1), (-1, 0), (3, 1)]
+    file, position = np.array(requested).T
     mask = live.mask(file.astype(np.int32), position)
     assert mask.tolist() == [True, False, False, False, True, False, True, False, False]
     assert LiveRows([], INPUTS).mask(file.astype(np.int32), position).any() == np.False_
 
 
-def test_deletes_of_files_that_nobody_asks_about_are_not_loaded(tmp_path: Path) -> None:
+def test_deletes_of_other_files_are_not_loaded(tmp_path: Path) -> None:
     lost = replace(position_deletes(tmp_path, "x", [3]), location=str(tmp_path / "lost"))
     live = LiveRows([data_file(0, lost), data_file(1)], INPUTS)
     assert live.mask(np.array([1], np.int32), np.array([5])).tolist() == [True]

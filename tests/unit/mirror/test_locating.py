@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import encode_run
 from frazil.errors import DamagedIndexError, StorageError
-from frazil.mirror.index.locating import Found, KeyLocator, TaskIndex
+from frazil.mirror.index.locating import KeyLocator, LocatedRows, TaskIndex
 from frazil.model.key_index import TOMBSTONE
 from tests.unit.codec.index_rows import entries_of
 from tests.unit.mirror.index_files import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HALVES = st.sampled_from([0, 1, 2**62 + 5, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1])
 KEY = st.tuples(HALVES, st.sampled_from([0, 1, 2**63, 2**64 - 1]))
 ROW = st.tuples(KEY, st.integers(0, 4), st.integers(0, 9))
-ROOM = 1 << 30
+SPACE = 1 << 30
 
 
 def task_index(
@@ -50,16 +50,18 @@ def task_index(
         files=files,
         io_properties=(),
         cache_dir=str(folder / cache),
-        cache_bytes=ROOM,
+        cache_bytes=SPACE,
     )
 
 
-def asked(keys: list[tuple[int, int]]) -> tuple[Any, Any]:
+def requested(keys: list[tuple[int, int]]) -> tuple[Any, Any]:
     hi, lo = zip(*sorted(keys), strict=True) if keys else ((), ())
     return np.array(hi, np.uint64), np.array(lo, np.uint64)
 
 
-def places(found: Found, keys: list[tuple[int, int]]) -> dict[tuple[int, int], set[Any]]:
+def row_positions(
+    found: LocatedRows, keys: list[tuple[int, int]]
+) -> dict[tuple[int, int], set[Any]]:
     """What was found, by key; every row is there once."""
     assert (np.diff(found.key) >= 0).all()
     rows = list(zip(found.key.tolist(), found.file.tolist(), found.position.tolist(), strict=True))
@@ -72,7 +74,7 @@ def places(found: Found, keys: list[tuple[int, int]]) -> dict[tuple[int, int], s
 
 @dataclass(frozen=True)
 class Scene:
-    """Runs as lists of rows, what is deleted, and which keys are asked for."""
+    """Runs as lists of rows, what is deleted, and which keys are located."""
 
     runs: list[tuple[int, list[tuple[tuple[int, int], int, int]]]]
     young: list[tuple[tuple[int, int], int, int]]
@@ -124,25 +126,25 @@ def test_every_live_row_of_every_key_is_found(scene: Scene, *, lower: bool) -> N
             files=files_of(folder, scene.dead),
         )
         keys = sorted({halved(key) for key in scene.keys})
-        found = [KeyLocator(index).locate(*asked(keys)) for _ in range(2)]
+        found = [KeyLocator(index).locate(*requested(keys)) for _ in range(2)]
     known = [row for _, rows in scene.runs for row in rows] + scene.young
     expected: dict[tuple[int, int], set[Any]] = {}
     for key, file, position in known:
         if halved(key) in keys and file < 4 and position not in scene.dead.get(file, ()):
             expected.setdefault(halved(key), set()).add((file, position))
     # Cold and warm.
-    assert [places(each, keys) for each in found] == [expected] * 2
+    assert [row_positions(each, keys) for each in found] == [expected] * 2
 
 
 def test_a_key_with_a_lower_half_is_not_found_where_there_are_none(tmp_path: Path) -> None:
     young = entries_from([((5, 0), 0, 1)], lower=False)
     locator = KeyLocator(task_index(tmp_path, young=young, files=(data_file(0),)))
     keys = [(5, 0), (5, 1)]
-    assert places(locator.locate(*asked(keys)), keys) == {(5, 0): {(0, 1)}}
+    assert row_positions(locator.locate(*requested(keys)), keys) == {(5, 0): {(0, 1)}}
 
 
 @pytest.mark.fault("T5")
-def test_many_uuids_with_one_upper_half_are_told_apart(tmp_path: Path) -> None:
+def test_many_uuids_with_one_upper_half_are_distinguished(tmp_path: Path) -> None:
     count = 50_000
     lower = np.arange(count, dtype=np.uint64) * np.uint64(3)
     entries = Entries(
@@ -158,10 +160,10 @@ def test_many_uuids_with_one_upper_half_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_an_index_without_entries_finds_nothing(tmp_path: Path) -> None:
-    found = KeyLocator(task_index(tmp_path)).locate(*asked([(1, 2)]))
+    found = KeyLocator(task_index(tmp_path)).locate(*requested([(1, 2)]))
     assert (len(found.key), found.sequence, found.tombstone_sequence) == (0, None, None)
     index = task_index(tmp_path, young=entries_from([((1, 2), 0, 0)], lower=True))
-    assert len(KeyLocator(index).locate(*asked([])).key) == 0
+    assert len(KeyLocator(index).locate(*requested([])).key) == 0
 
 
 def test_signed_hashes_are_refused(tmp_path: Path) -> None:
@@ -210,8 +212,8 @@ def test_rows_come_with_their_sequence_and_keys_with_their_newest_tombstone(
         files=files_of(tmp_path, {0: {0}}),
     )
     keys = [(1, 0), (2, 0), (3, 0), (4, 0), (2**63, 0)]
-    found = KeyLocator(index).locate(*asked(keys))
-    assert places(found, keys) == {(1, 0): {(0, 1)}, (2, 0): {(0, 2)}, (3, 0): {(0, 3)}}
+    found = KeyLocator(index).locate(*requested(keys))
+    assert row_positions(found, keys) == {(1, 0): {(0, 1)}, (2, 0): {(0, 2)}, (3, 0): {(0, 3)}}
     assert found.sequence is not None
     assert found.sequence.to_pylist() == ["d", "d", None]
     assert found.tombstone_sequence is not None
@@ -226,7 +228,7 @@ def test_rows_come_with_their_sequence_and_keys_with_their_newest_tombstone(
 
 
 def test_what_is_found_without_sequences_is_chosen_by_key_too() -> None:
-    found = Found(np.array([0, 1, 1]), np.array([5, 6, 7], np.int32), np.array([1, 2, 3]))
+    found = LocatedRows(np.array([0, 1, 1]), np.array([5, 6, 7], np.int32), np.array([1, 2, 3]))
     some = found.of_keys(np.array([False, True]))
     assert (some.file.tolist(), some.sequence) == ([6, 7], None)
 
@@ -240,7 +242,7 @@ def test_runs_that_disagree_about_sequences_are_damage(tmp_path: Path) -> None:
         files=(data_file(0),),
     )
     with pytest.raises(DamagedIndexError, match="in all runs or in none"):
-        KeyLocator(index).locate(*asked([(1, 0)]))
+        KeyLocator(index).locate(*requested([(1, 0)]))
 
 
 # Few keys and many.
@@ -270,7 +272,7 @@ FEW, MANY = [70_000], list(range(0, LARGE, 1000))
 
 
 @pytest.mark.parametrize(("wanted", "cached"), [(FEW, 0), (MANY, 1)], ids=["few", "many"])
-def test_a_cold_blob_is_cached_only_when_many_keys_are_asked_for(
+def test_a_cold_blob_is_cached_only_when_many_keys_are_located(
     large: tuple[Path, Entries, IndexRun], tmp_path: Path, wanted: list[int], cached: int
 ) -> None:
     _, entries, run = large
@@ -358,7 +360,7 @@ def test_a_bucket_that_the_run_cannot_have_is_damage(tmp_path: Path) -> None:
         tmp_path, runs=(replace(run, parts=(replace(run.parts[0], blobs=(blob,)),)),)
     )
     with pytest.raises(DamagedIndexError, match="a bucket of the run"):
-        KeyLocator(index).locate(*asked([(1, 0)]))
+        KeyLocator(index).locate(*requested([(1, 0)]))
 
 
 @pytest.mark.parametrize("wanted", [FEW, MANY], ids=["few", "many"])
@@ -403,10 +405,10 @@ def test_deletes_that_are_lost_are_named(tmp_path: Path) -> None:
     young = entries_from([((1, 0), 0, 0)], lower=False)
     index = task_index(tmp_path, young=young, files=(data_file(0, pointer),))
     with pytest.raises(DamagedIndexError) as failure:
-        KeyLocator(index).locate(*asked([(1, 0)]))
+        KeyLocator(index).locate(*requested([(1, 0)]))
     assert pointer.location in failure.value.message
-    # Whoever asks for other keys does not need them.
-    assert len(KeyLocator(index).locate(*asked([(2, 0)])).key) == 0
+    # Other keys do not need them.
+    assert len(KeyLocator(index).locate(*requested([(2, 0)])).key) == 0
 
 
 def test_a_store_that_is_away_is_not_damage(tmp_path: Path) -> None:
@@ -416,4 +418,4 @@ def test_a_store_that_is_away_is_not_damage(tmp_path: Path) -> None:
     )
     assert run_locations(index) == [str(tmp_path)]
     with pytest.raises(StorageError):
-        KeyLocator(index).locate(*asked([(1, 0)]))
+        KeyLocator(index).locate(*requested([(1, 0)]))

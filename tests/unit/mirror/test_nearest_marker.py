@@ -22,19 +22,19 @@ def history(*summaries: dict[str, str]) -> list[SnapshotFacts]:
     ]
 
 
-def test_the_youngest_commit_of_ours_tells() -> None:
+def test_our_newest_commit_has_the_marker() -> None:
     found = nearest_marker(history({}, merged("12"), merged("11")), MarkerRole.MERGE)
     assert found is not None
     assert (found.position, found.epoch, found.sequence) == ("12", 2, "q")
     assert found.snapshot == SnapshotRef(99, 9)
 
 
-def test_a_history_without_us_tells_nothing() -> None:
+def test_a_history_without_our_commits_has_no_marker() -> None:
     assert nearest_marker(history({}, {"frazil.ingest": "{}"}), MarkerRole.MERGE) is None
     assert nearest_marker([], MarkerRole.MERGE) is None
 
 
-def test_what_cannot_be_read_or_is_not_whole_is_not_gone_around() -> None:
+def test_an_unreadable_or_partial_marker_is_not_skipped() -> None:
     unreadable = {MarkerRole.MERGE.property_name: '{"version":2}'}
     assert nearest_marker(history(unreadable, merged("11")), MarkerRole.MERGE) is None
     assert nearest_marker(history(merged({"a/0": 4}), merged("11")), MarkerRole.MERGE) is None

@@ -48,7 +48,7 @@ def test_a_younger_column_shows_its_initial_default(
 ) -> None:
     late = Field(2, "late", type_, initial_default=default)
     files: Any = OneFile()
-    # Alone, and beside a column that the file has.
+    # Alone, and next to a column that the file has.
     for fields in ([late], [Field(1, "id", P.INT), late]):
         rows = read_rows(files, "file", np.array([0, 1]), fields)
         assert rows.column("late").to_pylist() == [value] * 2

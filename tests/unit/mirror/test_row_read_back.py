@@ -23,7 +23,7 @@ from frazil.clients.iceberg.write.arrow_schema import arrow_schema, parquet_sche
 from frazil.clients.iceberg.write.conforming import conform, finished
 from frazil.codec.iceberg_defaults import default_to_json
 from frazil.merge.folding.row_equality import same_values
-from frazil.merge.writing.row_completer import Places, RowCompleter
+from frazil.merge.writing.row_completer import RowCompleter, RowPositions
 from frazil.mirror.row_reader import read_rows
 from frazil.model.schema.types import (
     Decimal,
@@ -60,8 +60,8 @@ class OneFile:
         rows = conform(batch_of(schema, columns), schema, arrow_schema(schema))
         target = parquet_schema(schema)
         written = io.BytesIO()
-        whole = finished(pa.Table.from_batches([rows]), schema, target)
-        pq.write_table(whole, written, row_group_size=3)
+        completed = finished(pa.Table.from_batches([rows]), schema, target)
+        pq.write_table(completed, written, row_group_size=3)
         self._bytes = written.getvalue()
 
     def open(self, _location: str) -> io.BytesIO:
@@ -123,7 +123,7 @@ def python_value(value: Any, type_: Type) -> Any:
 
 
 def seen(value: Any, old: Field, new: Field, defaults: dict[int, Any]) -> Any:
-    """What a value of an older file must look like under the newer schema."""
+    """What a value of an older file must be under the newer schema."""
     if value is None:
         return None
     match old.type, new.type:
@@ -208,12 +208,12 @@ def completed(
         for column, field in zip(shown, fields, strict=True)
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=[each.name for each in fields])
-    places = Places(np.zeros(len(positions), np.int32), np.asarray(positions, np.int64))
+    sources = RowPositions(np.zeros(len(positions), np.int32), np.asarray(positions, np.int64))
     completer = RowCompleter(tuple(fields), {0: "file"}, files)
-    whole = completer.complete(batch, {each.id: where for each in fields}, places)
+    completed = completer.complete(batch, {each.id: where for each in fields}, sources)
     for field, column in zip(fields, shown, strict=True):
         expected = pa.array([column[at] for at in positions], arrow_type(field.type))
-        assert_same(whole.column(field.name), expected)
+        assert_same(completed.column(field.name), expected)
 
 
 NESTED_MAP = map_of(3, P.STRING, 4, P.INT)

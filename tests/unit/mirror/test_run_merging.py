@@ -99,10 +99,10 @@ def expected_of(
 def test_of_tombstones_the_newest_stays_until_its_time(
     parts: list[list[tuple[int, int, int, int | None, int]]], before: int | None
 ) -> None:
-    # One row has one sequence, whichever run tells of it.
-    told: dict[tuple[int, int], tuple[int, int, int, int | None, int]] = {}
+    # One row has one sequence, whichever run has it.
+    first_seen: dict[tuple[int, int], tuple[int, int, int, int | None, int]] = {}
     consistent = [
-        [row if row[1] == TOMBSTONE else told.setdefault(row[1:3], row) for row in part]
+        [row if row[1] == TOMBSTONE else first_seen.setdefault(row[1:3], row) for row in part]
         for part in parts
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -34,11 +34,11 @@ class Growth:
         self.runs.append(Run(YOUNG))
         chosen = plan_run_merge([run.size for run in self.runs], self.max_runs)
         if chosen:
-            size = sum(self.runs[place].size for place in chosen)
-            has_large = any(self.runs[place].has_large for place in chosen)
+            size = sum(self.runs[index].size for index in chosen)
+            has_large = any(self.runs[index].has_large for index in chosen)
             self.rewritten += size
             self.large_rewritten += has_large
-            rest = [run for place, run in enumerate(self.runs) if place not in chosen]
+            rest = [run for index, run in enumerate(self.runs) if index not in chosen]
             self.runs = [*rest, Run(min(size, self.live or size), has_large)]
 
 
@@ -50,7 +50,7 @@ def test_ten_thousand_flushes_rewrite_little_and_leave_few_runs(live: int | None
         growth.flush()
         assert len(growth.runs) <= 8
     flushed = flushes * YOUNG
-    # Each entry is written anew a number of times that grows with the logarithm only.
+    # Each entry is rewritten a number of times that grows with the logarithm only.
     assert growth.rewritten / flushed < log2((LARGE + flushed) / YOUNG) * 0.6
     # Sixteen times its size was flushed meanwhile.
     assert growth.large_rewritten <= (3 if live is None else 12)
@@ -76,8 +76,8 @@ def test_at_most_so_many_runs_are_left_whatever_there_was(sizes: list[int], most
         assert len(chosen) >= 2
         assert len(sizes) - len(chosen) + 1 <= max(most, 1)
         # Never a larger one while a smaller one is left alone.
-        largest = max(sizes[place] for place in chosen)
-        left = [size for place, size in enumerate(sizes) if place not in chosen]
+        largest = max(sizes[index] for index in chosen)
+        left = [size for index, size in enumerate(sizes) if index not in chosen]
         assert all(size >= largest for size in left)
 
 

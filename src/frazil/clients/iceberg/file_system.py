@@ -1,6 +1,6 @@
 """Files at a table's locations, opened with the properties of the table's FileIO.
 
-A location is taken as the table spells it; nothing is decoded or made absolute.
+A location is used exactly as the table has it; nothing is decoded or made absolute.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _GCS_SCHEMES = frozenset({"gs", "gcs"})
 _AZURE_SCHEMES = frozenset({"abfs", "abfss"})
-# What stores that are not Amazon's expect when nobody chose.
+# The region that S3-compatible stores expect by default.
 _ANY_REGION = "us-east-1"
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _BLOB_HOST = ".dfs.core.windows.net"
-# Whoever writes to the lake decides how large its files are, and a driver or a task holds what it
-# reads at once: a head that names a million files takes a third of this.
+# Other writers decide how large files are, and a read is held in memory: an index head that names
+# a million files takes a third of this.
 LARGEST_READ = 1 << 30
 
-# Each of these would change what is stored or who may write it, and Arrow cannot do it.
+# Each of these changes what is stored or who may write it, and Arrow does not support it.
 _REFUSED_FLAGS = (
     "s3.remote-signing-enabled",
     "s3.write.table-tag-enabled",
@@ -63,12 +63,12 @@ class Store:
 
 
 def plan_store(location: str, properties: Mapping[str, str]) -> Store:
-    """Where the location is; raises ConfigError for what Arrow cannot do, by name."""
+    """The store of the location; raises ConfigError naming what Arrow does not support."""
     scheme, separator, rest = location.partition(":")
     if not separator or "/" in scheme:
         return Store(pf.LocalFileSystem, location)
     if scheme == "file":
-        # Both file:/x and file:///x are in use; with a host in between it would not be ours.
+        # Both file:/x and file:///x are in use; a host is not supported.
         path = rest.removeprefix("//")
         if path.startswith("/"):
             return Store(pf.LocalFileSystem, path)
@@ -84,22 +84,22 @@ def plan_store(location: str, properties: Mapping[str, str]) -> Store:
 
 
 class _Connections:
-    """One connection per store, for as long as the task runs."""
+    """One connection per store, for the duration of the task."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
         self._systems: dict[tuple[object, ...], pf.FileSystem] = {}
 
     def plan(self, location: str) -> Store:
-        """Where the location is; raises ConfigError."""
+        """The store of the location; raises ConfigError."""
         return plan_store(location, self._properties)
 
     def open(self, store: Store) -> pf.FileSystem:
-        """The file system of the store; raises OSError, or ConfigError for half a credential."""
+        """The file system of the store; raises OSError, or ConfigError for partial credentials."""
         key = (store.kind, store.arguments)
         if key not in self._systems:
             try:
-                # Threads that meet here make one each, and all but one are forgotten.
+                # Concurrent threads create one each, and all but one are dropped.
                 self._systems[key] = store.kind(**dict(store.arguments))
             except ValueError as error:
                 names = ", ".join(name for name, _ in store.arguments)
@@ -109,7 +109,7 @@ class _Connections:
 
 
 class OutputFiles:
-    """Opens new files; one connection per store, for as long as the task runs."""
+    """Creates files; one connection per store, for the duration of the task."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._connections = _Connections(properties)
@@ -127,7 +127,7 @@ class OutputFiles:
             raise StorageError(message) from error
 
     def write_file(self, location: str, data: bytes | memoryview) -> None:
-        """A whole new file, with the folders it needs; raises StorageError."""
+        """Write a new file in one call, with the folders it needs; raises StorageError."""
         stream = self.create(location)
         try:
             with stream:
@@ -137,7 +137,7 @@ class OutputFiles:
             raise StorageError(message) from error
 
     def remove(self, location: str) -> None:
-        """Remove a file; one that is not there is no error. Raises StorageError."""
+        """Remove a file; a missing one is not an error. Raises StorageError."""
         store = self._connections.plan(location)
         try:
             self._connections.open(store).delete_file(store.path)
@@ -149,11 +149,10 @@ class OutputFiles:
 
 
 class InputFiles:
-    """Reads files, from several threads at once if need be; one connection per store.
+    """Reads files; thread-safe, one connection per store.
 
-    Everything raises StorageError; ``is_missing`` tells a file that is gone from a store that is
-    away. More than ``LARGEST_READ`` bytes at once are refused before they are read, with
-    MalformedFileError.
+    Everything raises StorageError; ``is_missing`` separates a missing file from an unavailable
+    store. A read of more than ``LARGEST_READ`` bytes is refused with MalformedFileError.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -177,18 +176,18 @@ class InputFiles:
             raise _unreadable(location, error) from error
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """So many bytes from there; fewer, or none, where the file ends before."""
+        """Up to ``length`` bytes from ``offset``; fewer at the end of the file."""
         with self.ranges(location) as read:
             return read(offset, length)
 
     @contextmanager
     def ranges(self, location: str) -> Iterator[Callable[[int, int], bytes]]:
-        """``read_range`` of one file that is opened once; not from several threads."""
+        """``read_range`` of one file that is opened once; not thread-safe."""
         with self.open(location) as file:
 
             def read(offset: int, length: int) -> bytes:
                 try:
-                    # Stores differ in what they answer beyond the end.
+                    # Stores differ in what they return beyond the end.
                     within = min(length, max(file.size() - offset, 0))
                     _refuse_large(within)
                     return bytes(file.read_at(within, offset)) if within else b""
@@ -207,7 +206,7 @@ class InputFiles:
         return bool(found.type == pf.FileType.File)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The files right inside a folder with their sizes, by name; none without the folder."""
+        """The files directly in a folder with their sizes, by name; none without the folder."""
         store = self._connections.plan(folder)
         selector = pf.FileSelector(store.path, allow_not_found=True)
         try:
@@ -218,7 +217,7 @@ class InputFiles:
 
 
 def is_within(location: str, folders: Iterable[str]) -> bool:
-    """Whether a file lies in one of the folders, however their stores are spelled."""
+    """Whether a file is in one of the folders, whatever the spelling of their store."""
     scheme, path = _spelled_out(location)
     for folder in folders:
         store, start = _spelled_out(f"{folder.rstrip('/')}/")
@@ -287,7 +286,7 @@ def _s3(properties: Mapping[str, str]) -> tuple[tuple[str, object], ...]:
 def _gcs(properties: Mapping[str, str]) -> tuple[tuple[str, object], ...]:
     token = properties.get("gcs.oauth2.token")
     expires = properties.get("gcs.oauth2.token-expires-at", "")
-    # Arrow wants an end for every token; one without is taken to outlive the task.
+    # Arrow needs an expiry for every token; one without is assumed to outlive the task.
     end = datetime.fromtimestamp(int(expires) / 1000, UTC) if expires.isdecimal() else _NEVER
     host = properties.get("gcs.service.host")
     parts = urlsplit(host) if host else None
@@ -302,12 +301,12 @@ def _gcs(properties: Mapping[str, str]) -> tuple[tuple[str, object], ...]:
 
 
 def _azure(location: str, properties: Mapping[str, str]) -> Store:
-    # Not parsed as a URL: a path may hold what a URL takes for a query.
+    # Not parsed as a URL: a path may have characters that begin a query.
     authority, _, path = location.partition("://")[2].partition("/")
     container, _, host = authority.rpartition("@")
     account, _, _ = host.partition(".")
     if not container or not account:
-        message = "an Azure location must look like abfss://container@account.host/path"
+        message = "an Azure location must have the form abfss://container@account.host/path"
         raise ConfigError(message)
     named = properties.get("adls.auth.shared-key.account.name")
     key = properties.get("adls.auth.shared-key.account.key")

@@ -1,7 +1,7 @@
-"""Iceberg's Java classes, looked up once.
+"""Iceberg's Java classes through the Py4J gateway.
 
-Walking a package path through the gateway costs milliseconds at every step, so classes are kept,
-and whatever can be carried as one JSON text is.
+Resolving a package path costs milliseconds at every step, so classes are cached, and values cross
+the gateway as one JSON text where possible.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# A Java object behind the gateway: it has no type that Python could check.
+# A Java object behind the gateway; Python knows no type for it.
 JavaObject = Any
 
 _ICEBERG = "org.apache.iceberg"
 _FILES_AT_ONCE = 5_000
-# Iceberg's own, shaded copy of Jackson; Spark's would be another class.
+# Iceberg's shaded copy of Jackson; Spark's is another class.
 _JSON_NODE = f"{_ICEBERG}.shaded.com.fasterxml.jackson.databind.JsonNode"
 
 
@@ -37,11 +37,11 @@ class FileIntake(Enum):
 
 
 class IcebergGateway:
-    """The way to Iceberg inside the driver's JVM; belongs to one session and never leaves it."""
+    """Access to Iceberg in the driver's JVM; belongs to one session and is not picklable."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
-        # There is no public door to the gateway.
+        # The gateway has no public accessor.
         gateway: JavaObject = session.sparkContext._gateway  # noqa: SLF001
         self._gateway = gateway
         self._root: JavaObject = self._gateway.jvm.org.apache.iceberg
@@ -144,25 +144,25 @@ class IcebergGateway:
         return array
 
     def load_catalog(self, name: str) -> JavaObject:
-        """The Iceberg catalog that Spark knows by this name; may be asked in any thread."""
+        """The Iceberg catalog with this name in Spark; callable from any thread."""
         session = self.session._jsparkSession  # noqa: SLF001
         before = session.getActiveSession()
-        # Catalogs are made from the settings of the thread's session, and a new thread has none.
+        # Catalogs use the settings of the thread's session, and a new thread has none.
         session.setActiveSession(session)
         try:
             return self._spark_util.loadIcebergCatalog(session, name)
         finally:
-            # A caller's thread keeps the session it had.
+            # Restore the session of the caller's thread.
             if before.isDefined():
                 session.setActiveSession(before.get())
             else:
                 session.clearActiveSession()
 
     def has_catalog(self, name: str) -> bool:
-        """Whether the session has made its object for this catalog."""
+        """Whether the session has loaded this catalog."""
         manager = self.session._jsparkSession.sessionState().catalogManager()  # noqa: SLF001
-        everyone = self._gateway.jvm.scala.Option.empty()
-        return bool(manager.listCatalogs(everyone).contains(name))
+        no_pattern = self._gateway.jvm.scala.Option.empty()
+        return bool(manager.listCatalogs(no_pattern).contains(name))
 
     def identifier(self, namespace: Sequence[str], table: str) -> JavaObject:
         """``TableIdentifier``."""
@@ -175,10 +175,10 @@ class IcebergGateway:
     def feed_files(
         self, update: JavaObject, intake: FileIntake, descriptors: Sequence[str], specs: JavaObject
     ) -> None:
-        """Hand data or delete files to an update, in a few crossings however many they are.
+        """Pass data or delete files to an update, in a few gateway calls however many they are.
 
-        Java parses each description and passes it on by itself: asking for every file takes three
-        crossings, and a merge may touch thousands.
+        Java parses each description and passes it on itself: a call per file would take three
+        round trips, and a merge may touch thousands.
         """
         if not descriptors:
             return
@@ -191,19 +191,19 @@ class IcebergGateway:
         pass_on = handles.filterReturnValue(parse, take.asType(any_file))
         consumer = self._class("java.util.function.Consumer")
         taker = self._java.invoke.MethodHandleProxies.asInterfaceInstance(consumer, pass_on)
-        # The text of a hundred thousand files at once would be a large part of a driver's memory.
+        # In chunks: the text of a hundred thousand files would take much of the driver's memory.
         for first in range(0, len(descriptors), _FILES_AT_ONCE):
             some = descriptors[first : first + _FILES_AT_ONCE]
             self._mapper.readTree(f"[{','.join(some)}]").forEach(taker)
 
     def text_list(self, texts: Sequence[str]) -> JavaObject:
-        """A Java list of texts, in one crossing."""
+        """A Java list of texts, in one gateway call."""
         return self._mapper.readValue(json.dumps(list(texts)), self._class("java.util.ArrayList"))
 
     def describe_tasks(self, tasks: JavaObject, specs: JavaObject) -> str:
-        """What a scan found as the JSON of Iceberg's REST protocol: data files and their deletes.
+        """The result of a scan as JSON of Iceberg's REST protocol: data files and their deletes.
 
-        One crossing, where asking for each file takes a dozen: 10,000 files in one second.
+        One gateway call instead of a dozen per file: 10,000 files in one second.
         """
         found = self._root.relocated.com.google.common.collect.Lists.newArrayList(tasks)
         responses = self._root.rest.responses
@@ -218,5 +218,5 @@ class IcebergGateway:
         return tuple((str(each.prefix()), self.to_json(each.config())) for each in io.credentials())
 
     def to_json(self, value: JavaObject) -> Any:  # noqa: ANN401 - whatever the JSON holds
-        """A Java map, list or number as Python values, in one crossing."""
+        """A Java map, list or number as Python values, in one gateway call."""
         return json.loads(self._mapper.writeValueAsString(value))

@@ -1,4 +1,4 @@
-"""The door to the lake: namespaces and tables of one catalog, opened or created."""
+"""Namespaces and tables of one catalog: open, create, drop."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 _ALREADY_EXISTS = "org.apache.iceberg.exceptions.AlreadyExistsException"
 
-# Bounded, so that a table with a commit every few seconds does not fill its folder; enough that
-# what an expiry removed can be looked up in the versions before it.
+# Bounded, so that a table with a commit every few seconds does not fill its folder; enough to find
+# expired snapshots in earlier versions.
 BOUNDED_METADATA = MappingProxyType(
     {
         "write.metadata.delete-after-commit.enabled": "true",
         KEPT_VERSIONS_PROPERTY: str(KEPT_VERSIONS),
     }
 )
-# Deletion vectors came with format version 3; position deletes must work on 2.
+# Format version 3 has deletion vectors; position deletes must work on 2.
 NEWEST_FORMAT = 3
 _WITH_FILES = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """What a table shall be when it is not there yet."""
+    """The definition of a new table."""
 
     schema: Schema
     spec: PartitionSpec = UNPARTITIONED
@@ -55,9 +55,9 @@ class TableDefinition:
 
 
 class Lake:
-    """Tables of one catalog, through a session that somebody else owns.
+    """Tables of one catalog, through the caller's session.
 
-    Everything is read in the child of that session whose settings are pinned.
+    Everything is read in a child session with pinned settings.
     """
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
@@ -69,14 +69,14 @@ class Lake:
             self._catalog = self._gateway.load_catalog(catalog)
 
     def ensure_namespace(self, name: TableName) -> None:
-        """The table's namespace exists afterwards, whoever made it."""
+        """Create the table's namespace if it does not exist."""
         with translated(str(name), "creating the namespace"):
             self._session.sql(f"create namespace if not exists {name.quoted_namespace}")
 
     def has_namespace(self, name: TableName) -> bool:
         """Whether the table's namespace exists."""
         try:
-            with translated(str(name), "looking for the namespace"):
+            with translated(str(name), "checking the namespace"):
                 self._session.sql(f"describe namespace {name.quoted_namespace}").collect()
         except TableNotFoundError:
             return False
@@ -101,22 +101,22 @@ class Lake:
             try:
                 if is_vended(load_access(self._gateway, table, str(table.location()))):
                     # Refreshing a table that was kept keeps its credentials.
-                    table = self._load_anew(identifier)
+                    table = self._reload(identifier)
                 else:
                     table.refresh()
             except Py4JError:
-                # Dropped or made again by somebody else: what is kept is not this table any more.
-                table = self._load_anew(identifier)
+                # Dropped or recreated by another process: the cached object is stale.
+                table = self._reload(identifier)
             return LakeTable(
                 self._gateway,
                 table,
                 name,
-                reload=lambda: self._load_anew(identifier),
+                reload=lambda: self._reload(identifier),
                 invalidate=lambda: self._invalidate(identifier),
             )
 
     def ensure_table(self, name: TableName, definition: TableDefinition) -> LakeTable:
-        """The table as it is, or newly made as defined; two processes may ask at once."""
+        """The existing table, or a new one as defined; safe with concurrent processes."""
         try:
             return self.open(name)
         except TableNotFoundError:
@@ -129,13 +129,13 @@ class Lake:
         return self.open(name)
 
     def _invalidate(self, identifier: JavaObject) -> None:
-        """Both sessions keep tables that were read; one that never used the catalog has none."""
+        """Drop the table from the caches of both sessions, if they have loaded the catalog."""
         self._catalog.invalidateTable(identifier)
         callers = self._callers
         if callers is not None and callers.has_catalog(self._name):
             callers.load_catalog(self._name).invalidateTable(identifier)
 
-    def _load_anew(self, identifier: JavaObject) -> JavaObject:
+    def _reload(self, identifier: JavaObject) -> JavaObject:
         self._catalog.invalidateTable(identifier)
         return self._catalog.loadTable(identifier)
 

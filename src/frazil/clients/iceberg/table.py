@@ -1,4 +1,4 @@
-"""One table of the lake: what it is, what it holds between two moments, and commits to it."""
+"""One Iceberg table: its metadata, reads of its rows, and commits to it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from frazil.clients.iceberg.read.table_metadata import TableReader
 from frazil.clients.iceberg.table_version import TableVersion
 from frazil.clients.java_errors import translated
 from frazil.hooks import SystemClock, SystemRandomness
+from frazil.model.schema.evolution import plan_evolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class LakeTable:
-    """A table that was opened; holds the driver's gateway and never leaves the driver."""
+    """An open table; has the driver's gateway and stays on the driver."""
 
     def __init__(
         self,
@@ -74,16 +75,32 @@ class LakeTable:
         )
 
     def load_state(self) -> TableMetadata:
-        """The table as it is now."""
+        """The current metadata."""
         return self._reader.state(self._refreshed())
 
     def load_marker(self, role: MarkerRole) -> Marker | None:
-        """The valid marker as it is now; None for a table nothing was written to."""
+        """The current valid marker; None for a table nothing was written to."""
         return self._committer.marker(self._refreshed(), role)
 
     def load_schema(self) -> Schema:
         """The current schema."""
         return self._reader.schema(self._refreshed())
+
+    def check_evolution(self, wanted: Schema) -> None:
+        """Refuse a schema the table cannot follow, with all differences.
+
+        ``wanted`` keeps the id of the schema it was made from. When the table has another one now,
+        nothing is compared: the commit decides whether that was ours.
+        """
+        version = self.load_version()
+        if version.schema.schema_id == wanted.schema_id:
+            state = version.state
+            plan_evolution(
+                version.schema,
+                wanted,
+                last_column_id=state.last_column_id,
+                format_version=state.format_version,
+            )
 
     def load_spec(self) -> PartitionSpec:
         """The current partitioning."""
@@ -94,30 +111,30 @@ class LakeTable:
         return self._reader.sort_order(self._refreshed())
 
     def load_metadata_location(self) -> str:
-        """Where the current metadata file lies, for readers that need no catalog."""
+        """The location of the current metadata file, for readers without a catalog."""
         return str(self._refreshed().metadataFileLocation())
 
     def load_write_target(self, schema: Schema | None = None) -> WriteTarget:
-        """What a task needs to write files of this table, credentials included; made to travel.
+        """What a task needs to write files of this table, credentials included; picklable.
 
-        ``schema`` is the one that lands together with the files, if it is another.
+        ``schema`` is the one committed together with the files, if it changes.
         """
         return self.load_version().write_target(schema)
 
     def load_ancestry(self) -> tuple[SnapshotFacts, ...]:
-        """The snapshots that lead to the current one, newest first."""
+        """The current snapshot and its ancestors, newest first."""
         return self._reader.ancestry(self._refreshed())
 
     def walk_ancestry(self) -> Iterator[SnapshotFacts]:
-        """The same, asked for one by one: nobody pays for what is not looked at."""
-        return self._reader.walk(self._refreshed())
+        """The same, loaded one by one as the caller iterates."""
+        return self._reader.iter_ancestry(self._refreshed())
 
     def walk_with_expired(self) -> Iterator[SnapshotFacts]:
-        """The same, expired snapshots included as far as earlier versions of the metadata tell."""
+        """The same, with expired snapshots as far as earlier versions of the metadata list them."""
         return self._committer.walk_with_expired(self._refreshed())
 
     def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
-        """The data files of a snapshot with their deletes, as the manifests tell it."""
+        """The data files of a snapshot with their deletes, from the manifests."""
         return LiveFiles(self._gateway, self._table, str(self.name)).load(snapshot_id)
 
     def commit(self, commit: StrictCommit) -> Receipt:
@@ -129,7 +146,7 @@ class LakeTable:
         return receipt
 
     def append(self, commit: StrictCommit, retry: RetryPolicy | None = None) -> Receipt:
-        """Commit files that hold on any head, trying again when somebody else was faster."""
+        """Commit files that are valid on any head; retries on conflicts."""
         return repeat_on_conflict(
             lambda: self.commit(commit),
             retry or RetryPolicy(),
@@ -138,7 +155,7 @@ class LakeTable:
         )
 
     def read(self, snapshot_id: int | None = None) -> DataFrame:
-        """All rows, as of a snapshot if one is named, else as of now."""
+        """All rows, as of the given snapshot or the current one."""
         with translated(str(self.name), "reading the table"):
             reader = self._fresh_reader()
             if snapshot_id is not None:
@@ -146,22 +163,22 @@ class LakeTable:
             return reader.load(self.name.quoted)
 
     def read_between(self, after: int | None, through: int) -> DataFrame:
-        """The rows appended after one snapshot up to another, which must be in one line.
+        """The rows appended after one snapshot up to another, its descendant.
 
-        Raises ForeignChangeError when a snapshot between them did anything but append or compact:
-        Iceberg's incremental read would skip it silently.
+        Raises ForeignChangeError when a snapshot between them is anything but an append or a
+        compaction: Iceberg's incremental read would skip it silently.
         """
         check_range(self.load_ancestry(), after=after, through=through, table=str(self.name))
         return self.read_planned(after, through)
 
     def read_planned(self, after: int | None, through: int) -> DataFrame:
-        """The same for a range that a plan has judged: snapshots that add no rows are skipped.
+        """The same for a range that a plan has checked: snapshots that add no rows are skipped.
 
-        A range has the columns of the table's current schema, all up to a snapshot those of the
-        schema that the snapshot was written with.
+        A range has the columns of the table's current schema, a full read those of the snapshot's
+        schema.
         """
         if after is None:
-            # Not a range: snapshots before the oldest one kept would be missed.
+            # Not a range: it would miss snapshots before the oldest one kept.
             return self.read(through)
         if after == through:
             return self.read(through).limit(0)
@@ -174,9 +191,9 @@ class LakeTable:
             )
 
     def show_latest(self) -> None:
-        """Let everybody who reads the table in this session see what was committed last.
+        """Make the last commit visible to all readers in this session.
 
-        Spark keeps tables it has read; a commit of ours or of another process is not in them.
+        Spark caches tables it has read, without later commits of ours or of other processes.
         """
         with translated(str(self.name), "refreshing the table"):
             self._invalidate()

@@ -1,4 +1,4 @@
-"""One version of a table: whatever it is asked, it answers for the same moment."""
+"""One version of a table: all reads are consistent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.file_access import load_access
-from frazil.clients.iceberg.read.removed_files import load_removed_sequence
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
 
-# Asking for one snapshot takes a third of a millisecond, asking for two thousand at once fifty.
-_ASKED_ONE_BY_ONE = 100
+# Loading one snapshot takes a third of a millisecond, loading two thousand together fifty.
+_LOADED_ONE_BY_ONE = 100
 
 
 class TableVersion:
-    """Metadata that never changes; holds the driver's gateway and never leaves the driver."""
+    """Immutable metadata; has the driver's gateway and stays on the driver."""
 
     def __init__(
         self,
@@ -73,9 +72,9 @@ class TableVersion:
         return self._committer.marker(self._metadata, role)
 
     def write_target(self, schema: Schema | None = None) -> WriteTarget:
-        """What a task needs to write files of this table, credentials included; made to travel.
+        """What a task needs to write files of this table, credentials included; picklable.
 
-        ``schema`` is the one that lands together with the files, if it is another.
+        ``schema`` is the one committed together with the files, if it changes.
         """
         state = self.state
         with translated(self._name, "asking how the table's files are reached"):
@@ -92,24 +91,33 @@ class TableVersion:
         )
 
     def history(self, *, until: int | None = None) -> tuple[SnapshotFacts, ...]:
-        """The head and what it grew from, newest first, down to ``until`` or as far as kept."""
+        """The head and its ancestors, newest first, down to ``until`` or the oldest one kept."""
         found = []
-        for snapshot in self._walk():
+        for snapshot in self._iter_history():
             found.append(snapshot)
             if snapshot.id == until:
                 break
         return tuple(found)
 
     def load_removed_sequence(self, snapshot_id: int) -> int:
-        """The highest data sequence number of the files that this snapshot removed, or -1."""
-        with translated(self._name, "reading a snapshot"):
-            snapshot = self._metadata.snapshot(snapshot_id)
-        return load_removed_sequence(self._gateway, self._table, snapshot, name=self._name)
+        """The highest data sequence number of the files that this snapshot removed, or -1.
 
-    def _walk(self) -> Iterator[SnapshotFacts]:
-        """One by one at first, because the end is nearly always near; then all at once."""
+        Not the file sequence number: files written by a compaction keep the data sequence number
+        of their rows. Takes a gateway call per file.
+        """
+        with translated(self._name, "reading what a snapshot removed"):
+            snapshot = self._metadata.snapshot(snapshot_id)
+            changes = self._gateway.snapshot_changes.builderFor(self._table)
+            removed = changes.snapshot(snapshot).build().removedDataFiles().iterator()
+            highest = -1
+            while removed.hasNext():
+                highest = max(highest, int(removed.next().dataSequenceNumber()))
+        return highest
+
+    def _iter_history(self) -> Iterator[SnapshotFacts]:
+        """One by one at first, because few are needed nearly always; then all together."""
         last = None
-        for last in islice(self._reader.walk(self._metadata), _ASKED_ONE_BY_ONE):
+        for last in islice(self._reader.iter_ancestry(self._metadata), _LOADED_ONE_BY_ONE):
             yield last
         if last is None or last.parent is None:
             return

@@ -1,4 +1,5 @@
-"""What a batch of changes makes of each key; pure.
+"""Reduces a batch of changes to one outcome per key; pure.
 
-``fold.py`` is the rule, ``sorted_folder.py`` the form that tasks run.
+``fold.py`` is the specification, start there. Tasks run ``sorted_folder.py``, or for rows that
+moved to another key ``linked_fold.py``; both take ``change_rows.py`` and return ``folded_keys.py``.
 """

@@ -1,7 +1,7 @@
-"""Changes of many keys as one sorted Arrow batch, read without a loop over rows.
+"""Changes of many keys as one sorted Arrow batch, processed without a loop over rows.
 
-In front of the mirror's columns stand those of ``change_columns``; what a changelog does not know
-need not be there.
+The columns of ``change_columns`` precede the mirror's; those that a changelog does not have may be
+missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UPSERT, DELETE, SOFT_DELETE = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class FoldColumn:
-    """A column of the mirror; a DELETE, too, has a value of those that are ``always_sent``."""
+    """A column of the mirror; those ``always_sent`` have a value even in a DELETE."""
 
     name: str
     id: int
@@ -100,7 +100,7 @@ class ChangeRows:
 
     @property
     def sequence(self) -> pa.Array:
-        """The place of each change among all changes."""
+        """The sequence of each change."""
         return self.batch.column(self._names[SEQUENCE])
 
     @property
@@ -125,7 +125,7 @@ class ChangeRows:
 
     @property
     def merged(self) -> NDArray[np.bool_]:
-        """Which rows were merged before, and are here to be compared with only."""
+        """Which rows were merged before, and are only compared with."""
         column = self.column(MERGED)
         if column is None:
             return np.zeros(len(self), np.bool_)
@@ -164,7 +164,7 @@ class ChangeRows:
         return ChangeRows(rest, self.layout), len(ties)
 
     def _same(self, ones: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether rows say the same; of DELETEs the key says all."""
+        """Whether rows are the same change; of DELETEs only the key counts."""
         same: NDArray[np.bool_] = self.deleted[ones] == self.deleted[others]
         upserts = np.flatnonzero(same & ~self.deleted[ones])
         one, other = ones[upserts], others[upserts]
@@ -184,9 +184,9 @@ class ChangeRows:
     def _unsent(self) -> dict[int, NDArray[np.bool_]]:
         masks = self._named_unchanged()
         if self.layout.deletes is Deletes.SOFT and self.deleted.any():
-            nobody = np.zeros(len(self), np.bool_)
+            none = np.zeros(len(self), np.bool_)
             ids = self.layout.optional_ids
-            return {id_: masks.get(id_, nobody) | self.deleted for id_ in ids}
+            return {id_: masks.get(id_, none) | self.deleted for id_ in ids}
         sent = {id_: mask & ~self.deleted for id_, mask in masks.items()}
         return {id_: mask for id_, mask in sent.items() if mask.any()}
 
@@ -194,7 +194,7 @@ class ChangeRows:
         lists = self.column(UNCHANGED)
         if lists is None or lists.null_count == len(lists):
             return {}
-        # Not Arrow's own parent indices: those count what lies hidden under a null.
+        # Not Arrow's own parent indices: those include values hidden under a null.
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         owners = np.repeat(np.arange(len(lists)), lengths)
         named = pc.list_flatten(lists)
@@ -210,14 +210,14 @@ class ChangeRows:
         hi, lo = self.hi, self.lo
         same_hi = hi[1:] == hi[:-1]
         begins[1:] = ~same_hi | (lo[1:] != lo[:-1])
-        # Spark would sort the two halves as signed numbers if it were not told otherwise.
+        # By default Spark sorts the two halves as signed numbers.
         if np.any(hi[1:] < hi[:-1]) or np.any(same_hi & (lo[1:] < lo[:-1])):
             raise ValueError("changes are not sorted by key, both halves unsigned")
         return begins
 
 
 def without_deletes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The upserts alone: where deletes are ignored, they do not even contradict one."""
+    """The upserts only: ignored deletes do not even contradict one."""
     return batch.filter(pc.not_equal(batch.column(ACTION), DELETE))
 
 

@@ -1,12 +1,12 @@
-"""The merge on one page: what a batch of changes makes of each key.
+"""The specification of the fold: reduces a batch of changes to one outcome per key.
 
-Changes are replayed in the order of their sequence, without a look at the mirror. Where a row keeps
-what the mirror has, its outcome names the columns that are missing and the key whose row has them.
-The forms that run in Spark tasks are tested equal to this one.
+Changes are replayed in the order of their sequence, without reading the mirror. Where a row keeps
+values of the mirror, its outcome names the missing columns and the key whose row has them. The
+implementations that run in Spark tasks are tested to be equivalent.
 
-Changes of one key and one sequence that say the same are one; any other two of them contradict each
-other. A TRUNCATE comes first at its sequence. Where deletes are ignored, they are nothing. The same
-holds between two merges: ``equal_sequences`` compares with what an earlier one has left.
+Identical changes of one key and sequence count once; different ones contradict each other. A
+TRUNCATE precedes other changes of its sequence. Ignored deletes have no effect. The same rules
+apply across merges: ``equal_sequences`` compares with the result of earlier ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ChangeAction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Generic[K, V]):
-    """What the source said about one key.
+    """One change of one key.
 
     Columns go by field id. Each is either in ``values``, where None is a null, or in ``unchanged``,
     because the source did not send it; a DELETE sends the key's columns and no others.
@@ -56,13 +56,13 @@ class Change(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class TruncateChange:
-    """The source emptied the whole table."""
+    """The source emptied the table."""
 
     sequence: Sequence
 
 
 class KeyAction(Enum):
-    """What becomes of a key: its row is written, removed, or kept and marked as deleted."""
+    """The effect on a key: its row is written, removed, or kept and marked as deleted."""
 
     UPSERT = "upsert"
     DELETE = "delete"
@@ -71,11 +71,11 @@ class KeyAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyOutcome(Generic[K, V]):
-    """What becomes of one key.
+    """The outcome of one key.
 
-    With a ``source`` it stands on the row that the mirror had under that key before this batch, and
-    the ``missing`` columns come from there. If the mirror had none, an upsert cannot be completed,
-    and a soft delete is nothing.
+    With a ``source`` it is based on the mirror's row under that key before this batch, and takes
+    the ``missing`` columns from it. If the mirror has no such row, an upsert cannot be completed,
+    and a soft delete has no effect.
     """
 
     kind: KeyAction
@@ -86,9 +86,9 @@ class KeyOutcome(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class FoldResult(Generic[K, V]):
-    """What becomes of every key that a change had an effect on.
+    """The outcomes of all keys that changed.
 
-    ``truncated`` is the last TRUNCATE, if any: nothing of the mirror is left below these outcomes.
+    ``truncated`` is the last TRUNCATE, if any: it removes all rows of the mirror first.
     """
 
     by_key: Mapping[K, KeyOutcome[K, V]]
@@ -100,13 +100,13 @@ def fold(
 ) -> FoldResult[K, V]:
     """Replay the changes, given in any order: the last one of each key wins.
 
-    With soft deletes a TRUNCATE must come as DELETEs of the rows it met. Raises DuplicateKeyError
+    With soft deletes a TRUNCATE must be given as DELETEs of the rows. Raises DuplicateKeyError
     for different changes of one key at one sequence, and MissingImageError for columns that were
     not sent of a row that was not there.
     """
     remaining, truncated = _after_truncate(changes, deletes)
     replay = _Replay[K, V](deletes, empty=truncated is not None)
-    # Changes of one sequence all see the state below it, so that nothing hangs on their order.
+    # Changes of one sequence all see the state before it, so that their order does not matter.
     for _, together in groupby(_each_once(remaining), key=attrgetter("sequence")):
         replay.apply(together)
     if replay.orphans:
@@ -115,7 +115,7 @@ def fold(
 
 
 class _Replay(Generic[K, V]):
-    """The state of every key touched so far; a key that is gone remembers the row it had."""
+    """The state of every key changed so far; a deleted key remembers its row."""
 
     def __init__(self, deletes: Deletes, *, empty: bool) -> None:
         self._deletes = deletes
@@ -148,7 +148,7 @@ class _Replay(Generic[K, V]):
         if change.action is ChangeAction.UPSERT and not change.unchanged:
             return self._nothing
         if change.previous_key is not None:
-            # Seen through the DELETE half, which took the row away under its old key.
+            # The row before the DELETE half, which removed it under its old key.
             return self._row(change.previous_key)
         row = self._row(change.key)
         return self._nothing if row.kind is KeyAction.DELETE else row
@@ -200,9 +200,9 @@ class Row(Generic[V]):
 
 
 def mirror_after(mirror: Mapping[K, Row[V]], outcomes: FoldResult[K, V]) -> dict[K, Row[V]]:
-    """The mirror once these outcomes are written; missing columns come from it was.
+    """The mirror after these outcomes are written; missing columns come from the given one.
 
-    Raises MissingImageError if a row they would come from is not there.
+    Raises MissingImageError if a row they would come from is missing.
     """
     below = {} if outcomes.truncated is not None else mirror
     after = dict(below)

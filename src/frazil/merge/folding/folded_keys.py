@@ -1,4 +1,4 @@
-"""What folding makes of each key, as Arrow and NumPy columns."""
+"""The outcomes of a fold as Arrow and NumPy columns."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     from frazil.merge.folding.change_rows import ChangeRows
 
-__all__ = ["DELETE", "SOFT_DELETE", "UPSERT", "FoldedKeys", "Origins", "assemble"]
+__all__ = ["DELETE", "SOFT_DELETE", "UPSERT", "FoldedKeys", "Origins", "build_folded_keys"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FoldedKeys:
-    """What became of each key, in the order of the keys.
+    """The outcome of each key, in the order of the keys.
 
     ``rows`` has the mirror's columns; of a DELETE only the key counts. ``missing`` says for each
     column where the value, null in ``rows``, is that of the mirror's row under ``source_hi`` and
     ``source_lo``. Where ``needs_mirror`` is set and the mirror has no such row, an upsert cannot be
-    completed, and a soft delete is nothing. ``kept_sequence`` is that of the row that a soft delete
-    keeps, null where that is the mirror's. ``is_update`` tells how the source called the last
-    change. ``rows_read`` and ``repeats`` count changes; they add up over all that is handed out.
+    completed, and a soft delete has no effect. ``kept_sequence`` is that of the row that a soft
+    delete keeps, null where that is the mirror's. ``is_update`` says whether the last change was an
+    UPDATE. ``rows_read`` and ``repeats`` count the changes since the previous result.
     """
 
     hi: NDArray[np.uint64]
@@ -54,11 +54,11 @@ class FoldedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origins:
-    """For each key, the rows that its outcome is made of.
+    """For each key, the changes that its outcome takes its values from.
 
-    ``latest`` is the change that decided. ``by_column`` has the columns that some change left out:
-    the row their value is in, or a negative number if it is in the mirror. ``kept`` is the upsert
-    that a soft delete keeps the row of, likewise.
+    ``latest`` is the last change. ``by_column`` has the columns that some change left out: the
+    number of the row with the value, negative if it is in the mirror. ``kept`` is the upsert whose
+    row a soft delete keeps, likewise.
     """
 
     latest: NDArray[np.int64]
@@ -67,7 +67,7 @@ class Origins:
     kept: NDArray[np.int64] | None = None
 
 
-def assemble(
+def build_folded_keys(
     rows: ChangeRows,
     origins: Origins,
     *,
@@ -75,11 +75,11 @@ def assemble(
     rows_read: int,
     repeats: int,
 ) -> FoldedKeys:
-    """Gather the outcomes; without ``sources`` every key stands on its own row in the mirror."""
+    """Gather the outcomes; without ``sources`` every key takes columns from its own mirror row."""
     latest = origins.latest
     hi, lo = rows.hi[latest], rows.lo[latest]
     source_hi, source_lo = (hi, lo) if sources is None else sources
-    missing = {id_: places < 0 for id_, places in origins.by_column.items()}
+    missing = {id_: row_numbers < 0 for id_, row_numbers in origins.by_column.items()}
     return FoldedKeys(
         hi=hi,
         lo=lo,
@@ -105,13 +105,13 @@ def _kept_sequence(rows: ChangeRows, kept: NDArray[np.int64] | None) -> pa.Array
 
 def _gather(rows: ChangeRows, origins: Origins) -> pa.RecordBatch:
     images, latest = rows.images, origins.latest
-    # Rows in a run are a view: nothing is copied where no key has two changes.
+    # A contiguous slice is a view: nothing is copied if no key has two changes.
     run = len(latest) and latest[-1] - latest[0] + 1 == len(latest)
     columns = []
     for column, values in zip(rows.layout.columns, images.columns, strict=True):
-        places = origins.by_column.get(column.id)
-        if places is not None:
-            columns.append(values.take(pa.array(places, mask=places < 0)))
+        row_numbers = origins.by_column.get(column.id)
+        if row_numbers is not None:
+            columns.append(values.take(pa.array(row_numbers, mask=row_numbers < 0)))
         elif run:
             columns.append(values.slice(latest[0], len(latest)))
         else:

@@ -22,7 +22,7 @@ from frazil.merge.folding.fold import (
     fold,
     missing_images,
 )
-from frazil.merge.folding.folded_keys import Origins, assemble
+from frazil.merge.folding.folded_keys import Origins, build_folded_keys
 from frazil.merge.planning.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.model.policy import Deletes
 
@@ -48,16 +48,18 @@ def fold_linked(changes: pa.Table, layout: FoldLayout) -> FoldedKeys:
         batch = without_deletes(batch)
     rows, repeats = ChangeRows(batch, layout).without_repeats()
     _refuse_overwritten(rows)
-    found = fold(_spoken(rows), deletes=layout.deletes).by_key
+    found = fold(_as_changes(rows), deletes=layout.deletes).by_key
     latest = rows.last[~rows.merged[rows.last]]
     outcomes = [found[key] for key in _keys(rows.hi[latest], rows.lo[latest])]
     origins = Origins(
         latest=latest,
-        by_column={id_: _places(id_, outcomes, latest) for id_ in rows.unsent},
+        by_column={id_: _row_numbers(id_, outcomes, latest) for id_ in rows.unsent},
         needs_mirror=np.array([outcome.source is not None for outcome in outcomes], np.bool_),
     )
     sources = _sources(outcomes, rows.hi[latest], rows.lo[latest])
-    return assemble(rows, origins, sources=sources, rows_read=changes.num_rows, repeats=repeats)
+    return build_folded_keys(
+        rows, origins, sources=sources, rows_read=changes.num_rows, repeats=repeats
+    )
 
 
 def _sorted(changes: pa.Table) -> pa.RecordBatch:
@@ -72,15 +74,15 @@ def _sorted(changes: pa.Table) -> pa.RecordBatch:
 
 
 def _ranks(sequence: pa.Array) -> NDArray[np.uint64]:
-    """Numbers in the order of the sequence, equal where that is equal."""
+    """Ranks in the order of the sequence, equal where that is equal."""
     ranks: NDArray[np.uint64] = pc.rank(sequence, tiebreaker="dense").to_numpy()
     return ranks
 
 
-def _spoken(rows: ChangeRows) -> Iterator[Change[Key, int]]:
-    """The changes in the words of the specification; a value is the number of the row it is in.
+def _as_changes(rows: ChangeRows) -> Iterator[Change[Key, int]]:
+    """The changes as input of the specification; a value is the number of its row.
 
-    Columns that every change has sent are left out: they come from the change that decides.
+    Columns that every change has sent are left out: they come from the last change.
     """
     columns = frozenset(rows.unsent)
     unchanged = _unchanged(rows)
@@ -141,13 +143,13 @@ def _previous_keys(rows: ChangeRows) -> list[Key | None]:
     return [key if known else None for known, key in keys]
 
 
-def _places(
+def _row_numbers(
     id_: int, outcomes: list[KeyOutcome[Key, int]], latest: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The row in which each outcome finds its value of a column; a DELETE misses none."""
-    places = np.array([outcome.values.get(id_, -1) for outcome in outcomes], np.int64)
+    """The number of the row with each outcome's value of a column; a DELETE misses none."""
+    row_numbers = np.array([outcome.values.get(id_, -1) for outcome in outcomes], np.int64)
     gone = np.array([outcome.kind is KeyAction.DELETE for outcome in outcomes], np.bool_)
-    return np.where(gone, latest, places)
+    return np.where(gone, latest, row_numbers)
 
 
 def _sources(

@@ -1,6 +1,6 @@
 """Whether two columns hold the same values, row by row, nested ones included.
 
-Arrow itself calls two NaNs different and does not compare lists, structs and maps by element.
+Arrow itself treats two NaNs as different and does not compare lists, structs and maps by element.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The fold inside a Spark task: a stream of sorted Arrow batches, cut anywhere.
+"""The fold inside a Spark task: a stream of sorted Arrow batches, split anywhere.
 
-The same as ``fold.py`` without a loop over rows, for rows that keep no columns of another key.
+Equivalent to ``fold.py``, without a loop over rows, for rows that keep no columns of another key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from frazil.merge.folding.change_rows import ChangeRows, FoldLayout, without_deletes
 from frazil.merge.folding.fold import missing_images
-from frazil.merge.folding.folded_keys import FoldedKeys, Origins, assemble
+from frazil.merge.folding.folded_keys import FoldedKeys, Origins, build_folded_keys
 from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ class LinkedRowsError(Exception):
 
 
 class SortedFolder:
-    """Folds batches sorted by key and sequence; of a key that may go on it keeps what matters.
+    """Folds batches sorted by key and sequence; of a key that may continue it keeps few rows.
 
-    That is at most one row for each column and two more, however many changes the key has.
+    At most one row for each column and two more, however many changes the key has.
     """
 
     def __init__(self, layout: FoldLayout) -> None:
@@ -68,18 +68,18 @@ class SortedFolder:
         return self._hand_out(rows, _Picks(rows).origins(keys=1))
 
     def _hand_out(self, rows: ChangeRows, origins: Origins) -> FoldedKeys:
-        folded = assemble(rows, origins, rows_read=self._rows_read, repeats=self._repeats)
+        folded = build_folded_keys(rows, origins, rows_read=self._rows_read, repeats=self._repeats)
         self._rows_read = self._repeats = 0
         return folded
 
 
 class _Picks:
-    """For each key, where the parts of its outcome are; negative where no row has them."""
+    """For each key, the row numbers of the parts of its outcome; negative where there is none."""
 
     def __init__(self, rows: ChangeRows) -> None:
         self._rows = rows
         upserts = ~rows.deleted
-        # Only a soft delete asks for the row it keeps; the key's columns may be all it has.
+        # Only a soft delete needs the row it keeps; it may have sent nothing but the key.
         soft = rows.layout.deletes is Deletes.SOFT
         self._kept = rows.last_where(upserts) if soft else rows.last
         self._by_column = {id_: rows.last_where(~unsent) for id_, unsent in rows.unsent.items()}
@@ -87,10 +87,10 @@ class _Picks:
     def origins(self, *, keys: int) -> Origins:
         """The parts for the first so many keys, without those that have no outcome."""
         chosen = np.flatnonzero(~self._rows.merged[self._rows.last[:keys]])
-        by_column = {id_: places[chosen] for id_, places in self._by_column.items()}
+        by_column = {id_: row_numbers[chosen] for id_, row_numbers in self._by_column.items()}
         needs_mirror = self._kept[chosen] < 0
-        for places in by_column.values():
-            needs_mirror |= places < 0
+        for row_numbers in by_column.values():
+            needs_mirror |= row_numbers < 0
         soft = self._rows.layout.deletes is Deletes.SOFT
         return Origins(
             latest=self._rows.last[chosen],
@@ -102,8 +102,8 @@ class _Picks:
     def of_last_key(self) -> NDArray[np.int64]:
         """The rows of the last key that its outcome, or the check of the next, depends on."""
         parts = [self._rows.last, self._kept, *self._by_column.values()]
-        places = np.unique([part[-1] for part in parts])
-        return places[places >= 0]
+        row_numbers = np.unique([part[-1] for part in parts])
+        return row_numbers[row_numbers >= 0]
 
 
 def _refuse_linked(rows: ChangeRows) -> None:

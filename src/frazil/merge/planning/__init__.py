@@ -1,1 +1,5 @@
-"""What a merge will do, decided from facts and without doing it; pure. Start with ``plan.py``."""
+"""Decides what a merge does, from facts about both tables; pure.
+
+``plan.py`` makes the plan, start there. ``changelog_range.py`` chooses the snapshots,
+``schema_mapping.py`` the mirror's schema, and ``changelog_columns.py`` finds the columns by role.
+"""

@@ -1,7 +1,6 @@
-"""The columns that a merge puts in front of the mirror's own, on the way through Spark.
+"""The columns that a merge adds in front of the mirror's own, inside the Spark job.
 
-Their names are refused in changelogs (``model.reserved_names``): Spark would not know which one is
-meant.
+Their names are refused in changelogs (``model.reserved_names``): they would be ambiguous.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ SEQUENCE = "__frazil_sequence"
 IS_UPDATE = "__frazil_is_update"
 UNCHANGED = "__frazil_unchanged"
 PREVIOUS_HI, PREVIOUS_LO = "__frazil_previous_hi", "__frazil_previous_lo"
-# Set on changes that were merged before: what comes again is compared with them.
+# Set on changes that were merged before: replays are compared with them.
 MERGED = "__frazil_merged"
 
 UPSERT, DELETE, TRUNCATE = 0, 1, 2

@@ -1,4 +1,4 @@
-"""The columns of a changelog that a merge reads for itself, found by the names it was told."""
+"""The changelog's columns that control a merge (key, sequence, operation), found by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.schema.types import Field, Scalar, Schema, Type
 
-# What has one order everywhere: in Spark, in Arrow, and as the text that a marker keeps.
+# Types that sort alike in Spark, in Arrow, and as the text that a marker keeps.
 _SEQUENCE_TYPES = frozenset(
     {
         Primitive.STRING,
@@ -43,7 +43,7 @@ class ChangelogColumns:
     @property
     def sequence_type(self) -> Scalar:
         """The type that changes are ordered by."""
-        # Nothing nested is taken for a sequence.
+        # ``plan_columns`` refuses nested types.
         return cast("Scalar", self.sequence.type)
 
 
@@ -82,9 +82,9 @@ def plan_columns(changelog: Schema, settings: MergeSettings) -> ChangelogColumns
 def check_partial_rows(
     columns: ChangelogColumns, changelog: Schema, settings: MergeSettings
 ) -> None:
-    """Refuse columns that tell of partial rows in another way than ours.
+    """Refuse columns that describe partial rows in another form than ours.
 
-    Left aside, they would turn values that were not sent into nulls.
+    If they were ignored, values that were not sent would become nulls.
     """
     mistakes = []
     unchanged, previous = columns.unchanged, columns.previous_key
@@ -189,12 +189,12 @@ def _paired_members(type_: Type, key: Sequence[Field]) -> tuple[Field, ...]:
         return ()
     by_name = [find_column(type_.fields, each.name) for each in key]
     rest = [each for each in type_.fields if each not in by_name]
-    in_place = all(
+    in_order = all(
         found is None or found == member
         for found, member in zip(by_name, type_.fields, strict=True)
     )
-    if len(rest) > 1 and not in_place:
-        # The order of the key was changed as well, so it says nothing about who is who.
+    if len(rest) > 1 and not in_order:
+        # The order of the key has changed as well, so it does not identify the members.
         return ()
     left = iter(rest)
     members = tuple(next(left) if found is None else found for found in by_name)
@@ -204,7 +204,7 @@ def _paired_members(type_: Type, key: Sequence[Field]) -> tuple[Field, ...]:
 
 
 def _holds(type_: Type, member: Type) -> bool:
-    """Whether a key column takes the values of the member: they may lag behind a widening."""
+    """Whether a key column holds the values of the member, which may still have a narrower type."""
     if isinstance(type_, Nested) or isinstance(member, Nested):
         return False
     return type_ == member or widens(member, type_)

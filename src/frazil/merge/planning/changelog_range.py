@@ -1,4 +1,4 @@
-"""Which snapshots of a changelog the next merge takes; pure."""
+"""Chooses the snapshots of a changelog that the next merge reads; pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _HARMLESS = frozenset({SnapshotOperation.APPEND, SnapshotOperation.REPLACE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogRange:
-    """Whole snapshots after one up to another, or everything as of one.
+    """The snapshots after one up to another, or everything as of one.
 
     ``schema`` is the one that the rows are read with. ``snapshots`` counts those of the range,
-    ``remaining`` those that are left for later. ``restarts`` says that the range holds the whole
-    table, so that nothing counts that was merged before.
+    ``remaining`` those that are left for later. ``restarts`` says that the range holds a copy of
+    the table, so that everything merged before is replaced.
     """
 
     after: int | None
@@ -46,7 +46,7 @@ class ChangelogRange:
 def choose_restart(
     changelog: ChangelogFacts, marker: Marker | None, settings: MergeSettings
 ) -> ChangelogRange | None:
-    """The range that begins with the newest copy of the whole table that was not merged yet.
+    """The range that begins with the newest copy of the table that was not merged yet.
 
     What the mirror holds, and what the changelog was before, is of no concern to it: neither has
     to be in order. None when there is no such copy, or none that is complete.
@@ -56,7 +56,7 @@ def choose_restart(
     if not starts:
         return None
     rows = list(accumulate(_appended_rows(each) for each in lines[starts[-1] :]))
-    ends = [index - starts[-1] for index in _whole(lines) if index >= starts[-1]]
+    ends = [index - starts[-1] for index in _complete(lines) if index >= starts[-1]]
     end = _newest_within(ends, rows, settings.max_rows)
     if end is None:
         return None
@@ -77,16 +77,16 @@ def choose_restart(
 
 
 def choose_everything(changelog: ChangelogFacts, settings: MergeSettings) -> ChangelogRange | None:
-    """All rows that the changelog has, for a mirror that is built anew; None if it has none.
+    """All rows of the changelog, for a mirror that is rebuilt; None if it has none.
 
-    Rows that somebody corrected or removed are taken as they are now.
+    Rows that were corrected or removed are read as they are now.
     """
     chosen = _choose_first(changelog, settings, accepts_changes=True)
     return None if chosen is None else replace(chosen, restarts=True)
 
 
 def _restarts(changelog: ChangelogFacts, marker: Marker | None) -> list[int]:
-    """The copies of the whole table that the mirror has not merged, by their place."""
+    """The copies of the table that the mirror has not merged, as indices of snapshots."""
     lines = changelog.snapshots
     copies = [(index, each.restart) for index, each in enumerate(lines) if each.restart is not None]
     if marker is None or marker.source != changelog.uuid:
@@ -95,9 +95,9 @@ def _restarts(changelog: ChangelogFacts, marker: Marker | None) -> list[int]:
     if merged:
         return [index for index, _ in copies if index > merged[0]]
     # The snapshot merged last is expired, or the changelog was rolled back behind it. The epoch
-    # tells a copy that came later from one that was merged. Without a sequence no change was
-    # merged, or the marker was set by hand: every copy counts as later, which is never wrong,
-    # because it has the whole table.
+    # separates a later copy from one that was merged. Without a sequence no change was merged, or
+    # the marker was set by hand: every copy counts as later, which is safe, because it has the
+    # complete table.
     known = "" if marker.sequence is None else marker.sequence
     comparable = not known or "/" in known
     return [index for index, epoch in copies if comparable and known < epoch]
@@ -110,7 +110,7 @@ def _appended_rows(snapshot: SnapshotLine) -> int:
 def choose_range(
     changelog: ChangelogFacts, marker: Marker | None, settings: MergeSettings
 ) -> ChangelogRange | None:
-    """The next whole snapshots, up to about ``max_rows``; None when there is nothing to merge.
+    """The next snapshots, up to about ``max_rows``; None when there is nothing to merge.
 
     Without a marker everything up to a snapshot is read, because older ones may be expired. Raises
     TableReplacedError, RolledBackError or PositionLostError when the marker does not fit the
@@ -127,7 +127,7 @@ def _choose_next(
     pending = _pending(changelog, after, settings)
     appended = [each if each.operation is SnapshotOperation.APPEND else None for each in pending]
     rows = list(accumulate(0 if each is None else each.added_rows for each in appended))
-    end = _newest_within(list(_whole(pending)), rows, settings.max_rows)
+    end = _newest_within(list(_complete(pending)), rows, settings.max_rows)
     if end is None:
         return None
     taken = pending[: end + 1]
@@ -148,19 +148,19 @@ def _choose_first(
     changelog: ChangelogFacts, settings: MergeSettings, *, accepts_changes: bool = False
 ) -> ChangelogRange | None:
     lines = changelog.snapshots
-    # Before the last of these nothing is chosen: the range after it would meet a removal without
-    # knowing whether those rows had been merged, or an overwrite, which no range goes across.
+    # Do not end before the last of these: the next range would contain a removal of rows that may
+    # not have been merged, or an overwrite, which no range may contain.
     bounds = [
         index
         for index, each in enumerate(lines)
         if (each.operation is SnapshotOperation.DELETE and each.removes)
         or (each.operation is SnapshotOperation.OVERWRITE and accepts_changes)
     ]
-    whole = [index for index in _whole(lines) if index >= max(bounds, default=0)]
+    complete = [index for index in _complete(lines) if index >= max(bounds, default=0)]
     needed = _needed_ids(changelog.schema, settings)
-    readable = [index for index in whole if needed <= _ids(changelog.schema_at(lines[index]))]
+    readable = [index for index in complete if needed <= _ids(changelog.schema_at(lines[index]))]
     totals = [each.total_rows for each in lines]
-    end = _newest_within(readable or whole, totals, settings.max_rows)
+    end = _newest_within(readable or complete, totals, settings.max_rows)
     if end is None:
         return None
     for each in () if accepts_changes else lines[: end + 1]:
@@ -185,16 +185,16 @@ def _newest_within(ends: Sequence[int], sizes: Sequence[int], limit: int) -> int
     return ends[0] if ends else None
 
 
-def _whole(lines: Sequence[SnapshotLine]) -> Iterator[int]:
-    """The snapshots at which the source's state is whole.
+def _complete(lines: Sequence[SnapshotLine]) -> Iterator[int]:
+    """The snapshots at which the source's state is complete.
 
-    Who compacts or removes files knows nothing of a copy under way, and does not end it.
+    Compaction and removal of files do not end a copy that is in progress.
     """
-    is_whole = True
+    is_complete = True
     for index, each in enumerate(lines):
         if each.incomplete or each.operation is SnapshotOperation.APPEND:
-            is_whole = not each.incomplete
-        if is_whole:
+            is_complete = not each.incomplete
+        if is_complete:
             yield index
 
 
@@ -224,14 +224,14 @@ def _pending(
         return lines[ids.index(after) + 1 :]
     oldest = lines[0] if lines else None
     if oldest is not None and oldest.parent == after:
-        # Expired up to there and no further: nothing between the two is missing.
+        # Expired up to there and no further: nothing is missing in between.
         return lines
     table = str(changelog.name)
     if oldest is None or oldest.parent is None:
         message = f"snapshot {after}, merged last, is not in the history of its current state."
         next_step = command("resync", settings.mirror)
         raise errors.RolledBackError(message, table=table, next_step=next_step)
-    message = f"snapshot {after}, merged last, is gone: the history begins at {oldest.id}."
+    message = f"snapshot {after}, merged last, is expired: the history begins at {oldest.id}."
     raise errors.PositionLostError(
         message, table=table, next_step=command("resync", settings.mirror)
     )
@@ -243,7 +243,7 @@ def _require_harmless(
     changelog: ChangelogFacts,
     settings: MergeSettings,
 ) -> None:
-    """An incremental read skips everything but appends, without a word."""
+    """Refuse what an incremental read would silently skip: everything except appends."""
     if snapshot.operation in _HARMLESS:
         return
     removed = changelog.retention_of.get(snapshot.id)
@@ -275,7 +275,7 @@ def _require_no_overwrite(
 
 
 def _needed_ids(schema: Schema, settings: MergeSettings) -> set[int]:
-    """The columns without which nothing can be merged, as far as the settings name any."""
+    """The columns that every merge with these settings needs."""
     names = [*settings.key, settings.sequence, settings.operation, *_layout_columns(settings)]
     found = [find_column(schema.fields, name.partition(".")[0]) for name in names]
     return {each.id for each in found if each is not None}

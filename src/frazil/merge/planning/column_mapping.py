@@ -1,4 +1,4 @@
-"""Where the values of a mirror's columns come from."""
+"""How the columns of a mirror are mapped from those of its changelog."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class ColumnOrigin(StrEnum):
-    """Who gives a column its values."""
+    """Where the values of a column come from."""
 
     CHANGELOG = "changelog"
-    # The merge itself: whether the row is deleted, where deletes are soft.
+    # The merge itself: the flag of soft deletes.
     DELETED = "deleted"
-    # Nobody: the source dropped it, or it is somebody else's column. New rows have nulls.
+    # Dropped at the source, or added by another engine. New rows have nulls.
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """A field of the mirror and the field of the changelog that it is made from.
+    """A field of the mirror and the field of the changelog that it is mapped from.
 
-    ``members`` are the fields inside, in the mirror's order.
+    ``members`` are the nested fields, in the mirror's order.
     """
 
     target: Field
@@ -50,11 +50,11 @@ class ColumnMapping:
         )
 
     @property
-    def tells_content(self) -> bool:
-        """Whether a row that is read back has what the change said, to be compared with it.
+    def is_comparable(self) -> bool:
+        """Whether a row that is read back can be compared with the change that wrote it.
 
-        Not where the mirror kept members that the source dropped, nor where the changelog fills
-        in a default that the mirror does not keep.
+        Not if the mirror kept members that the source dropped, or if the changelog fills in a
+        default that the mirror does not keep.
         """
         if self.source is None or (self.members and not self.fits):
             return False
@@ -62,18 +62,18 @@ class ColumnMapping:
             each.source is None
             or each.source.initial_default is None
             or each.target.initial_default is not None
-            for each in self.walk()
+            for each in self.flatten()
         )
 
-    def walk(self) -> Iterator[ColumnMapping]:
-        """This feed and those inside it."""
+    def flatten(self) -> Iterator[ColumnMapping]:
+        """This mapping and the nested ones."""
         yield self
         for member in self.members:
-            yield from member.walk()
+            yield from member.flatten()
 
 
 def map_field(source: Field, target: Field) -> ColumnMapping:
-    """A feed between two fields of one shape."""
+    """The mapping between two fields of one shape."""
     inside = zip(children(source.type), children(target.type), strict=True)
     members = tuple(map_field(one, other) for one, other in inside)
     return ColumnMapping(target, source, ColumnOrigin.CHANGELOG, members)

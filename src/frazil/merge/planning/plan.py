@@ -1,4 +1,4 @@
-"""What one merge will do, decided from facts: ``frazil plan`` prints it, ``merge`` performs it."""
+"""The plan of one merge, made from facts: ``frazil plan`` prints it, ``merge`` performs it."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ HEALED = (
 OTHER_MIRROR_STEP = "choose a mirror that is not there yet, or has no rows"
 _MIB = 2**20
 _FIRST_WITH_DELETES = 2
-# A task costs about as much as it takes to merge so many changes, so fewer do not share.
+# Starting a task costs about as much as merging this many changes, so fewer are not split.
 _ROWS_OF_ONE_TASK = 200_000
-# Each task writes files of its own, and each file that a later merge touches costs a delete: no
-# more tasks than can run at a time, until one has so much to sort that it would spill at length.
+# Each task writes its own files, and each file that a later merge touches costs a delete: no more
+# tasks than can run at a time, until one would have to spill while it sorts.
 _ROWS_PER_TASK = 2_000_000
-# Sorted in memory beside its neighbours, decompressed to several times that.
+# Sorted in memory by each concurrent task, decompressed to several times that.
 _BYTES_PER_TASK = 256 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMirror:
-    """What a mirror shall be that is not there yet."""
+    """The definition of a mirror that does not exist yet."""
 
     schema: Schema
     spec: PartitionSpec
@@ -89,8 +89,8 @@ class MergePlan:
     Without ``after`` everything up to ``through`` is read. ``start`` is the marker's position that
     the commit expects, ``head`` the mirror's snapshot that the plan was made on. ``reads`` has the
     changelog's columns under the names they have in ``changelog_schema``, with which the changes
-    are read. With ``replaces`` nothing of what the mirror holds stays: the range has the whole
-    table, and the commit takes the place of that marker, valid or not.
+    are read. With ``replaces`` nothing of the mirror is kept: the range has the complete table,
+    and the commit replaces that marker, valid or not.
     """
 
     changelog: TableName
@@ -111,20 +111,20 @@ class MergePlan:
     bits: int = 0
     start: Position | None = None
     head: int | None = None
-    # With order per_key, what rows without a sequence of their own count as.
-    floor: str | None = None
+    # With order per_key, the sequence of rows that have none.
+    default_sequence: str | None = None
     replaces: SeenMarker | None = None
 
     @property
-    def floor_property(self) -> dict[str, str]:
-        """What the commit records of the floor: an empty text where a restart takes it away."""
-        if self.floor is None and self.replaces is None:
+    def default_sequence_property(self) -> dict[str, str]:
+        """The table property with the default sequence; empty text if a restart removes it."""
+        if self.default_sequence is None and self.replaces is None:
             return {}
-        return {ORDER_FLOOR_PROPERTY: self.floor or ""}
+        return {ORDER_FLOOR_PROPERTY: self.default_sequence or ""}
 
     @property
     def tasks(self) -> int:
-        """How many tasks share the work, by the top ``bits`` of the key's hash."""
+        """The number of tasks, one per value of the top ``bits`` of the key's hash."""
         return 1 << self.bits
 
     @property
@@ -173,9 +173,9 @@ def plan_merge(
 ) -> MergePlan | None:
     """The next commit, or None when the mirror is up to date; ``cores`` tasks run at a time.
 
-    With ``rebuild`` it makes the mirror from everything that the changelog holds. Raises an error
-    that names the next step when the mirror does not know where it is, when the changelog cannot be
-    read from there, or when its schema cannot be followed.
+    With ``rebuild`` it builds the mirror from everything in the changelog. Raises an error that
+    names the next step when the mirror's marker is lost, when the changelog cannot be read from
+    there, or when the mirror cannot follow its schema.
     """
     marker = None if mirror is None else mirror.marker
     if mirror is not None:
@@ -183,7 +183,7 @@ def plan_merge(
     chosen = _choose(changelog, mirror, settings, rebuild=rebuild)
     if chosen is None:
         return None
-    # What was told are today's names; a full read has those of its snapshot.
+    # Settings use current names; a full read has those of its snapshot.
     named = settings_at(settings, now=changelog.schema, then=chosen.schema)
     if mirror is None:
         schema = plan_schema(chosen.schema, None, None, named)
@@ -206,11 +206,12 @@ def plan_merge(
     becomes = None if chosen.restarts else _order_change(mirror, marker, schema, settings)
     if becomes is not None:
         schema = replace(schema, changes=(*schema.changes, becomes))
+    default = _default_sequence(mirror, marker if becomes else None)
     plan = _plan(changelog, chosen, named, schema=schema, layout=mirror)
     return replace(
         plan,
-        # A restart leaves no row that was merged before.
-        floor=None if chosen.restarts else _floor(mirror, marker if becomes else None),
+        # A restart keeps no row that was merged before.
+        default_sequence=None if chosen.restarts else default,
         start=None if marker is None else marker.position,
         head=mirror.head,
         replaces=SeenMarker(mirror.marker_text) if chosen.restarts else None,
@@ -219,7 +220,7 @@ def plan_merge(
 
 
 def _refuse_old_format(mirror: MirrorFacts, settings: MergeSettings) -> None:
-    """Format version 1 has no deletes of rows: the second merge could not be written."""
+    """Refuse format version 1: it has no row deletes, so the second merge could not be written."""
     if mirror.format_version >= _FIRST_WITH_DELETES:
         return
     wanted = f"'format-version' = '{settings.format_version}'"
@@ -231,7 +232,7 @@ def _refuse_old_format(mirror: MirrorFacts, settings: MergeSettings) -> None:
     )
 
 
-def _floor(mirror: MirrorFacts, converted_at: Marker | None) -> str | None:
+def _default_sequence(mirror: MirrorFacts, converted_at: Marker | None) -> str | None:
     sequence = None if converted_at is None else converted_at.sequence
     return mirror.order_floor if sequence is None else sequence
 
@@ -239,10 +240,10 @@ def _floor(mirror: MirrorFacts, converted_at: Marker | None) -> str | None:
 def _order_change(
     mirror: MirrorFacts, marker: Marker | None, schema: SchemaPlan, settings: MergeSettings
 ) -> str | None:
-    """What a mirror that was merged with order append needs to go on with order per_key.
+    """What a mirror merged with order append needs to continue with order per_key.
 
-    The other way nothing is needed. A mirror of before the order was recorded has a column for
-    the sequence with per_key only.
+    The opposite change needs nothing. A mirror from before the order was recorded has a sequence
+    column with per_key only.
     """
     if settings.order is not Order.PER_KEY or marker is None:
         return None
@@ -252,8 +253,8 @@ def _order_change(
         return None
     if marker.sequence is None and mirror.total_rows and not had_sequence:
         message = (
-            "order cannot change from append to per_key: the marker does not tell which sequence "
-            "the rows count as."
+            "order cannot change from append to per_key: the marker has no sequence for rows that "
+            "were merged before."
         )
         resync = command("resync", mirror.name)
         next_step = f"merge changes with order: append once more, or {resync}"
@@ -271,9 +272,9 @@ def _choose(
         return choose_range(changelog, None, settings)
     marker = mirror.marker
     if mirror.problem is not None and mirror.problem.next_step == NEWER_STEP:
-        # Not even a restart: what a newer frazil keeps beside its rows would be lost.
+        # A restart is refused too: it would lose what a newer frazil recorded in the mirror.
         raise mirror.problem
-    # A table that no merge ever wrote to is somebody else's: nothing of it is replaced.
+    # A table that no merge wrote to is not ours: none of it is replaced.
     is_ours = mirror.columns is not None or marker is not None
     if rebuild and (is_ours or not mirror.total_rows):
         return choose_everything(changelog, settings)
@@ -313,7 +314,7 @@ def is_healed_by_copy(
 
 
 def plan_bits(*, rows: int, size: int, cores: int = 1) -> int:
-    """How many bits of the hash share the work: none for a small batch, which needs no shuffle."""
+    """How many bits of the hash split the work: none for a small batch, which needs no shuffle."""
     if rows <= _ROWS_OF_ONE_TASK and size <= _BYTES_PER_TASK:
         return 0
     needed = max(_times(rows, _ROWS_PER_TASK), _times(size, _BYTES_PER_TASK), 2)
@@ -354,11 +355,11 @@ def _plan(
 
 
 def _new_mirror(schema: SchemaPlan, now: Schema, settings: MergeSettings) -> NewMirror:
-    """A mirror as the settings want it; they name columns as the changelog has them today."""
+    """A mirror as configured; settings use the changelog's current column names."""
     today = {each.id: each.name for each in now.fields}
     names = {
         each.target.id: today.get(each.source.id, each.target.name)
-        for each in schema.feeds
+        for each in schema.mappings
         if each.source is not None
     }
     named = replace(
@@ -376,11 +377,11 @@ def _new_mirror(schema: SchemaPlan, now: Schema, settings: MergeSettings) -> New
 
 
 def _pinned(mirror: MirrorFacts) -> frozenset[int]:
-    """The columns that cannot go while the mirror is partitioned or sorted by them."""
+    """The columns that cannot be dropped while the mirror is partitioned or sorted by them."""
     used = {
         each.source_id
         for each in mirror.spec.fields
-        # Nothing is read for it any more.
+        # A void transform reads no column.
         if each.transform.kind is not TransformKind.VOID
     }
     used |= {each.source_id for each in mirror.sort_order.fields}
@@ -389,7 +390,7 @@ def _pinned(mirror: MirrorFacts) -> frozenset[int]:
 
 
 def describe(plan: MergePlan) -> list[tuple[str, str]]:
-    """The plan for people, as labels and texts."""
+    """The plan as labels and texts, for printing."""
     if plan.after is None:
         taken = f"everything as of snapshot {plan.through}"
     else:
@@ -408,7 +409,7 @@ def describe(plan: MergePlan) -> list[tuple[str, str]]:
 
 
 def plan_document(plan: MergePlan) -> dict[str, object]:
-    """The plan for programs; snapshot ids are text, because many readers of JSON round them."""
+    """The plan as JSON; snapshot ids are text, because many JSON parsers round them."""
     return {
         "changelog": str(plan.changelog),
         "mirror": str(plan.mirror),
@@ -433,9 +434,10 @@ def plan_document(plan: MergePlan) -> dict[str, object]:
 
 
 def _warnings(plan: MergePlan) -> list[str]:
-    """What somebody may not expect of this merge."""
-    unfed = ", ".join(map(repr, plan.schema.unfed))
-    found = [f"nothing feeds {unfed}: rows that change get null there"] if unfed else []
+    """Effects of this merge that an operator may not expect."""
+    unmapped = ", ".join(map(repr, plan.schema.unmapped))
+    text = f"no changelog column for {unmapped}: rows that change get null there"
+    found = [text] if unmapped else []
     partitions = expected_partitions(plan.spec, plan.rows)
     if partitions > MANY_PARTITIONS:
         found.append(
@@ -463,7 +465,7 @@ def _mirror_text(plan: MergePlan) -> str:
         ("partitioned", _partitioned_by(plan.creates)),
         ("sorted", _sorted_by(plan.creates)),
     ]
-    parts = [f"{word} by {', '.join(terms)}" for word, terms in layouts if terms]
+    parts = [f"{noun} by {', '.join(terms)}" for noun, terms in layouts if terms]
     made = f"which is made with format version {plan.creates.format_version}"
     return ", ".join([made, *parts])
 
@@ -480,7 +482,7 @@ def _sorted_by(new: NewMirror) -> list[str]:
 
 
 def _term(part: PartitionField | SortField, schema: Schema) -> str:
-    """A part of a layout as people write it."""
+    """A partition or sort field as written in settings."""
     column = schema.by_id(part.source_id)
     name = "" if column is None else quoted_if_odd(column.name)
     if part.transform.kind is TransformKind.IDENTITY:
@@ -489,5 +491,5 @@ def _term(part: PartitionField | SortField, schema: Schema) -> str:
     return f"{part.transform.kind}({width}{name})"
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,4 +1,4 @@
-"""Changes that nobody could merge, told by their number and never by their content."""
+"""Errors for changes that cannot be merged, with counts and never with values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ APPEND_STEP = "set order: append for this table"
 
 @contextmanager
 def naming_repairs(table: str) -> Iterator[None]:
-    """What a task refuses leaves the block with the command for its mirror, which no task knows."""
+    """Add the repair command to a task's error; a task does not know the name of the mirror."""
     try:
         yield
     except MissingImageError as error:
@@ -40,23 +40,23 @@ def naming_repairs(table: str) -> Iterator[None]:
 
 
 def unknown_operations(count: int) -> MalformedChangeError:
-    """The operation column holds words that are not in the list."""
+    """The operation column has unknown values."""
     message = f"{count} rows have an operation that is not known."
     return MalformedChangeError(message, next_step="name the right column in tables[].operation")
 
 
 def missing_sequences(count: int) -> MalformedChangeError:
-    """The sequence column holds nulls."""
+    """The sequence column has nulls."""
     message = f"{count} rows have no sequence."
     return MalformedChangeError(message, next_step="name the right column in tables[].sequence")
 
 
 def null_keys(count: int) -> NullKeyError:
-    """A key column holds nulls."""
+    """A key column has nulls."""
     return NullKeyError(f"{count} changes have a null in a key column.")
 
 
 def partial_rows(count: int) -> MissingImageError:
-    """Columns were left out where the order of arrival says nothing about the row before."""
+    """Columns were left out, and with order per_key the previous row is not known."""
     message = f"{count} rows left columns out, which order per_key cannot complete."
     return MissingImageError(message, next_step=APPEND_STEP)

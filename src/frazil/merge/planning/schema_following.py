@@ -1,4 +1,4 @@
-"""How the columns of an existing mirror follow those of its changelog; pure."""
+"""Changes the columns of an existing mirror to follow those of its changelog; pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULTS_SINCE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownColumns:
-    """What the mirror's columns are known to be, and what may become of them.
+    """What is known about the mirror's columns, and what may change.
 
     ``mirror_ids`` maps the changelog's field ids to the mirror's, and ``ours`` are all of those.
     ``dropped`` are the mirror's fields that the source is known to have dropped, ``pinned`` those
@@ -41,8 +41,8 @@ class KnownColumns:
 
 
 @dataclass(slots=True)
-class MirrorFollowing:
-    """Walks both schemas side by side; collects what is refused and what is worth telling."""
+class SchemaFollower:
+    """Traverses both schemas together; collects refusals and messages for the operator."""
 
     target: KnownColumns
     last_id: int
@@ -53,17 +53,17 @@ class MirrorFollowing:
     def members(
         self, sources: Sequence[Field], existing: tuple[Field, ...], *, where: str = ""
     ) -> tuple[ColumnMapping, ...]:
-        """The fields of a struct, or the columns of the mirror, as they shall be."""
+        """The new fields of a struct, or the new columns of the mirror."""
         by_id = {each.id: each for each in existing}
-        fed = [self._follow(each, by_id, where=where) for each in sources]
-        taken = {each.target.id for each in fed}
-        names = {each.target.name.lower() for each in fed}
+        mapped = [self._follow(each, by_id, where=where) for each in sources]
+        taken = {each.target.id for each in mapped}
+        names = {each.target.name.lower() for each in mapped}
         left = (each for each in existing if each.id not in taken)
         rest = [self._leave(each, names, where=where) for each in left]
-        return _in_place(fed, [each for each in rest if each is not None], existing)
+        return _in_order(mapped, [each for each in rest if each is not None], existing)
 
     def add(self, new: Field, *, where: str = "") -> Field:
-        """A field that the mirror has not, with ids that it never gave."""
+        """A field that is new to the mirror, with unused ids."""
         has_default = any(_has_default(each.field) for each in Schema(0, (new,)).columns())
         if has_default and self.target.format_version < _DEFAULTS_SINCE:
             new = without_defaults(new)
@@ -77,8 +77,8 @@ class MirrorFollowing:
         if mirror_id is None:
             return map_field(source, self.add(source, where=where))
         if mirror_id not in existing:
-            # Added again, it would be null in every row that is there.
-            self.refused.append(f"somebody dropped {where}{source.name} from the mirror")
+            # Added again, it would be null in every existing row.
+            self.refused.append(f"{where}{source.name} was dropped from the mirror")
             return map_field(source, self.add(source, where=where))
         return self._continue(source, existing[mirror_id], where=where)
 
@@ -111,19 +111,19 @@ class MirrorFollowing:
                 return _wider(source, existing), ()
 
     def _leave(self, existing: Field, names: set[str], *, where: str) -> ColumnMapping | None:
-        """What becomes of a field that the changelog has not; None if it is dropped."""
+        """The mapping of a field that the changelog does not have; None if it is dropped."""
         name = f"{where}{existing.name}"
         if existing.id == self.target.flag:
             return ColumnMapping(existing, origin=ColumnOrigin.DELETED)
         if existing.id not in self.target.ours:
             if existing.required:
-                self.refused.append(f"{name} is required, and nothing in the changelog feeds it")
+                self.refused.append(f"{name} is required, and the changelog has no column for it")
             return ColumnMapping(existing)
         if self.target.on_drop is OnDrop.DROP:
             if existing.id not in self.target.pinned:
                 return None
             self.refused.append(
-                f"{name} is gone at the source, and the mirror is partitioned or sorted by it"
+                f"{name} was dropped at the source, but the mirror is partitioned or sorted by it"
             )
         return self._keep(existing, names, name)
 
@@ -155,24 +155,24 @@ def _has_default(each: Field) -> bool:
 
 
 def _wider(source: Type, existing: Type) -> Type:
-    """A mirror that already takes more than the changelog has stays as it is."""
+    """The wider of both types: a mirror that is wider than the changelog is not changed."""
     if isinstance(source, Nested) or isinstance(existing, Nested):
         return source
     return existing if widens(source, existing) else source
 
 
-def _in_place(
-    fed: Sequence[ColumnMapping], rest: Sequence[ColumnMapping], existing: tuple[Field, ...]
+def _in_order(
+    mapped: Sequence[ColumnMapping], rest: Sequence[ColumnMapping], existing: tuple[Field, ...]
 ) -> tuple[ColumnMapping, ...]:
-    """The changelog's order; what it has not stays behind the field it stood behind."""
-    ordered = list(fed)
+    """In the changelog's order; other fields keep the field that precedes them."""
+    ordered = list(mapped)
     left = {each.target.id: each for each in rest}
-    here = {each.target.id for each in fed}
+    here = {each.target.id for each in mapped}
     at = 0
     for each in existing:
         if each.id in left:
             ordered.insert(at, left[each.id])
             at += 1
         elif each.id in here:
-            at = 1 + next(n for n, feed in enumerate(ordered) if feed.target.id == each.id)
+            at = 1 + next(n for n, mapping in enumerate(ordered) if mapping.target.id == each.id)
     return tuple(ordered)

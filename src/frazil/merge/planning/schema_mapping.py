@@ -1,4 +1,4 @@
-"""From a changelog's schema to its mirror's, by field id and never by position; pure."""
+"""Maps a changelog's schema to its mirror's, by field id and never by position; pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from frazil.changelog.layout import FIRST_ID, number_fields
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.merge.planning.changelog_columns import find_column, plan_columns, source_columns
-from frazil.merge.planning.column_map import (
-    ColumnMap,
-    MappedField,
-    decode_column_map,
-    encode_column_map,
-)
 from frazil.merge.planning.column_mapping import ColumnMapping, ColumnOrigin, map_field
-from frazil.merge.planning.schema_following import KnownColumns, MirrorFollowing, without_defaults
+from frazil.merge.planning.recorded_columns import (
+    RecordedColumns,
+    RecordedField,
+    decode_columns,
+    encode_columns,
+)
+from frazil.merge.planning.schema_following import KnownColumns, SchemaFollower, without_defaults
 from frazil.model.policy import Deletes, Evolution, Order
 from frazil.model.schema.evolution import plan_evolution
 from frazil.model.schema.sentences import sentences
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from frazil.model.schema.change import SchemaChange
     from frazil.model.schema.types import Type
 
-# Where deletes are soft. Iceberg keeps the name _deleted for itself: Spark refuses to read a table
-# that has a column of that name.
+# The flag of soft deletes. Not _deleted, which is reserved: Spark refuses to read a table with a
+# column of that name.
 DELETED_COLUMN = "cdc_deleted"
 
-# Rows that are there have the old columns, or were found by the old key, whatever is read again.
-_REFUSED = "drop the mirror {}: the next merge makes it anew from its changelog"
+# Existing rows have the old columns or the old key, whatever is read again.
+_REFUSED = "drop the mirror {}: the next merge rebuilds it from its changelog"
 
-# Iceberg refuses them as identifiers, because equality is not theirs.
+# Iceberg refuses these types as identifiers: their equality is not well defined.
 _NEVER_IDENTIFY = frozenset({Primitive.FLOAT, Primitive.DOUBLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPlan:
-    """The mirror's schema after a merge, and what feeds it.
+    """The mirror's schema after a merge, and how its columns are mapped.
 
     ``mirror`` is that schema; ``wanted`` is the same if it must be committed, None if the mirror
-    has it or is made with it. ``columns`` is the text for the property ``frazil.columns``.
-    ``key`` has the mirror's columns in the order of the settings. ``sequence`` is there with order
-    per_key, and stays when the order changes; ``deleted`` is there with soft deletes only, and
-    ``flag`` is the same column also after that: rows that were marked stay so.
+    has it or is created with it. ``columns`` is the text for the property ``frazil.columns``.
+    ``key`` has the mirror's columns in the order of the settings. ``sequence`` is set with order
+    per_key, and kept when the order changes; ``deleted`` is set with soft deletes only. ``flag``
+    is the same column even after soft deletes were disabled: marked rows stay marked.
     """
 
     mirror: Schema
     wanted: Schema | None
     columns: str
-    feeds: tuple[ColumnMapping, ...]
+    mappings: tuple[ColumnMapping, ...]
     key: tuple[Field, ...]
     sequence: Field | None = None
     deleted: Field | None = None
@@ -63,28 +63,28 @@ class SchemaPlan:
 
     @property
     def projection(self) -> tuple[tuple[Field, str | None], ...]:
-        """The mirror's columns in order, each with the changelog's column that feeds it or None."""
+        """The mirror's columns in order, each with the changelog's column or None."""
         return tuple(
-            (each.target, None if each.source is None else each.source.name) for each in self.feeds
+            (each.target, each.source.name if each.source else None) for each in self.mappings
         )
 
     @property
-    def unfed(self) -> tuple[str, ...]:
-        """The mirror's columns and members that nothing feeds: dropped ones, and other people's."""
-        return tuple(_unfed(self.feeds))
+    def unmapped(self) -> tuple[str, ...]:
+        """The mirror's columns and members without a changelog column: dropped or foreign ones."""
+        return tuple(_unmapped(self.mappings))
 
     @property
     def unchanged_ids(self) -> Mapping[int, int]:
         """The mirror's column by the changelog's, for rows that name columns left out by id."""
-        return {each.source.id: each.target.id for each in self.feeds if each.source is not None}
+        return {each.source.id: each.target.id for each in self.mappings if each.source is not None}
 
 
-def _unfed(feeds: Iterable[ColumnMapping], where: str = "") -> Iterator[str]:
-    for each in feeds:
+def _unmapped(mappings: Iterable[ColumnMapping], where: str = "") -> Iterator[str]:
+    for each in mappings:
         if each.origin is ColumnOrigin.NOTHING:
             yield f"{where}{each.target.name}"
         else:
-            yield from _unfed(each.members, f"{where}{each.target.name}.")
+            yield from _unmapped(each.members, f"{where}{each.target.name}.")
 
 
 def plan_schema(
@@ -98,10 +98,10 @@ def plan_schema(
     pinned: frozenset[int] = frozenset(),
     is_other_changelog: bool = False,
 ) -> SchemaPlan:
-    """What the mirror's schema becomes; without a mirror, what it shall be.
+    """The mirror's schema after the merge; without a mirror, that of the new one.
 
     ``columns`` is the text of ``frazil.columns``; without it columns are matched by name, once, as
-    they are with ``is_other_changelog``: the ids of the one merged before mean nothing in it.
+    they are with ``is_other_changelog``, to which the recorded ids do not apply.
     ``pinned`` are the mirror's columns that partitioning or sorting needs. Raises ConfigError for
     settings that do not fit the changelog, UnsupportedSchemaChangeError with every difference that
     the mirror cannot follow.
@@ -118,25 +118,25 @@ def plan_schema(
     sources = _sources(changelog, roles, settings, has_sequence=has_sequence)
     version = settings.format_version if format_version is None else format_version
     target = _target(known, mirror, roles, settings, pinned=pinned, format_version=version)
-    following = MirrorFollowing(target, last_column_id)
-    feeds = _with_flag(following, following.members(sources, mirror.fields), settings)
-    wanted = replace(mirror, fields=tuple(each.target for each in feeds))
+    following = SchemaFollower(target, last_column_id)
+    mappings = _with_flag(following, following.members(sources, mirror.fields), settings)
+    wanted = replace(mirror, fields=tuple(each.target for each in mappings))
     following.refused += [
-        *_key_refusals(feeds, roles, known, mirror),
+        *_key_refusals(mappings, roles, known, mirror),
         *_clashes(wanted.fields),
     ]
     change = _evolution(following, mirror, wanted, last_column_id, settings)
-    changes = _told(following, sentences(change, mirror, wanted))
+    changes = _change_messages(following, sentences(change, mirror, wanted))
     if changes and settings.evolution is Evolution.STRICT:
         remedy = "set evolution: permissive, or change the source back"
         what = "the schema has changed, and evolution is strict"
         raise _unsupported(what, changes, settings, remedy)
-    plan = _plan(feeds, roles, mirror=wanted, known=known)
+    plan = _plan(mappings, roles, mirror=wanted, known=known)
     return replace(plan, wanted=wanted if change else None, changes=changes)
 
 
-def keeps_sequence(known: ColumnMap, roles: ChangelogColumns, mirror: Schema) -> bool:
-    """Whether merges have filled a column of the mirror with sequences up to now."""
+def keeps_sequence(known: RecordedColumns, roles: ChangelogColumns, mirror: Schema) -> bool:
+    """Whether merges have kept a column of the mirror filled with sequences."""
     here = {each.id for each in mirror.fields}
     return any(
         each.changelog == roles.sequence.id and each.mirror in here and not each.dropped
@@ -150,8 +150,8 @@ def _sources(
     """The columns that reach the mirror, in the changelog's order."""
     ids = {each.id for each in source_columns(changelog.fields, settings)}
     if settings.order is Order.PER_KEY or has_sequence:
-        # The state that decides which change is late. With order append it is not asked for, but
-        # filled on: should the order be changed back, every row has its own.
+        # Decides which change is late. With order append it is not read, but still written: if
+        # the order is changed back, every row has its own.
         ids.add(roles.sequence.id)
     sources = tuple(each for each in changelog.fields if each.id in ids)
     taken = find_column(sources, DELETED_COLUMN)
@@ -171,114 +171,122 @@ def _plan_new(
         # Numbered with the others.
         fields.append(Field(0, DELETED_COLUMN, Primitive.BOOLEAN))
     numbered = number_fields(fields, first_id=FIRST_ID)
-    feeds = [map_field(source, target) for source, target in zip(sources, numbered, strict=False)]
-    feeds += [ColumnMapping(each, origin=ColumnOrigin.DELETED) for each in numbered[len(sources) :]]
+    mappings = [
+        map_field(source, target) for source, target in zip(sources, numbered, strict=False)
+    ]
+    mappings += [
+        ColumnMapping(each, origin=ColumnOrigin.DELETED) for each in numbered[len(sources) :]
+    ]
     if clashes := list(_clashes(numbered)):
-        what = "the mirror cannot be made"
+        what = "the mirror cannot be created"
         raise _unsupported(what, clashes, settings, "rename one of them at the source")
-    schema = Schema(0, numbered, _identifiers(feeds, key))
-    return _plan(feeds, roles, mirror=schema, known=ColumnMap())
+    schema = Schema(0, numbered, _identifiers(mappings, key))
+    return _plan(mappings, roles, mirror=schema, known=RecordedColumns())
 
 
-def _identifiers(feeds: Sequence[ColumnMapping], key: set[int]) -> frozenset[int]:
+def _identifiers(mappings: Sequence[ColumnMapping], key: set[int]) -> frozenset[int]:
     """The mirror's key columns, all of them or none: a part of a key identifies nothing."""
-    columns = [each.target for each in feeds if each.source is not None and each.source.id in key]
+    columns = [
+        each.target for each in mappings if each.source is not None and each.source.id in key
+    ]
     if any(each.type in _NEVER_IDENTIFY for each in columns):
         return frozenset()
     return frozenset(each.id for each in columns)
 
 
 def _plan(
-    feeds: Sequence[ColumnMapping],
+    mappings: Sequence[ColumnMapping],
     roles: ChangelogColumns,
     *,
     mirror: Schema,
-    known: ColumnMap,
+    known: RecordedColumns,
 ) -> SchemaPlan:
-    fed = {each.source.id: each.target for each in feeds if each.source is not None}
-    key = tuple(fed[each.id] for each in roles.key)
-    deleted = next((each.target for each in feeds if each.origin is ColumnOrigin.DELETED), None)
-    columns = ColumnMap(
-        fields=_mapped(feeds, known, mirror),
+    mapped = {each.source.id: each.target for each in mappings if each.source is not None}
+    key = tuple(mapped[each.id] for each in roles.key)
+    deleted = next((each.target for each in mappings if each.origin is ColumnOrigin.DELETED), None)
+    columns = RecordedColumns(
+        fields=_mapped(mappings, known, mirror),
         key=tuple(each.id for each in key),
-        # Remembered while deletes are not soft, so that nobody takes it for another column.
+        # Kept while deletes are not soft, so that it is not taken for another column.
         deleted=known.deleted if deleted is None else deleted.id,
     )
     flag = next((each for each in mirror.fields if each.id == columns.deleted), None)
     return SchemaPlan(
         mirror=mirror,
         wanted=None,
-        columns=encode_column_map(columns),
-        feeds=tuple(feeds),
+        columns=encode_columns(columns),
+        mappings=tuple(mappings),
         key=key,
-        sequence=fed.get(roles.sequence.id),
+        sequence=mapped.get(roles.sequence.id),
         deleted=deleted,
         flag=flag,
     )
 
 
 def _mapped(
-    feeds: Sequence[ColumnMapping], known: ColumnMap, mirror: Schema
-) -> tuple[MappedField, ...]:
-    """The map with what was fed now, and what the source dropped and the mirror kept."""
+    mappings: Sequence[ColumnMapping], known: RecordedColumns, mirror: Schema
+) -> tuple[RecordedField, ...]:
+    """The fields mapped now, and those that the source dropped and the mirror kept."""
     attributes = {each.changelog: each.attribute for each in known.fields}
-    fed = {
+    mapped = {
         each.source.id: each.target.id
-        for column in feeds
-        for each in column.walk()
+        for column in mappings
+        for each in column.flatten()
         if each.source is not None
     }
     here = {each.field.id for each in mirror.columns()}
     return (
         *(
-            MappedField(changelog=source, mirror=target, attribute=attributes.get(source))
-            for source, target in fed.items()
+            RecordedField(changelog=source, mirror=target, attribute=attributes.get(source))
+            for source, target in mapped.items()
         ),
         *(
             replace(each, dropped=True)
             for each in known.fields
-            if each.changelog not in fed and each.mirror in here
+            if each.changelog not in mapped and each.mirror in here
         ),
     )
 
 
 def _known(
     sources: Sequence[Field], mirror: Schema, columns: str | None, settings: MergeSettings
-) -> ColumnMap:
-    """The map as it was written, or, for a mirror that somebody else made, as names tell it."""
+) -> RecordedColumns:
+    """The recorded map, or a match by name for a mirror that was created by another engine."""
     if columns is not None:
-        return decode_column_map(columns, table=str(settings.mirror))
-    return ColumnMap(fields=tuple(_matches(sources, mirror.fields)))
+        return decode_columns(columns, table=str(settings.mirror))
+    return RecordedColumns(fields=tuple(_matches(sources, mirror.fields)))
 
 
-def _matched_again(known: ColumnMap, sources: Sequence[Field], mirror: Schema) -> ColumnMap:
+def _matched_again(
+    known: RecordedColumns, sources: Sequence[Field], mirror: Schema
+) -> RecordedColumns:
     """The map for another changelog: by name; key, flag and what is ours are the mirror's ids."""
     free = [each for each in mirror.fields if each.id != known.deleted]
     matches = tuple(_matches(sources, free))
     matched = {each.mirror for each in matches}
-    # An id that no changelog has: the column is ours, and nothing feeds it any more.
+    # An id that no changelog has: the column is ours, but no longer mapped.
     left = (
         replace(each, changelog=-each.mirror) for each in known.fields if each.mirror not in matched
     )
     return replace(known, fields=(*matches, *left))
 
 
-def _matches(sources: Sequence[Field], targets: Sequence[Field]) -> Iterator[MappedField]:
+def _matches(sources: Sequence[Field], targets: Sequence[Field]) -> Iterator[RecordedField]:
     for source in sources:
         target = find_column(targets, source.name)
         if target is not None:
-            yield MappedField(changelog=source.id, mirror=target.id)
+            yield RecordedField(changelog=source.id, mirror=target.id)
             yield from _matches_inside(source.type, target.type)
 
 
-def _matches_inside(source: Type, target: Type) -> Iterator[MappedField]:
-    """Elements, keys and values are called the same in every list and map."""
+def _matches_inside(source: Type, target: Type) -> Iterator[RecordedField]:
+    """Match by name; elements, keys and values have the same names in every list and map."""
     if type(source) is type(target):
         yield from _matches(children(source), children(target))
 
 
 def _target(
-    known: ColumnMap,
+    known: RecordedColumns,
     mirror: Schema,
     roles: ChangelogColumns,
     settings: MergeSettings,
@@ -299,8 +307,8 @@ def _target(
     )
 
 
-def _flag(known: ColumnMap, mirror: Schema, ours: frozenset[int]) -> int | None:
-    """The column that says whether a row is deleted: as remembered, else by its name."""
+def _flag(known: RecordedColumns, mirror: Schema, ours: frozenset[int]) -> int | None:
+    """The column that says whether a row is deleted: as recorded, else by its name."""
     if any(each.id == known.deleted for each in mirror.fields):
         return known.deleted
     free = (each for each in mirror.fields if each.id not in ours)
@@ -309,21 +317,24 @@ def _flag(known: ColumnMap, mirror: Schema, ours: frozenset[int]) -> int | None:
 
 
 def _with_flag(
-    following: MirrorFollowing, feeds: tuple[ColumnMapping, ...], settings: MergeSettings
+    following: SchemaFollower, mappings: tuple[ColumnMapping, ...], settings: MergeSettings
 ) -> tuple[ColumnMapping, ...]:
-    has_flag = any(each.origin is ColumnOrigin.DELETED for each in feeds)
+    has_flag = any(each.origin is ColumnOrigin.DELETED for each in mappings)
     if settings.deletes is not Deletes.SOFT or has_flag:
-        return feeds
+        return mappings
     new = following.add(Field(0, DELETED_COLUMN, Primitive.BOOLEAN))
-    return (*feeds, ColumnMapping(new, origin=ColumnOrigin.DELETED))
+    return (*mappings, ColumnMapping(new, origin=ColumnOrigin.DELETED))
 
 
 def _key_refusals(
-    feeds: Sequence[ColumnMapping], roles: ChangelogColumns, known: ColumnMap, mirror: Schema
+    mappings: Sequence[ColumnMapping],
+    roles: ChangelogColumns,
+    known: RecordedColumns,
+    mirror: Schema,
 ) -> Iterator[str]:
     names = {each.id: each.name for each in mirror.fields}
-    fed = {each.source.id: each.target for each in feeds if each.source is not None}
-    key = [fed[each.id] for each in roles.key]
+    mapped = {each.source.id: each.target for each in mappings if each.source is not None}
+    key = [mapped[each.id] for each in roles.key]
     new = [each.name for each in key if each.id not in names]
     yield from (f"the key column {name} is not in the mirror" for name in new)
     before = frozenset(known.key) or mirror.identifier_ids
@@ -334,7 +345,7 @@ def _key_refusals(
 
 
 def _clashes(fields: Sequence[Field], where: str = "") -> Iterator[str]:
-    """Spark compares names without regard to case."""
+    """Names that differ in case only: Spark ignores the case."""
     by_name: dict[str, list[str]] = {}
     for each in fields:
         by_name.setdefault(each.name.lower(), []).append(f"{where}{each.name}")
@@ -345,13 +356,13 @@ def _clashes(fields: Sequence[Field], where: str = "") -> Iterator[str]:
 
 
 def _evolution(
-    following: MirrorFollowing,
+    following: SchemaFollower,
     mirror: Schema,
     wanted: Schema,
     last_column_id: int,
     settings: MergeSettings,
 ) -> SchemaChange:
-    """The steps; raises with those that are not to be had, and with everything else refused."""
+    """The steps; raises with all impossible ones and everything else that is refused."""
     refused = list(following.refused)
     change, cause = None, None
     version = following.target.format_version
@@ -368,11 +379,11 @@ def _evolution(
     return change
 
 
-def _told(following: MirrorFollowing, steps: Sequence[str]) -> tuple[str, ...]:
-    """Everything worth telling: the steps, and what no step shows."""
+def _change_messages(following: SchemaFollower, steps: Sequence[str]) -> tuple[str, ...]:
+    """Messages for the operator: the steps, and what no step shows."""
     return (
         *steps,
-        *(f"{name} is gone at the source and is kept" for name in following.kept),
+        *(f"{name} was dropped at the source and is kept" for name in following.kept),
         *(
             f"{name} loses its default, which tables of this format version do not keep: rows "
             "merged before show null"

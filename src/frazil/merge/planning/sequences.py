@@ -14,12 +14,12 @@ from frazil.model.schema.types import Decimal, Primitive
 if TYPE_CHECKING:
     from frazil.model.schema.types import Scalar
 
-# Text, whole numbers and decimals as they are; an instant as microseconds since 1970.
+# Text, integers and decimals unchanged; a timestamp as microseconds since 1970.
 SequenceValue = str | int | DecimalValue
 
 
 def lowest_and_highest(values: pa.Array) -> tuple[SequenceValue, SequenceValue]:
-    """Both ends of an array that has values and no nulls."""
+    """Minimum and maximum of an array that has values and no nulls."""
     ends = pc.min_max(comparable(values))
     return ends["min"].as_py(), ends["max"].as_py()
 

@@ -1,4 +1,4 @@
-"""What one merge is told: two tables, the columns that matter, and the owner's choices."""
+"""The settings of one merge: the two tables, the columns by role, and the options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WriteSettings:
 
     target_file_bytes: int = 128 * _MIB
     compression: str = "zstd"
-    # A row that is read back for its unchanged columns costs its row group.
+    # Reading back a row for its unchanged columns reads its row group.
     row_group_rows: int = 131_072
 
 
@@ -37,7 +37,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSettings:
-    """One changelog and the mirror made from it.
+    """One changelog and its mirror.
 
     Columns are named as in the changelog. ``unchanged`` and ``previous_key`` are used when the
     changelog has columns of that name, and ``bookkeeping`` names further columns that are not the
@@ -67,5 +67,5 @@ class MergeSettings:
 
     @property
     def remembers_deletes(self) -> bool:
-        """Whether a deleted key is kept in mind, because an older change of it may still come."""
+        """Whether deleted keys are remembered, because an older change may still arrive."""
         return self.order is Order.PER_KEY and self.deletes is not Deletes.IGNORE

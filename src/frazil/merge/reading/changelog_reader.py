@@ -1,4 +1,4 @@
-"""A range of a changelog as merge tasks want it: hashed, named like the mirror, in key order."""
+"""Reads a range of a changelog for merge tasks: hashed, named like the mirror, in key order."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from frazil.merge.planning.change_columns import (
     UNCHANGED,
     UPSERT,
 )
-from frazil.merge.reading.column_expressions import mapped_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, spellings
+from frazil.model.schema.types import List, Map, Struct
 from frazil.model.table_name import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame
 
@@ -40,10 +40,10 @@ _UNSIGNED = -(2**63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLayout:
-    """Where the changelog keeps what a merge needs.
+    """The changelog's columns by role.
 
-    ``feeds`` has the mirror's columns in order, each with what it is made from; ``unchanged_ids``
-    maps the changelog's field ids to the mirror's.
+    ``mappings`` has the mirror's columns in order; ``unchanged_ids`` maps the changelog's field
+    ids to the mirror's.
     """
 
     key: tuple[tuple[str, Scalar], ...]
@@ -51,22 +51,22 @@ class ReadLayout:
     operation: str
     unchanged: str | None
     previous_key: str | None
-    # Its members in the order of the key; a struct keeps the names it was made with.
+    # Its members in the order of the key; a struct keeps the names it was created with.
     previous_members: tuple[str, ...] = ()
-    feeds: tuple[ColumnMapping, ...]
+    mappings: tuple[ColumnMapping, ...]
     unchanged_ids: Mapping[int, int]
 
 
 def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
     """The changes with their hash; rows keep no order.
 
-    A TRUNCATE and a row with a null in its key have a null hash; an operation that nobody knows
-    has a null action.
+    A TRUNCATE and a row with a null in its key have a null hash; an unknown operation has a null
+    action.
     """
     operation = f"upper({quote(layout.operation)})"
     action = _action(operation)
-    # The key of a TRUNCATE is taken away before it is hashed; around the hash, Spark would compute
-    # it twice, once for each half.
+    # The key of a TRUNCATE is set to null before it is hashed: a condition around the hash would
+    # have Spark compute it twice, once for each half.
     has_key = action != TRUNCATE
     key = [(sf.when(has_key, _column(name)), type_) for name, type_ in layout.key]
     hi, lo = key_hash_columns(key)
@@ -75,21 +75,23 @@ def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
         lo.alias(LO),
         action.alias(ACTION),
         _column(layout.sequence).alias(SEQUENCE),
-        sf.expr(f"{operation} in ({_words(Operation.UPDATE)})").alias(IS_UPDATE),
+        sf.expr(f"{operation} in ({_spellings_sql(Operation.UPDATE)})").alias(IS_UPDATE),
     ]
-    return frame.select(*own, *_partial(layout), *map(mapped_column, layout.feeds))
+    return frame.select(
+        *own, *_partial(layout), *(_mapped(each, _column) for each in layout.mappings)
+    )
 
 
 def in_key_order(frame: DataFrame) -> DataFrame:
-    """Sorted inside each partition as the fold wants it; rows without a hash come first.
+    """Sorted inside each partition by key and sequence; rows without a hash come first.
 
-    Columns come out numbered: on its way to Python, Spark takes a name with a dot in it for a path.
+    Columns are renamed to numbers: Spark would parse a name with a dot as a path.
     """
-    # Named before they are sorted: afterwards, every row would be copied for it.
+    # Renamed before sorting: afterwards, it would copy every row.
     numbered = frame.toDF(*(f"_{at}" for at in range(len(frame.columns))))
     hi, lo, sequence = (sf.col(f"_{frame.columns.index(name)}") for name in (HI, LO, SEQUENCE))
     keys = [half.bitwiseXOR(sf.lit(_UNSIGNED)) for half in (hi, lo)]
-    # What was merged before stands for those that say the same.
+    # Of identical changes the one merged before comes first, and is kept.
     first = [sf.col(f"_{at}").desc() for at, name in enumerate(frame.columns) if name == MERGED]
     return numbered.sortWithinPartitions(*keys, sequence, *first)
 
@@ -106,9 +108,9 @@ def _column(name: str) -> Column:
 
 
 def _action(operation: str) -> Column:
-    # One text instead of a dozen calls through the gateway.
+    # One SQL text instead of a dozen calls through the gateway.
     cases = " ".join(
-        f"when {operation} in ({_words(*meant)}) then {code}"
+        f"when {operation} in ({_spellings_sql(*meant)}) then {code}"
         for code, meant in (
             (UPSERT, (Operation.READ, Operation.INSERT, Operation.UPDATE)),
             (DELETE, (Operation.DELETE,)),
@@ -118,17 +120,17 @@ def _action(operation: str) -> Column:
     return sf.expr(f"cast(case {cases} end as tinyint)")
 
 
-def _words(*operations: Operation) -> str:
-    return ", ".join(f"'{word}'" for each in operations for word in spellings(each))
+def _spellings_sql(*operations: Operation) -> str:
+    return ", ".join(f"'{spelling}'" for each in operations for spelling in spellings(each))
 
 
 def _partial(layout: ReadLayout) -> list[Column]:
-    """What our own changelogs tell about columns that were not sent."""
+    """The columns of our own changelogs that describe partial rows."""
     columns = []
     if layout.unchanged is not None:
         pairs = [sf.lit(number) for pair in layout.unchanged_ids.items() for number in pair]
         ids = sf.create_map(*pairs)
-        # A column that the changelog had and the mirror has not is nobody's concern.
+        # Columns that the mirror does not have are ignored.
         translated = sf.transform(_column(layout.unchanged), lambda each: ids[each])
         columns.append(sf.filter(translated, lambda each: each.isNotNull()).alias(UNCHANGED))
     if layout.previous_key is not None:
@@ -153,3 +155,32 @@ def latest_deletes(changes: DataFrame) -> DataFrame:
         .agg(sf.max(SEQUENCE).alias(SEQUENCE), sf.max_by(ACTION, SEQUENCE).alias(ACTION))
     )
     return newest.where(sf.col(ACTION) == DELETE).select(HI, LO, SEQUENCE)
+
+
+def _mapped(mapping: ColumnMapping, named: Callable[[str], Column]) -> Column:
+    """A column of the mirror, or a member of a struct; null if it is not mapped.
+
+    Members are mapped one by one: the mirror may have kept some that the source dropped, or have
+    others added by another engine.
+    """
+    source = mapping.source
+    column = sf.lit(None) if source is None else _shaped(mapping, named(source.name))
+    return column.alias(mapping.target.name)
+
+
+def _shaped(mapping: ColumnMapping, column: Column) -> Column:
+    if mapping.fits or not mapping.members:
+        return column
+    match mapping.target.type:
+        case Struct():
+            members = [_mapped(each, lambda name: column[name]) for each in mapping.members]
+            return sf.when(column.isNotNull(), sf.struct(*members))
+        case List():
+            (element,) = mapping.members
+            return sf.transform(column, lambda each: _shaped(element, each))
+        case Map():
+            # Keys of a map never change.
+            _, value = mapping.members
+            return sf.transform_values(column, lambda _, each: _shaped(value, each))
+        case _:
+            return column

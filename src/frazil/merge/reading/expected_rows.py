@@ -1,8 +1,8 @@
-"""What a changelog says a mirror must hold, asked of Spark and not of the code that merges.
+"""Computes the rows a mirror must have from its changelog, in Spark and without the merge code.
 
-One group by key does it: the last change decides whether the row is there, and each column comes
-from the last change that sent it. Rows that moved to another key with columns left out need the
-history of several keys; those few are replayed on the driver by ``moved_rows``.
+One aggregation by key: the last change decides whether the row exists, and each column comes from
+the last change that sent it. Rows that moved to another key with columns left out need the history
+of several keys; those few are replayed on the driver by ``moved_rows``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IS_TRUNCATE = "is_truncate"
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """A column of the mirror, and the column of the changelog that feeds it."""
+    """A column of the mirror, and the column of the changelog that it is mapped from."""
 
     mirror: str
     type: DataType
@@ -42,7 +42,7 @@ class ComparedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLayout:
-    """Where a changelog keeps what its fold needs; columns go by their number afterwards."""
+    """The changelog's columns by role; compared columns are named by number afterwards."""
 
     key: tuple[tuple[str, Scalar], ...]
     sequence: str
@@ -55,7 +55,7 @@ class HistoryLayout:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The compared columns as they are called from here on: numbers meet nobody's names."""
+        """The names of the compared columns from here on; numbers collide with no real name."""
         return tuple(f"c{number}" for number in range(len(self.columns)))
 
     @property
@@ -65,18 +65,18 @@ class HistoryLayout:
 
 
 def read_history(changelog: DataFrame, layout: HistoryLayout) -> DataFrame:
-    """Every change that counts: hashed, with the mirror's types, and nothing below a TRUNCATE.
+    """Every effective change: hashed, with the mirror's types, and nothing before a TRUNCATE.
 
-    With soft deletes a TRUNCATE removes nothing, and its sequence comes with every row.
+    With soft deletes a TRUNCATE removes nothing, and its sequence is added to every row.
     """
-    words = sf.upper(_column(layout.operation))
-    is_truncate = words.isin(*spellings(Operation.TRUNCATE))
-    hi, lo = key_hash_columns([(_column(name), type_) for name, type_ in layout.key])
+    operation = sf.upper(named_column(layout.operation))
+    is_truncate = operation.isin(*spellings(Operation.TRUNCATE))
+    hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in layout.key])
     changes = changelog.select(
         hi.alias(HI),
         lo.alias(LO),
-        _column(layout.sequence).alias(SEQUENCE),
-        words.isin(*spellings(Operation.DELETE)).alias(IS_DELETE),
+        named_column(layout.sequence).alias(SEQUENCE),
+        operation.isin(*spellings(Operation.DELETE)).alias(IS_DELETE),
         is_truncate.alias(_IS_TRUNCATE),
         *_partial(layout),
         *_values(layout),
@@ -89,7 +89,7 @@ def read_history(changelog: DataFrame, layout: HistoryLayout) -> DataFrame:
         return kept
     if layout.deletes is Deletes.IGNORE:
         return kept.where(~sf.col(IS_DELETE)).drop(TRUNCATED)
-    # A TRUNCATE comes first at its sequence.
+    # A TRUNCATE precedes other changes of its sequence.
     is_after = sf.col(TRUNCATED).isNull() | (sf.col(SEQUENCE) >= sf.col(TRUNCATED))
     return kept.where(is_after).drop(TRUNCATED)
 
@@ -116,13 +116,14 @@ def expected_rows(history: DataFrame, layout: HistoryLayout) -> DataFrame:
     return found.where(is_there).select(HI, LO, *_unpacked(layout), is_gone.alias(DELETED))
 
 
-def _column(name: str) -> Column:
+def named_column(name: str) -> Column:
+    """A column by its exact name, which may have dots."""
     return sf.col(quote(name))
 
 
 def _values(layout: HistoryLayout) -> list[Column]:
     return [
-        _column(each.changelog).cast(each.type).alias(name)
+        named_column(each.changelog).cast(each.type).alias(name)
         for name, each in zip(layout.names, layout.columns, strict=True)
     ]
 
@@ -130,9 +131,9 @@ def _values(layout: HistoryLayout) -> list[Column]:
 def _partial(layout: HistoryLayout) -> list[Column]:
     columns = []
     if layout.unchanged is not None:
-        columns.append(_column(layout.unchanged).alias(UNCHANGED))
+        columns.append(named_column(layout.unchanged).alias(UNCHANGED))
     if layout.previous_key is not None:
-        previous = _column(layout.previous_key)
+        previous = named_column(layout.previous_key)
         hi, lo = key_hash_columns(
             [
                 (previous[member], type_)
@@ -144,7 +145,7 @@ def _partial(layout: HistoryLayout) -> list[Column]:
 
 
 def _latest(layout: HistoryLayout, upserted: Column) -> list[Column]:
-    """For each column its value in the last change that sent it; wrapped, since it may be null."""
+    """For each column its value in the last change that sent it; wrapped, as it may be null."""
     if layout.unchanged is None:
         return [sf.max_by(sf.struct(*layout.names), upserted).alias("row")]
     latest = []

@@ -1,4 +1,4 @@
-"""What was merged before, read from the changelog again: deletes to keep in mind, and replays."""
+"""Reads merged changes from the changelog again: deletes to remember, and possible replays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def remembered_deletes(
 ) -> DataFrame:
     """Hash and sequence of the keys whose newest merged change is a DELETE.
 
-    Only what was merged counts: a delete that is still to come must not be taken for a late one.
+    Only merged changes count: a delete that is not merged yet must not make itself late.
     """
     version = changelog.table.load_version()
     oldest, schema = _oldest(version, merged_through)
@@ -47,7 +47,7 @@ def remembered_deletes(
         operation=columns.operation.name,
         unchanged=None,
         previous_key=None,
-        feeds=(),
+        mappings=(),
         unchanged_ids={},
     )
     return latest_deletes(prepare_changes(_merged(changelog, oldest, merged_through), layout))
@@ -110,15 +110,15 @@ def _default(field: Field) -> Column:
 def _oldest(version: TableVersion, merged_through: int) -> tuple[SnapshotFacts, Schema]:
     """The snapshot merged last, or the one after it, and the schema it is read with."""
     oldest = version.history(until=merged_through)[-1]
-    # As of that snapshot the changelog is read under the names it had then.
+    # Reading as of that snapshot uses the column names of that time.
     schema = version.schema if oldest.schema_id is None else version.schema_of(oldest.schema_id)
     return oldest, schema
 
 
 def _merged(changelog: ChangelogTable, oldest: SnapshotFacts, merged_through: int) -> DataFrame:
-    """The rows up to the snapshot that was merged last, which may just have been expired.
+    """The rows up to the snapshot that was merged last, which may be expired.
 
-    ``oldest`` is then the one after it: no merge is planned when more than that is gone.
+    ``oldest`` is then the one after it: no merge is planned when more than that is expired.
     """
     rows = changelog.read_planned(None, oldest.id)
     if oldest.id == merged_through or oldest.operation is not SnapshotOperation.APPEND:

@@ -1,7 +1,7 @@
-"""Rows that moved to another key with columns left out: what the mirror must hold of them.
+"""Computes the rows that moved to another key with columns left out, for ``expected_rows``.
 
-Only the history of several keys together tells. It is collected, bounded, and replayed on the
-driver by the specification itself, with row numbers in place of values: no value leaves Arrow.
+They need the history of several keys. It is collected, bounded, and replayed on the driver by
+``fold.py``, with row numbers instead of values: no value leaves Arrow.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     Key = tuple[int, int]
 
-# What a driver holds without a thought: key changes are rare, and those that leave columns out
-# rarer still.
+# Fits easily into the driver's memory: key changes that leave columns out are rare.
 MOST_MOVES = 200_000
 MOST_CHANGES = 1_000_000
 
@@ -61,12 +60,12 @@ class MovedRows:
 def load_moved_rows(
     session: SparkSession, history: DataFrame, layout: HistoryLayout, *, table: str
 ) -> MovedRows | None:
-    """What must be under keys that rows moved to; None without such keys."""
+    """The expected rows of keys that rows moved to; None without such keys."""
     if not layout.can_move:
         return None
     is_move = sf.col(PREVIOUS_HI).isNotNull() & (sf.size(UNCHANGED) > 0) & ~sf.col(IS_DELETE)
     moves = history.where(is_move).select(HI, LO, PREVIOUS_HI, PREVIOUS_LO)
-    with running_tasks(table, "looking for rows that moved to another key"):
+    with running_tasks(table, "finding rows that moved to another key"):
         found = moves.limit(MOST_MOVES + 1).toArrow()
         if not found.num_rows:
             return None
@@ -75,7 +74,7 @@ def load_moved_rows(
         moved, involved = _closure(found)
         keys = _hashes(session, moved)
         concerned = history.join(sf.broadcast(_hashes(session, involved)), [HI, LO])
-        # The same change twice is one; the replay would take its second row for another.
+        # A repeated change counts once; the replay would treat its second row as another change.
         once = concerned.dropDuplicates([HI, LO, SEQUENCE])
         changes = once.limit(MOST_CHANGES + 1).toArrow()
     if changes.num_rows > MOST_CHANGES:
@@ -90,9 +89,9 @@ def load_moved_rows(
 
 
 def replay(changes: pa.Table, moved: set[Key], layout: HistoryLayout) -> tuple[pa.Table, set[Key]]:
-    """The rows of the moved keys, and the keys for which the changes do not tell."""
+    """The rows of the moved keys, and the keys that the changes do not determine."""
     keys = list(zip(changes[HI].to_pylist(), changes[LO].to_pylist(), strict=True))
-    found = fold(_spoken(changes, keys, layout), deletes=layout.deletes).by_key
+    found = fold(_as_changes(changes, keys, layout), deletes=layout.deletes).by_key
     outcomes = {key: found[key] for key in moved if key in found}
     kept = {key: each for key, each in outcomes.items() if not _is_absent(each, layout)}
     unjudged = {key for key, each in kept.items() if each.missing}
@@ -103,8 +102,8 @@ def replay(changes: pa.Table, moved: set[Key], layout: HistoryLayout) -> tuple[p
         LO: pa.array([key[1] for key, _ in judged], pa.int64()),
     }
     for number, name in enumerate(layout.names):
-        places = pa.array([each.values[number] for _, each in judged], pa.int64())
-        columns[name] = changes[name].take(places)
+        row_numbers = pa.array([each.values[number] for _, each in judged], pa.int64())
+        columns[name] = changes[name].take(row_numbers)
     columns[DELETED] = pa.array(
         [each.kind is KeyAction.SOFT_DELETE or key in truncated for key, each in judged], pa.bool_()
     )
@@ -141,10 +140,10 @@ def _schema(history: DataFrame, layout: HistoryLayout) -> StructType:
     return StructType([*fields, StructField(DELETED, BooleanType())])
 
 
-def _spoken(
+def _as_changes(
     changes: pa.Table, keys: list[Key], layout: HistoryLayout
 ) -> Iterator[Change[Key, int]]:
-    """The changes in the words of the specification; a value is the number of its row."""
+    """The changes as input of ``fold``; a value is the number of its row."""
     ids = {each.changelog_id: number for number, each in enumerate(layout.columns)}
     in_key = {name for name, _ in layout.key}
     optional = {n for n, each in enumerate(layout.columns) if each.changelog not in in_key}

@@ -1,8 +1,8 @@
-"""Lists and maps on their way to a task: one that is null travels as an empty one with a mark.
+"""Sends null lists and maps to tasks as empty ones with a marker column.
 
-Spark asks before every row how large its batch has become, and Arrow's Java answers by a walk over
-the null lists at the batch's end: fifty million steps for ten thousand rows. Nearly all changes of
-a Postgres changelog have such a list, of the columns that were not sent.
+Spark computes the size of its Arrow batch before every row, and Arrow's Java implementation
+iterates over the null lists at the end of the batch for it: fifty million steps for ten thousand
+rows. Nearly all changes of a Postgres changelog have such a list: the columns that were not sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from frazil.merge.reading.changelog_reader import ReadLayout
 
-# In front of the name of the column that it is about.
+# Prefix of the marker column's name.
 _MARK = "__frazil_is_null_"
 _EMPTY = {List: "array()", Map: "map()"}
 
@@ -32,15 +32,15 @@ _EMPTY = {List: "array()", Map: "map()"}
 def lists_of(layout: ReadLayout) -> dict[str, str]:
     """The columns of a merge that may be null lists or maps, each with an empty one in SQL."""
     lists = {} if layout.unchanged is None else {UNCHANGED: _EMPTY[List]}
-    for feed in layout.feeds:
-        # What nothing feeds is null and has no type.
-        if feed.source is not None and type(feed.target.type) in _EMPTY:
-            lists[feed.target.name] = _EMPTY[type(feed.target.type)]
+    for mapping in layout.mappings:
+        # An unmapped column is null and has no type.
+        if mapping.source is not None and type(mapping.target.type) in _EMPTY:
+            lists[mapping.target.name] = _EMPTY[type(mapping.target.type)]
     return lists
 
 
 def mark_null_lists(rows: DataFrame, lists: Mapping[str, str]) -> DataFrame:
-    """The same rows with empty ones instead of nulls, and for each a column that tells where."""
+    """The rows with empty lists instead of nulls, and a marker column for each list column."""
     if not lists:
         return rows
     columns, marks = [], []
@@ -61,7 +61,7 @@ def restore_null_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
         column = batch.column(name)
         if is_null.true_count:
             column = pc.if_else(is_null, pa.scalar(None, column.type), column)
-        # Nullable in every batch, also in one that has no nulls: else they would not fit together.
+        # Nullable in every batch, even without nulls: all batches need one schema.
         field = pa.field(name, column.type)
         batch = batch.set_column(batch.schema.get_field_index(name), field, column)
     return batch.drop_columns(marks) if marks else batch

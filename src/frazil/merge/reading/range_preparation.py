@@ -1,7 +1,7 @@
-"""A look at a whole range before it is merged: for what a task that sees a part cannot do.
+"""Inspects an entire range before it is merged, and distributes it over tasks.
 
-A task that meets changes sorted by key sees one key at a time. What concerns many keys at once is
-settled here: the last TRUNCATE, and keys whose rows moved to another key with columns left out.
+A task reads changes sorted by key, one key at a time. What concerns many keys is handled here: the
+last TRUNCATE, and keys whose rows moved to another key with columns left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TASK = "__frazil_task"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeFacts:
-    """What a range holds, counted; ``truncated`` is its last TRUNCATE."""
+    """Counts of a range; ``truncated`` is its last TRUNCATE."""
 
     rows: int
     linked: int
@@ -56,10 +56,10 @@ class RangeFacts:
 
 
 def load_range_facts(changes: DataFrame, *, table: str) -> RangeFacts:
-    """Count what matters; raises for changes that nobody could merge."""
+    """Count the changes by kind; raises for changes that cannot be merged."""
     is_truncate = sf.col(ACTION) == TRUNCATE
     sequence = sf.col(SEQUENCE)
-    with running_tasks(table, "looking at the range"):
+    with running_tasks(table, "inspecting the range"):
         facts = changes.agg(
             sf.count("*").alias("rows"),
             sf.count_if(sf.col(ACTION).isNull()).alias("unknown"),
@@ -106,10 +106,10 @@ def _refuse(facts: pa.Table) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePreparation:
-    """How a range is spread over tasks once its facts are known.
+    """How a range is distributed over tasks once its facts are known.
 
-    ``empties_mirror`` says that a TRUNCATE leaves nothing of what the mirror had; a late one, and
-    one with soft deletes, becomes a DELETE of each row that it met instead.
+    ``empties_mirror`` says that a TRUNCATE removes all rows of the mirror; a late one, and one with
+    soft deletes, becomes a DELETE of each affected row instead.
     """
 
     bits: int
@@ -132,13 +132,13 @@ def plan_preparation(
     merged: SequenceValue | None,
     truncated: SequenceValue | None,
 ) -> RangePreparation:
-    """What the TRUNCATEs of a range mean.
+    """Decide the effect of the TRUNCATEs of a range.
 
-    ``merged`` is the highest sequence merged before, ``truncated`` the last TRUNCATE: told once
-    more, it removes nothing.
+    ``merged`` is the highest sequence merged before, ``truncated`` the last TRUNCATE: a repeated
+    one removes nothing.
     """
-    is_told_again = facts.truncated == truncated
-    truncated = None if deletes is Deletes.IGNORE or is_told_again else facts.truncated
+    is_repeated = facts.truncated == truncated
+    truncated = None if deletes is Deletes.IGNORE or is_repeated else facts.truncated
     is_late = (
         truncated is not None
         and order is Order.PER_KEY
@@ -158,8 +158,8 @@ def _at_most(one: SequenceValue, other: SequenceValue) -> bool:
 def sequence_literal(value: SequenceValue, type_: Scalar) -> Column:
     """The value as a Spark literal of the sequence column's type.
 
-    Instants are made from their microseconds: as dates they would pass through the zones of driver
-    and session, and Python's end with the year 9999.
+    Timestamps are built from their microseconds: Python's would be converted by the time zones of
+    driver and session, and end with the year 9999.
     """
     match type_:
         case Primitive.TIMESTAMPTZ:
@@ -174,7 +174,7 @@ def sequence_literal(value: SequenceValue, type_: Scalar) -> Column:
 def without_truncated(
     changes: DataFrame, preparation: RangePreparation, *, deletes: Deletes, type_: Scalar
 ) -> DataFrame:
-    """The changes that a TRUNCATE left over; with soft deletes it left all of them."""
+    """The changes after the TRUNCATE; with soft deletes all of them."""
     rows = changes.where(sf.col(ACTION) != TRUNCATE)
     if preparation.truncated is None or deletes is Deletes.SOFT:
         return rows
@@ -190,7 +190,7 @@ def deletes_of_truncate(
     sequence: str | None,
     type_: Scalar,
 ) -> DataFrame:
-    """A DELETE at the TRUNCATE's sequence for each key it met, as changes.
+    """A DELETE at the TRUNCATE's sequence for each affected key, as changes.
 
     ``met`` has hash and key columns of the mirror's rows, and of the range's own earlier changes,
     under the names that ``changes`` gives them; ``sequence`` is the column that the mirror keeps.

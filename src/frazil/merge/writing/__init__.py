@@ -1,1 +1,5 @@
-"""What a merge task does with folded keys: locate, complete, write. Start with ``task.py``."""
+"""Runs inside merge tasks: admit changes, locate keys, complete rows, write files.
+
+``task.py`` is the task, start there; ``key_writer.py`` writes rows, deletes and index entries.
+``delete_writer.py`` runs on the driver, after the tasks.
+"""

@@ -1,4 +1,4 @@
-"""What of a range may be merged: refuses what cannot be, drops what has no effect, and counts."""
+"""Admits changes to the fold: refuses invalid ones, drops those without effect, and counts."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class AdmissionRules:
     """The rules of one merge; ``truncated`` is the last TRUNCATE that was merged before.
 
-    ``is_whole`` says that one task gets the whole range, and so may act on a TRUNCATE. ``merged``
-    is the highest sequence merged before, where a change that has it needs to be compared with
-    what was merged of it.
+    ``is_only_task`` says that one task gets the entire range, and so may apply a TRUNCATE.
+    ``highest_merged`` is the highest sequence merged before, if a change with that sequence must
+    be compared with the merged ones.
     """
 
     order: Order
     deletes: Deletes
     truncated: SequenceValue | None
-    is_whole: bool
-    merged: SequenceValue | None = None
+    is_only_task: bool
+    highest_merged: SequenceValue | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionTotals:
-    """What a task has seen of the range when it is at its end."""
+    """The totals of a task's part of the range."""
 
     rows: int
     late: int
@@ -60,7 +60,7 @@ class AdmissionTotals:
 class ChangeAdmission:
     """Takes batches in key order; those without a hash come first, a TRUNCATE among them."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: AdmissionRules) -> None:
         self._rules = admission
         self._rows = 0
         self._late = 0
@@ -71,29 +71,29 @@ class ChangeAdmission:
 
     @property
     def empties_mirror(self) -> bool:
-        """Whether a TRUNCATE of this range leaves nothing of what the mirror had."""
+        """Whether a TRUNCATE of this range removes all rows of the mirror."""
         return self._truncated is not None and self._rules.deletes is Deletes.APPLY
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the range needs another preparation than this task can give."""
+        """Whether the range must be prepared on the driver first."""
         return self._obstacle is not None
 
     @property
     def _obstacle(self) -> Obstacle | None:
-        if self._lowest is not None and self._lowest == self._rules.merged:
+        if self._lowest is not None and self._lowest == self._rules.highest_merged:
             return Obstacle.EQUAL_SEQUENCE
         soft = self._rules.deletes is Deletes.SOFT
         late = self._rules.order is Order.PER_KEY and self._rules.deletes is Deletes.APPLY
-        if self._truncated is not None and (soft or late or not self._rules.is_whole):
+        if self._truncated is not None and (soft or late or not self._rules.is_only_task):
             return Obstacle.TRUNCATE
         return None
 
     def admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The rows that go on; raises for what nobody could merge."""
+        """The rows to fold; raises for changes that cannot be merged."""
         self._rows += batch.num_rows
         self._refuse_nulls(batch)
-        self._look_at_sequences(batch.column(SEQUENCE))
+        self._track_sequences(batch.column(SEQUENCE))
         is_hashed = batch.column(HI).is_valid().to_numpy(zero_copy_only=False)
         if not is_hashed.all():
             self._take_unhashed(batch.filter(pa.array(~is_hashed)))
@@ -101,10 +101,10 @@ class ChangeAdmission:
         if batch.num_rows == 0 or self.is_blocked:
             return None
         self._refuse_null_keys()
-        return self._still_of_effect(batch)
+        return self._effective(batch)
 
     def seen(self) -> AdmissionTotals:
-        """The end of the range."""
+        """The totals, once all batches were admitted."""
         self._refuse_null_keys()
         return AdmissionTotals(
             rows=self._rows,
@@ -125,7 +125,7 @@ class ChangeAdmission:
             if partial := int(np.count_nonzero(lengths.to_numpy(zero_copy_only=False))):
                 raise partial_rows(partial)
 
-    def _look_at_sequences(self, sequences: pa.Array) -> None:
+    def _track_sequences(self, sequences: pa.Array) -> None:
         if len(sequences) == 0:
             return
         lowest, highest = lowest_and_highest(sequences)
@@ -143,8 +143,8 @@ class ChangeAdmission:
         if self._null_keys:
             raise null_keys(self._null_keys)
 
-    def _still_of_effect(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Without what is older than a TRUNCATE, of this range or merged before."""
+    def _effective(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows that are not older than a TRUNCATE, of this range or merged before."""
         if self._truncated is not None:
             batch = batch.filter(pa.array(~_below(batch, self._truncated)))
         if self._rules.truncated is not None and self._rules.order is Order.PER_KEY:

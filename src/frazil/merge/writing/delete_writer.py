@@ -1,4 +1,4 @@
-"""Row positions that go: old deletes and new ones become one delete per data file."""
+"""Writes deleted row positions: old and new ones become one delete per data file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
     from frazil.model.key_index import IndexedFile
 
-# Deletion vectors came with this version; position deletes are refused by it.
+# The first version with deletion vectors; it refuses position deletes.
 _VECTOR_FORMAT = 3
-# Requests to a store wait more than they work.
+# Requests to a store are mostly waiting.
 _THREADS = 16
 
 
@@ -60,7 +60,7 @@ class DeleteWriter:
     ) -> WrittenDeletes:
         """Delete these rows, by the ordinal of their file, on top of what is deleted already.
 
-        A file whose every row is dead goes instead of getting a delete.
+        A file without live rows is removed instead of getting a delete.
         """
         touched = [each for each in files if each.ordinal in positions]
         old = load_many(touched, self.inputs)
@@ -101,7 +101,7 @@ class DeleteWriter:
     ) -> list[tuple[DeletePointer, str]]:
         puffin = deletion_vector_puffin({each.location: vectors[each.ordinal] for each in files})
         location = self._write_puffin(puffin.data)
-        placements = {each.location: _placement(each) for each in files}
+        placements = {each.location: _partition_of(each) for each in files}
         descriptors = delete_file_descriptors(location, puffin, placements)
         pointers = [
             DeletePointer(
@@ -120,7 +120,7 @@ class DeleteWriter:
         return list(zip(pointers, descriptors, strict=True))
 
     def _write_puffin(self, data: bytes) -> str:
-        """Beside the data files, as Iceberg itself does; else in a folder of its own.
+        """In the folder of the data files, as Iceberg does, or else in a separate one.
 
         Some table buckets refuse Puffin files among data files, and take any file in a folder
         whose name begins with an underscore.
@@ -144,7 +144,7 @@ class DeleteWriter:
         location = self.name_file("-deletes.parquet")
         self.outputs.write_file(location, data)
         descriptor = position_delete_descriptor(
-            location, data, data_file=file.location, vector=vector, placement=_placement(file)
+            location, data, data_file=file.location, vector=vector, placement=_partition_of(file)
         )
         pointer = DeletePointer(
             kind=DeleteKind.POSITIONS,
@@ -158,7 +158,7 @@ class DeleteWriter:
         return pointer, descriptor
 
 
-def _placement(file: IndexedFile) -> FilePartition:
+def _partition_of(file: IndexedFile) -> FilePartition:
     values = {int(key): value for key, value in json.loads(file.partition).items()}
     return FilePartition(file.spec_id, values)
 
@@ -166,7 +166,7 @@ def _placement(file: IndexedFile) -> FilePartition:
 def _no_longer_named(
     before: Sequence[IndexedFile], after: Sequence[IndexedFile]
 ) -> tuple[str, ...]:
-    """The deletes that no live file needs any more; one for several files stays while one does."""
+    """The deletes that no live file needs any more; one may belong to several files."""
     named = {_identity(pointer) for file in after for pointer in file.deletes}
     gone = {
         _identity(pointer): pointer

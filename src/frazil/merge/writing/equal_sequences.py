@@ -1,9 +1,8 @@
-"""Changes that have the sequence of what the mirror holds of their key: replays, or contradictions.
+"""Changes with the same key and sequence as the mirror's row: replays, or contradictions.
 
-In one merge, the fold compares changes of one key and sequence. What came in another merge is
-compared here with what that merge left: a row, a row marked as deleted, or a tombstone. Only the
-newest change of each key is left of what was merged; whatever is older than that is late, and
-changes nothing.
+Within a merge, the fold compares changes of one key and sequence. Across merges they are compared
+here with what the earlier merge wrote: a row, a row marked as deleted, or a tombstone. Only the
+newest change of each key can be compared; anything older is late, and has no effect.
 """
 
 from __future__ import annotations
@@ -29,32 +28,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.merge.planning.sequences import SequenceValue
-    from frazil.mirror.index.locating import Found
+    from frazil.mirror.index.locating import LocatedRows
     from frazil.model.schema.types import Field
 
-    # Columns of the rows at these files and positions, in the order asked.
+    # Columns of the rows at these files and positions, in the given order.
     ReadBack = Callable[[NDArray[np.int32], NDArray[np.int64], list[Field]], dict[str, pa.Array]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedContent:
-    """What makes two changes the same; made to travel.
+    """How changes are compared with rows of the mirror; picklable.
 
-    ``fields`` are the columns of the mirror that tell what a change said, ``deleted`` is the one
-    that marks soft deletes. A row without a sequence counts as ``floor``, if there is one: what is
-    older than that is late, and the rest is newer. At the sequence ``truncated``, that of the last
-    TRUNCATE, a deleted row says nothing: the TRUNCATE comes first.
+    ``fields`` are the compared columns, ``deleted`` is the flag of soft deletes. A row without a
+    sequence has ``default_sequence``, if set: older changes are late, others newer. At the sequence
+    ``truncated`` of the last TRUNCATE, a deleted row contradicts nothing: the TRUNCATE precedes it.
     """
 
     fields: tuple[Field, ...] = ()
     deleted: Field | None = None
-    floor: SequenceValue | None = None
+    default_sequence: SequenceValue | None = None
     truncated: SequenceValue | None = None
 
 
-def not_newer(sequence: pa.Array, found: Found, floor: SequenceValue | None) -> NDArray[np.bool_]:
-    """Keys whose change is not newer than the row or the tombstone that is there."""
-    older, rows, tombstones = _compared(sequence, found, floor)
+def not_newer(
+    sequence: pa.Array, found: LocatedRows, default_sequence: SequenceValue | None
+) -> NDArray[np.bool_]:
+    """Keys whose change is not newer than the mirror's row or tombstone."""
+    older, rows, tombstones = _compared(sequence, found, default_sequence)
     older[found.key[rows]] = True
     older[found.tombstone_key[tombstones]] = True
     return older
@@ -62,21 +62,21 @@ def not_newer(sequence: pa.Array, found: Found, floor: SequenceValue | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """One change for each key asked for, in the order of ``found``; ``rows`` has their columns."""
+    """One change for each located key, in the order of ``found``; ``rows`` has their columns."""
 
     action: NDArray[np.int8]
     sequence: pa.Array
     rows: pa.RecordBatch
-    found: Found
+    found: LocatedRows
 
 
 def late_arrivals(changes: Arrivals, content: ComparedContent, read: ReadBack) -> NDArray[np.bool_]:
-    """The changes that have no effect: older than the mirror's, or the same once more.
+    """The changes that have no effect: older than the mirror's, or repeated.
 
-    Raises DuplicateKeyError for those that contradict what the mirror has of their sequence.
+    Raises DuplicateKeyError for those that contradict the mirror's row of the same sequence.
     """
     found = changes.found
-    late, rows, tombstones = _compared(changes.sequence, found, content.floor)
+    late, rows, tombstones = _compared(changes.sequence, found, content.default_sequence)
     rows &= ~late[found.key]
     tombstones &= ~late[found.tombstone_key]
     if not rows.any() and not tombstones.any():
@@ -89,21 +89,21 @@ def late_arrivals(changes: Arrivals, content: ComparedContent, read: ReadBack) -
     repeated[dead] = ~is_upsert[dead]
     clashing[dead] = is_upsert[dead] & ~at_truncate[dead]
     keys, is_deleted, is_same = _read_back(changes, np.flatnonzero(rows), content, read)
-    says_same = np.where(is_upsert[keys], is_same & ~is_deleted, is_deleted)
+    is_repeat = np.where(is_upsert[keys], is_same & ~is_deleted, is_deleted)
     is_free = is_upsert[keys] & is_deleted & at_truncate[keys]
-    clashing[keys[~says_same & ~is_free]] = True
-    repeated[keys[says_same]] = True
-    # Another engine may have doubled the row: one that says the same is enough.
-    clashing[keys[says_same]] = False
+    clashing[keys[~is_repeat & ~is_free]] = True
+    repeated[keys[is_repeat]] = True
+    # Another engine may have duplicated the row: one equal row is enough.
+    clashing[keys[is_repeat]] = False
     if clashing.any():
         raise clashing_changes(int(np.count_nonzero(clashing)))
     return late | repeated
 
 
 def _compared(
-    sequence: pa.Array, found: Found, floor: SequenceValue | None
+    sequence: pa.Array, found: LocatedRows, default_sequence: SequenceValue | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which keys are older than what is there, and which rows and tombstones are as old."""
+    """Which changes are older than the mirror's, and which rows and tombstones are as old."""
     older = np.zeros(len(sequence), np.bool_)
     equal = []
     for keys, sequences in (
@@ -115,12 +115,12 @@ def _compared(
             continue
         theirs = comparable(sequences)
         ours = comparable(sequence.take(pa.array(keys))).cast(theirs.type)
-        # A row that somebody else wrote may have no sequence: anything is newer. One that counts
-        # as the floor is of that sequence or before it: a change of that sequence is newer, or
-        # writes the same once more, and contradicts nothing.
+        # A row of another engine may have no sequence: any change is newer. A row with the default
+        # sequence may be older: a change of that sequence is newer or a repeat, never a
+        # contradiction.
         equal.append(_mask(pc.equal(ours, theirs)))
-        if floor is not None:
-            theirs = pc.fill_null(theirs, scalar_like(floor, sequences))
+        if default_sequence is not None:
+            theirs = pc.fill_null(theirs, scalar_like(default_sequence, sequences))
         older[keys[_mask(pc.less(ours, theirs))]] = True
     rows, tombstones = equal
     return older, rows, tombstones
@@ -142,15 +142,15 @@ def _at(sequence: pa.Array, value: SequenceValue | None) -> NDArray[np.bool_]:
 def _read_back(
     changes: Arrivals, rows: NDArray[np.intp], content: ComparedContent, read: ReadBack
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The keys of these rows, whether each row is marked as deleted, and whether it is the same."""
+    """The keys of these rows, whether each row is marked as deleted, and whether it is equal."""
     found, keys = changes.found, changes.found.key[rows]
     is_deleted = np.zeros(len(rows), np.bool_)
     is_same = np.ones(len(rows), np.bool_)
     flag = [] if content.deleted is None else [content.deleted]
-    asked = [*content.fields, *flag]
-    if not asked or not len(rows):
+    requested = [*content.fields, *flag]
+    if not requested or not len(rows):
         return keys, is_deleted, is_same
-    theirs = read(found.file[rows], found.position[rows], asked)
+    theirs = read(found.file[rows], found.position[rows], requested)
     for each in flag:
         is_deleted = _mask(theirs[each.name])
     ours = _conformed(changes.rows.take(pa.array(keys)), content.fields)
@@ -160,7 +160,7 @@ def _read_back(
 
 
 def _conformed(rows: pa.RecordBatch, fields: tuple[Field, ...]) -> pa.RecordBatch:
-    """In the table's own types, as what is read from its files."""
+    """Converted to the table's types, like rows read from its files."""
     relaxed = Schema(0, tuple(replace(each, required=False) for each in fields))
     chosen = rows.select([each.name for each in fields])
     return conform(chosen, relaxed, arrow_schema(relaxed))

@@ -1,4 +1,4 @@
-"""Folded keys meet the mirror: where each lives, what it still lacks, and where it goes."""
+"""Locates folded keys in the mirror, completes their rows and writes them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from frazil.merge.planning.change_columns import ACTION, HI, LO, SEQUENCE
 from frazil.merge.planning.sequences import comparable, scalar_like
 from frazil.merge.report import MergeAction
 from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
-from frazil.merge.writing.row_completer import Places, RowCompleter
-from frazil.mirror.index.locating import Found, KeyLocator
+from frazil.merge.writing.row_completer import RowCompleter, RowPositions
+from frazil.mirror.index.locating import KeyLocator, LocatedRows
 from frazil.model.key_index import TOMBSTONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.write.data_file import WrittenFile
-    from frazil.clients.iceberg.write.task_writer import RowPlaces
+    from frazil.clients.iceberg.write.task_writer import WrittenPositions
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.merge.folding.folded_keys import FoldedKeys
     from frazil.merge.planning.sequences import SequenceValue
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from frazil.mirror.index.locating import TaskIndex
     from frazil.model.schema.types import Field
 
-# Ordinals come in blocks that the tasks of a merge take in turn: a task that writes more files than
-# a block has goes on in its next one. Gaps cost nothing.
+# Tasks take blocks of ordinals in turn: a task that writes more files than a block has continues in
+# its next one. Gaps cost nothing.
 ORDINALS_A_BLOCK = 4_096
-# Rows come in the order of their hash, so every partition is written to at once.
+# Rows arrive in the order of their hash, so all partitions are written at the same time.
 _OPEN_FILES = 200
 _NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyWriting:
-    """What writing needs to know; made to travel.
+class KeyWriterSpec:
+    """The settings of a KeyWriter; picklable.
 
-    ``fields`` are the columns that a change brings; ``deleted_column`` is the one that marks soft
-    deletes. ``has_sequences`` is set for order per_key: entries carry sequences, deletes leave
-    tombstones, and what is not newer than the mirror is late.
+    ``fields`` are the columns of a change; ``deleted_column`` is the flag of soft deletes.
+    ``has_sequences`` is set for order per_key: entries have sequences, deletes write tombstones,
+    and a change that is not newer than the mirror is late.
     """
 
     target: WriteTarget
@@ -66,7 +66,7 @@ class KeyWriting:
     optional_ids: frozenset[int] = frozenset()
     content: ComparedContent = field(default_factory=ComparedContent)
     # The highest sequence merged before; with order per_key.
-    merged: SequenceValue | None = None
+    highest_merged: SequenceValue | None = None
     ignores_deletes: bool = False
 
 
@@ -74,19 +74,19 @@ class KeyWriting:
 class LocatedKeys:
     """Folded keys with the live rows they have in the mirror; late ones are masked out.
 
-    ``source`` has, for each key, where the columns it lacks are to be read.
+    ``source`` has, for each key, the row to read missing columns from.
     """
 
     folded: FoldedKeys
-    found: Found
+    found: LocatedRows
     late: NDArray[np.bool_]
     is_known: NDArray[np.bool_]
-    source: Places
+    source: RowPositions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenKeys:
-    """All that a task has written."""
+    """Everything a task has written."""
 
     files: tuple[WrittenFile, ...]
     # Of each file.
@@ -99,50 +99,50 @@ class WrittenKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlacedKeys:
-    """Keys whose rows were given to the writer, which knows their places when it is closed."""
+class _WrittenBatch:
+    """Keys whose rows were passed to the writer; positions are known when it is closed."""
 
     hi: NDArray[np.uint64]
     lo: NDArray[np.uint64] | None
     sequence: pa.Array | None
-    placement: RowPlaces
+    positions: WrittenPositions
 
 
 class KeyWriter:
-    """Locates and writes the keys of one task, which is one of so many."""
+    """Locates and writes the keys of one task."""
 
-    def __init__(self, writing: KeyWriting, task: int, tasks: int) -> None:
-        self._writing = writing
+    def __init__(self, spec: KeyWriterSpec, task: int, tasks: int) -> None:
+        self._spec = spec
         self._clock = SystemClock()
         self._task = task
         self._tasks = tasks
         self._writer = TaskWriter(
-            writing.target,
+            spec.target,
             clock=self._clock,
             randomness=SystemRandomness(),
             open_files=_OPEN_FILES,
         )
-        self._locator = KeyLocator(writing.index)
-        inputs = InputFiles(dict(writing.target.io_properties))
-        locations = {each.ordinal: each.location for each in writing.index.files}
-        self._completer = RowCompleter(writing.fields, locations, inputs)
+        self._locator = KeyLocator(spec.index)
+        inputs = InputFiles(dict(spec.target.io_properties))
+        locations = {each.ordinal: each.location for each in spec.index.files}
+        self._completer = RowCompleter(spec.fields, locations, inputs)
         self._counts: Counter[MergeAction] = Counter()
         self._unknown_updates = 0
         self._surplus = 0
         self._deleted: dict[int, list[NDArray[np.int64]]] = {}
-        self._placed: list[_PlacedKeys] = []
+        self._written: list[_WrittenBatch] = []
         self._entries: list[Entries] = []
         # The last change that was compared with others of its key.
         self._waiting: pa.RecordBatch | None = None
 
     def locate(self, folded: FoldedKeys, *, mirror_is_empty: bool) -> LocatedKeys:
-        """Where the keys are now, and which of them are late."""
+        """The current rows of the keys, and which keys are late."""
         count = len(folded)
         found = _nothing() if mirror_is_empty else self._locator.locate(folded.hi, folded.lo)
         late = np.zeros(count, np.bool_)
-        if self._writing.has_sequences:
+        if self._spec.has_sequences:
             changes = Arrivals(folded.action, folded.sequence, folded.rows, found)
-            late = late_arrivals(changes, self._writing.content, self._completer.read)
+            late = late_arrivals(changes, self._spec.content, self._completer.read)
             found = found.of_keys(~late)
             folded = self._keeping_newest(folded, found)
         is_known = np.zeros(count, np.bool_)
@@ -151,16 +151,16 @@ class KeyWriter:
         return LocatedKeys(folded, found, late, is_known, source)
 
     def compare_superseded(self, batch: pa.RecordBatch) -> None:
-        """Refuse changes that contradict the mirror, also where a newer one hides them.
+        """Refuse changes that contradict the mirror, even if a newer one supersedes them.
 
         Batches are sorted by key and sequence, within each and from one to the next. The last
         change of each key is compared when its row is located; that of the batch waits for the
         next one, which may have a newer one of its key.
         """
-        if self._writing.ignores_deletes:
+        if self._spec.ignores_deletes:
             batch = without_deletes(batch)
-        merged = self._writing.merged
-        if not self._writing.has_sequences or merged is None or not batch.num_rows:
+        merged = self._spec.highest_merged
+        if not self._spec.has_sequences or merged is None or not batch.num_rows:
             return
         hi, lo = (batch.column(name).to_numpy() for name in (HI, LO))
         waiting, self._waiting = self._waiting, batch.take(pa.array([batch.num_rows - 1]))
@@ -185,31 +185,31 @@ class KeyWriter:
         found = self._locator.locate(hi, lo).for_changes(owners.ravel())
         action = changes.column(ACTION).to_numpy()
         arrivals = Arrivals(action, changes.column(SEQUENCE), changes, found)
-        late_arrivals(arrivals, self._writing.content, self._completer.read)
+        late_arrivals(arrivals, self._spec.content, self._completer.read)
 
     def write(self, keys: LocatedKeys) -> None:
-        """Rows to data files, dead positions to bitmaps, places to index entries."""
+        """Write rows to data files, dead positions to bitmaps, new positions to index entries."""
         folded, known = keys.folded, keys.is_known
         lacking = folded.needs_mirror & (keys.source.file == _NOWHERE) & ~keys.late
         is_absent = lacking & (folded.action == SOFT_DELETE)
         orphans = int(np.count_nonzero(lacking & (folded.action == UPSERT)))
         if orphans:
             message = f"{orphans} changes left columns out, and there is no row to take them from."
-            raise MissingImageError(message, table=self._writing.target.table)
+            raise MissingImageError(message, table=self._spec.target.table)
         written = (folded.action != DELETE) & ~keys.late & ~is_absent
         self._count(keys, written)
         self._mark_dead(keys.found)
         rows = self._rows(keys, written)
         if rows.num_rows:
             self._write_rows(folded, rows, np.flatnonzero(written))
-        if self._writing.has_sequences:
+        if self._spec.has_sequences:
             self._remember(folded, np.flatnonzero(~written & ~keys.late))
         self._surplus += len(keys.found.key) - int(np.count_nonzero(known))
 
     def close(self) -> WrittenKeys:
         """Finish the files."""
         files = self._writer.close()
-        entries = [self._entries_of(each) for each in self._placed] + self._entries
+        entries = [self._entries_of(each) for each in self._written] + self._entries
         return WrittenKeys(
             files=files,
             ordinals=self._ordinals(np.arange(len(files))),
@@ -224,29 +224,31 @@ class KeyWriter:
         )
 
     def abandon(self) -> None:
-        """Give up; the files that were begun are left to maintenance."""
+        """Stop; the files that were begun are left to maintenance."""
         self._writer.abandon()
 
-    def _sources(self, folded: FoldedKeys, found: Found, *, mirror_is_empty: bool) -> Places:
+    def _sources(
+        self, folded: FoldedKeys, found: LocatedRows, *, mirror_is_empty: bool
+    ) -> RowPositions:
         """The row each key takes its missing columns from: its own, or another key's."""
         own = (folded.source_hi == folded.hi) & (folded.source_lo == folded.lo)
         if mirror_is_empty or bool(own[folded.needs_mirror].all()):
-            return _first_places(found, np.arange(len(folded)), len(folded))
+            return _first_rows(found, np.arange(len(folded)), len(folded))
         pairs = np.stack([folded.source_hi, folded.source_lo], axis=1)
-        asked, back = np.unique(pairs, axis=0, return_inverse=True)
-        hi, lo = (np.ascontiguousarray(asked[:, half]) for half in (0, 1))
-        return _first_places(self._locator.locate(hi, lo), back.ravel(), len(asked))
+        requested, back = np.unique(pairs, axis=0, return_inverse=True)
+        hi, lo = (np.ascontiguousarray(requested[:, half]) for half in (0, 1))
+        return _first_rows(self._locator.locate(hi, lo), back.ravel(), len(requested))
 
-    def _keeping_newest(self, folded: FoldedKeys, found: Found) -> FoldedKeys:
-        """A soft delete keeps the mirror's row rather than one that came too late."""
+    def _keeping_newest(self, folded: FoldedKeys, found: LocatedRows) -> FoldedKeys:
+        """Let soft deletes keep the mirror's row instead of a late one."""
         if folded.kept_sequence is None:
             return folded
-        stale = not_newer(folded.kept_sequence, found, self._writing.content.floor)
+        stale = not_newer(folded.kept_sequence, found, self._spec.content.default_sequence)
         stale &= folded.action == SOFT_DELETE
         if not stale.any():
             return folded
         nowhere = np.zeros(len(folded), np.bool_)
-        optional = self._writing.optional_ids
+        optional = self._spec.optional_ids
         return replace(
             folded,
             missing={each: folded.missing.get(each, nowhere) | stale for each in optional},
@@ -265,7 +267,7 @@ class KeyWriter:
         self._counts[MergeAction.NONE] += int(np.count_nonzero(gone & ~effective))
         self._unknown_updates += int(np.count_nonzero(is_upsert & ~known & folded.is_update))
 
-    def _mark_dead(self, found: Found) -> None:
+    def _mark_dead(self, found: LocatedRows) -> None:
         if not len(found.key):
             return
         order = np.argsort(found.file, kind="stable")
@@ -280,40 +282,40 @@ class KeyWriter:
         if folded.missing:
             missing = {each: mask & written for each, mask in folded.missing.items()}
             rows = self._completer.complete(rows, missing, keys.source)
-        if self._writing.deleted_column is not None:
+        if self._spec.deleted_column is not None:
             marks = pa.array(folded.action == SOFT_DELETE)
-            rows = rows.append_column(self._writing.deleted_column, marks)
+            rows = rows.append_column(self._spec.deleted_column, marks)
         return rows if written.all() else rows.filter(pa.array(written))
 
     def _write_rows(self, folded: FoldedKeys, rows: pa.RecordBatch, keys: NDArray[np.intp]) -> None:
-        order = self._writing.order.of(rows)
-        placement = self._writer.write(rows.take(order))
+        order = self._spec.order.of(rows)
+        positions = self._writer.write(rows.take(order))
         at = keys[order.to_numpy()]
-        self._placed.append(
-            _PlacedKeys(
+        self._written.append(
+            _WrittenBatch(
                 folded.hi[at],
-                folded.lo[at] if self._writing.has_lower_half else None,
-                folded.sequence.take(pa.array(at)) if self._writing.has_sequences else None,
-                placement,
+                folded.lo[at] if self._spec.has_lower_half else None,
+                folded.sequence.take(pa.array(at)) if self._spec.has_sequences else None,
+                positions,
             )
         )
 
-    def _entries_of(self, keys: _PlacedKeys) -> Entries:
-        files = self._ordinals(keys.placement.file).astype(np.int32)
-        return Entries(keys.hi, keys.lo, files, keys.placement.position, keys.sequence)
+    def _entries_of(self, keys: _WrittenBatch) -> Entries:
+        files = self._ordinals(keys.positions.file).astype(np.int32)
+        return Entries(keys.hi, keys.lo, files, keys.positions.position, keys.sequence)
 
     def _ordinals(self, files: NDArray[np.integer]) -> NDArray[np.int64]:
-        return self._writing.first_ordinal + plan_ordinals(files, self._task, self._tasks)
+        return self._spec.first_ordinal + plan_ordinals(files, self._task, self._tasks)
 
     def _remember(self, folded: FoldedKeys, at: NDArray[np.intp]) -> None:
-        """Deleted keys keep their sequence, so that a late change does not bring them back."""
+        """Write tombstones with the sequence, so that late changes do not restore deleted keys."""
         if not len(at):
             return
         now = int(self._clock.now().timestamp())
         self._entries.append(
             Entries(
                 folded.hi[at],
-                folded.lo[at] if self._writing.has_lower_half else None,
+                folded.lo[at] if self._spec.has_lower_half else None,
                 np.full(len(at), TOMBSTONE, np.int32),
                 np.full(len(at), _NOWHERE, np.int64),
                 folded.sequence.take(pa.array(at)),
@@ -329,16 +331,16 @@ def plan_ordinals(files: NDArray[np.integer], task: int, tasks: int) -> NDArray[
     return ordinals
 
 
-def _nothing() -> Found:
-    return Found(np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0, np.int64))
+def _nothing() -> LocatedRows:
+    return LocatedRows(np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0, np.int64))
 
 
-def _first_places(found: Found, keys: NDArray[np.intp], count: int) -> Places:
-    """For each of these keys the first row that was found, or nowhere."""
+def _first_rows(found: LocatedRows, keys: NDArray[np.intp], count: int) -> RowPositions:
+    """For each of these keys the first located row, or ``_NOWHERE``."""
     first = np.searchsorted(found.key, np.arange(count + 1))
     has_any = first[1:] > first[:-1]
     file = np.full(count, _NOWHERE, np.int32)
     position = np.full(count, _NOWHERE, np.int64)
     file[has_any] = found.file[first[:-1][has_any]]
     position[has_any] = found.position[first[:-1][has_any]]
-    return Places(file[keys], position[keys])
+    return RowPositions(file[keys], position[keys])

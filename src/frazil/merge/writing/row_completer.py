@@ -1,4 +1,4 @@
-"""Columns that a change left out, taken from the row that the mirror has."""
+"""Fills in columns that a change left out from the mirror's row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowPositions:
     """For each row, the file and position of the row it takes columns from."""
 
     file: NDArray[np.int32]
@@ -32,23 +32,23 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class RowCompleter:
-    """Reads what is missing; ``locations`` are the mirror's files by ordinal."""
+    """Reads missing values; ``locations`` are the mirror's files by ordinal."""
 
     fields: tuple[Field, ...]
     locations: Mapping[int, str]
     inputs: InputFiles
 
     def complete(
-        self, rows: pa.RecordBatch, missing: Mapping[int, NDArray[np.bool_]], places: Places
+        self, rows: pa.RecordBatch, missing: Mapping[int, NDArray[np.bool_]], sources: RowPositions
     ) -> pa.RecordBatch:
-        """The rows with every missing value filled in; ``places`` count for rows that miss any."""
+        """The rows with every missing value filled in from ``sources``."""
         needed = np.logical_or.reduce(list(missing.values()))
         if not needed.any():
             return rows
         fields = [each for each in self.fields if each.id in missing]
         lacking = np.flatnonzero(needed)
-        found = self.read(places.file[lacking], places.position[lacking], fields)
-        # In the table's own types, so that both halves of a column are of one kind.
+        found = self.read(sources.file[lacking], sources.position[lacking], fields)
+        # Converted to the table's types, so that both parts of a column have the same.
         columns = dict(zip(rows.schema.names, self._conformed(rows).columns, strict=True))
         for each in fields:
             where = missing[each.id]
@@ -61,7 +61,7 @@ class RowCompleter:
     def read(
         self, files: NDArray[np.int32], positions: NDArray[np.int64], fields: list[Field]
     ) -> dict[str, pa.Array]:
-        """Columns of the rows at these places, in their order; a file is opened once."""
+        """Columns of the rows at these positions, in their order; a file is opened once."""
         order = np.argsort(files, kind="stable")
         tables = []
         for ordinal in np.unique(files):
@@ -74,6 +74,6 @@ class RowCompleter:
         return {name: pa.concat_arrays(rows.column(name).chunks) for name in rows.column_names}
 
     def _conformed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        # A value that is still missing is null, also where the table allows none.
+        # A value that is still missing is null, even in a required column.
         relaxed = Schema(0, tuple(replace(each, required=False) for each in self.fields))
         return conform(rows, relaxed, arrow_schema(relaxed))

@@ -1,4 +1,4 @@
-"""The order of rows inside a data file: the table's own, else that of the key."""
+"""The order of rows inside a data file: the table's sort order, or else that of the key."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class RowOrder:
     columns: tuple[tuple[str, bool], ...]
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """The places of the rows, in order."""
+        """The row indices, in order."""
         ordered = [each for each in self.columns if _has_order(rows.schema.field(each[0]).type)]
         if not ordered:
             return pa.array(range(rows.num_rows))
-        # By number: Arrow takes a name that begins with a dot or a bracket for a path.
+        # By number: Arrow parses a name that begins with a dot or a bracket as a path.
         names = [str(number) for number in range(len(ordered))]
         columns = pa.table([rows.column(name) for name, _ in ordered], names)
         ways = ["descending" if is_descending else "ascending" for _, is_descending in ordered]

@@ -1,4 +1,4 @@
-"""What a Spark task of a merge does: fold, locate, complete, write; one pass over sorted rows."""
+"""The Spark task of a merge: fold, locate, complete, write; one pass over sorted rows."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
     from frazil.merge.folding.change_rows import FoldLayout
     from frazil.merge.folding.folded_keys import FoldedKeys
-    from frazil.merge.writing.admission import Admission, AdmissionTotals
-    from frazil.merge.writing.key_writer import KeyWriting
+    from frazil.merge.writing.admission import AdmissionRules, AdmissionTotals
+    from frazil.merge.writing.key_writer import KeyWriterSpec
     from frazil.mirror.index.run_building import RunStore
 
-# Rows that are folded, looked up and sorted at a time: enough to make vectors worth while, few
-# enough that a task holds some tens of megabytes.
+# Rows that are folded, located and sorted at a time: enough for vectorised work, few enough that a
+# task holds some tens of megabytes.
 _CHUNK_ROWS = 262_144
 _CHUNK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeJob:
-    """Everything a task must know; made to travel.
+    """The settings of all tasks of a merge; picklable.
 
     ``run`` is the name of the run that tasks of a large merge write together; None when entries go
     back to the driver. The task with the number ``linked_task`` gets the changes of keys that
-    depend on each other. ``names`` are those of the columns that come in, if not as they are.
+    depend on each other. ``names`` are the real names of the incoming columns, if they differ.
     """
 
     layout: FoldLayout
-    admission: Admission
-    writing: KeyWriting
+    admission: AdmissionRules
+    writing: KeyWriterSpec
     store: RunStore = field(repr=False)
     run: str | None = None
     bits: int = 0
@@ -57,7 +57,7 @@ class MergeJob:
 
     @carries_errors
     def run_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge the changes that come in, and tell what was done."""
+        """Merge the incoming changes; yields the result."""
         context = TaskContext.get()
         task = _Task(self, 0 if context is None else context.partitionId())
         try:
@@ -84,7 +84,7 @@ class _Task:
         self.seconds: dict[MergePhase, float] = dict.fromkeys(MergePhase, 0.0)
 
     def result(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
-        """Run to the end, or to the first thing that needs another preparation."""
+        """Run to the end, or to the first obstacle."""
         try:
             for folded in self._folded(batches):
                 self._merge(folded)
@@ -140,8 +140,8 @@ class _Task:
                 break
             waiting.append(batch)
             rows += batch.num_rows
-            # Never its nbytes: Spark's lists without elements have no offsets for Arrow to read,
-            # and the process would die. Concatenated, they have.
+            # Not nbytes: Spark's empty lists have no offsets, and Arrow would crash reading them.
+            # Concatenated batches have offsets.
             size += batch.get_total_buffer_size()
             if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                 yield pa.concat_batches(waiting)
@@ -163,7 +163,7 @@ class _Task:
         entries = written.entries.sorted()
         part = None
         if self.job.run is not None and self.number != self.job.linked_task and len(entries):
-            # The number of the task is the bucket its keys came by.
+            # The number of the task is the bucket of its keys.
             part = self.job.store.write_part(self.job.run, self.job.bits, {self.number: entries})
             entries = Entries.empty()
         counts = written.counts

@@ -1,4 +1,4 @@
-"""What a merge task tells the driver: descriptors, bitmaps and counts, never rows."""
+"""The result that a merge task sends to the driver: descriptors, bitmaps and counts, never rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Obstacle(StrEnum):
-    """Why a task that saw the changes for the first time could not go on."""
+    """Why a range must be prepared on the driver before it can be merged."""
 
     # A key change left columns out: the row of another key is needed.
     LINKED_KEYS = "linked keys"
@@ -31,10 +31,10 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The work of one task.
+    """The result of one task.
 
-    ``entries`` are new index entries that the driver puts into the young run; a task of a large
-    merge writes them as a part of a run instead. ``ordinals`` are those of the files.
+    ``entries`` are new index entries for the young run; a task of a large merge writes them as a
+    part of a run instead. ``ordinals`` are those of the files.
     """
 
     obstacle: Obstacle | None = None

@@ -1,4 +1,4 @@
-"""Whether an index says the truth: its live entries against the keys of the files themselves."""
+"""Checks an index: compares its live entries with the keys of the data files."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from frazil.mirror.index.key_reading import KeyReading
+    from frazil.mirror.index.key_reading import KeyReader
     from frazil.mirror.index.locating import TaskIndex
 
 
 @dataclass(frozen=True, slots=True)
 class IndexVerdict:
-    """Live rows of the table, how many of them the index does not know, and what it made up."""
+    """Live rows of the table, how many of them the index misses, and its entries without a row."""
 
     rows: int
     missing: int
@@ -47,13 +47,13 @@ class IndexVerdict:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every row is found, and nothing else."""
+        """Whether the index has every row and nothing else."""
         return not self.missing and not self.surplus
 
 
 @dataclass(frozen=True, slots=True)
-class _BucketComparing:
-    """One bucket of the table against the same bucket of the index; made to travel."""
+class _BucketComparer:
+    """Compares one bucket of the table with the same bucket of the index; picklable."""
 
     index: TaskIndex
     bits: int
@@ -61,14 +61,14 @@ class _BucketComparing:
 
     @carries_errors
     def compare(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count what only one of the two has."""
+        """Count entries that only one of the two has."""
         context = TaskContext.get()
         number = 0 if context is None else context.partitionId()
         rows = [batch for batch in batches if batch.num_rows]
-        truth = _places(self._of_table(rows))
-        told = _places(self._of_index(number))
-        missing = np.setdiff1d(truth, told, assume_unique=True)
-        surplus = np.setdiff1d(told, truth, assume_unique=True)
+        truth = _comparable_entries(self._of_table(rows))
+        indexed = _comparable_entries(self._of_index(number))
+        missing = np.setdiff1d(truth, indexed, assume_unique=True)
+        surplus = np.setdiff1d(indexed, truth, assume_unique=True)
         yield payload(IndexVerdict(len(truth), len(missing), len(surplus)))
 
     def _of_table(self, batches: list[pa.RecordBatch]) -> Entries:
@@ -96,17 +96,17 @@ class _BucketComparing:
 
 
 def check_index(
-    session: SparkSession, reading: KeyReading, index: TaskIndex, hash_: KeyHash
+    session: SparkSession, reader: KeyReader, index: TaskIndex, hash_: KeyHash
 ) -> IndexVerdict:
     """Read every key of the table and compare.
 
     Raises DamagedIndexError for a file of the index that cannot be read.
     """
-    bits = plan_bits(sum(each.rows for each in reading.files))
-    comparing = _BucketComparing(index, bits, hash_ is not KeyHash.XXHASH64)
-    routed = routed_by_bucket(hashed_keys(session, reading), bits)
-    with running_tasks(str(reading.table), "checking the key index"):
-        found: list[IndexVerdict] = collect(routed.mapInArrow(comparing.compare, PAYLOAD))
+    bits = plan_bits(sum(each.rows for each in reader.files))
+    comparer = _BucketComparer(index, bits, hash_ is not KeyHash.XXHASH64)
+    routed = routed_by_bucket(hashed_keys(session, reader), bits)
+    with running_tasks(str(reader.table), "checking the key index"):
+        found: list[IndexVerdict] = collect(routed.mapInArrow(comparer.compare, PAYLOAD))
     return IndexVerdict(
         sum(each.rows for each in found),
         sum(each.missing for each in found),
@@ -114,8 +114,8 @@ def check_index(
     )
 
 
-def _places(entries: Entries) -> NDArray[np.void]:
-    """Entries as values that compare as a whole."""
+def _comparable_entries(entries: Entries) -> NDArray[np.void]:
+    """Entries as single values that can be compared."""
     lower = np.zeros(len(entries), np.uint64) if entries.lo is None else entries.lo
     columns = [entries.hi, lower, entries.file.astype(np.uint64), entries.position.view(np.uint64)]
     table = np.ascontiguousarray(np.stack(columns, axis=1))

@@ -1,4 +1,4 @@
-"""What a merge adds to an index: new entries join the young run, and runs are merged when due."""
+"""Extends an index by a merge: new entries join the young run, and runs are merged when due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.head import write_head
 from frazil.codec.key_index.run import encode_run
 from frazil.mirror.index.loading import KeyIndex
-from frazil.mirror.index.run_building import RunMerging, fresh_name, merge_runs
+from frazil.mirror.index.run_building import RunMerger, fresh_name, merge_runs
 from frazil.mirror.index.run_tiers import plan_bits, plan_run_merge
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexGrowth:
-    """The rules by which an index grows; ``tombstones_before`` lets older deletes be forgotten."""
+    """Settings of an index's growth; tombstones older than ``tombstones_before`` are dropped."""
 
     session: SparkSession
     store: RunStore
@@ -41,7 +41,7 @@ class IndexGrowth:
         entries: Entries,
         new_run: IndexRun | None,
     ) -> KeyIndex:
-        """The index after a merge; its snapshot is still to be named."""
+        """The index after a merge, without its snapshot id."""
         young = Entries.concatenate([index.young, entries])
         runs = index.manifest.runs if new_run is None else (*index.manifest.runs, new_run)
         if len(young) > self.young_entries:
@@ -65,7 +65,7 @@ class IndexGrowth:
         if not chosen:
             return runs
         together = tuple(runs[at] for at in chosen)
-        merging = RunMerging(
+        merger = RunMerger(
             store=self.store,
             run=self._name(),
             bits=plan_bits(sum(run.entries for run in together)),
@@ -73,7 +73,7 @@ class IndexGrowth:
             files=files,
             tombstones_before=self.tombstones_before,
         )
-        merged = merge_runs(self.session, merging)
+        merged = merge_runs(self.session, merger)
         rest = tuple(run for at, run in enumerate(runs) if at not in chosen)
         return (*rest, merged) if merged.parts else rest
 

@@ -1,6 +1,6 @@
-"""The hash of a key in Spark's own functions, equal to those of ``codec/key_index/key_hash.py``.
+"""The hash of a key as Spark expressions, equal to ``codec/key_index/key_hash.py``.
 
-Nothing here depends on the session: not on its time zone, and not on ANSI mode.
+The result does not depend on the session's time zone or ANSI mode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HALF_DIGITS = 16
 
 
 class UuidForm(StrEnum):
-    """How a column of Spark's holds a uuid."""
+    """How a Spark column represents a UUID."""
 
     # As Spark reads Iceberg's uuid.
     TEXT = "text"
@@ -69,7 +69,7 @@ def key_hash_columns(
 
 
 def _xxh64(number: Column) -> Column:
-    # Spark's function passes over nulls and would give them all the seed.
+    # Spark's function skips nulls and would return the seed.
     return sf.when(number.isNotNull(), sf.xxhash64(number))
 
 
@@ -89,8 +89,7 @@ def _long(column: Column, type_: Scalar) -> Column:
         case Primitive.TIMESTAMPTZ:
             return sf.unix_micros(column)
         case Primitive.TIMESTAMP:
-            # What counts microseconds would take it for a time in the session's zone; the
-            # distance between two of them has none.
+            # unix_micros would interpret it in the session's time zone; an interval has none.
             since = column - sf.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
             seconds = since.cast("interval second").cast("decimal(24,6)")
             return (seconds * sf.lit(1_000_000)).cast("bigint")
@@ -101,8 +100,8 @@ def _long(column: Column, type_: Scalar) -> Column:
 
 
 def _double_bits(column: Column) -> Column:
-    # Minus zero plus zero is zero, and this very method of Java's has one form for every NaN. It
-    # takes no null.
+    # Minus zero plus zero is zero, and this Java method has one form for every NaN. It accepts no
+    # null.
     number = column.cast("double") + sf.lit(0.0)
     bits = sf.reflect(sf.lit("java.lang.Double"), sf.lit("doubleToLongBits"), number)
     return sf.when(column.isNotNull(), bits.cast("bigint"))
@@ -117,15 +116,15 @@ def _canonical_decimal(column: Column, scale: int) -> Column:
     magnitude = sf.ltrim(mantissa, sf.lit("-"))
     written = sf.ltrim(sf.replace(magnitude, sf.lit("."), sf.lit("")), sf.lit("0"))
     unscaled = sf.rtrim(written, sf.lit("0"))
-    places = sf.length(written) - sf.length(unscaled) - sf.lit(scale)
+    exponent = sf.length(written) - sf.length(unscaled) - sf.lit(scale)
     sign = sf.when(mantissa.startswith("-"), "-").otherwise("")
     return sf.when(unscaled == "", "0E0").otherwise(
-        sf.concat(sign, unscaled, sf.lit("E"), places.cast("string"))
+        sf.concat(sign, unscaled, sf.lit("E"), exponent.cast("string"))
     )
 
 
 def _sized(tag: bytes, octets: Column) -> Column:
-    """What has a length of its own, behind its tag and that length."""
+    """A value of variable length, after its tag and length."""
     return sf.concat(sf.lit(tag), _octets(sf.octet_length(octets), 4), octets)
 
 

@@ -1,4 +1,4 @@
-"""Keys of data files with the place of each row: what an index is built from, inside tasks."""
+"""Reads the keys of data files with their row positions, inside tasks, to build an index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Field, Scalar, Type
     from frazil.model.table_name import TableName
 
-# Rows that are decoded and handed to Spark at a time.
+# Rows per batch.
 _BATCH_ROWS = 65_536
 
 FILE, POSITION, SEQUENCE = "_file_ordinal", "_position", "_sequence"
@@ -37,7 +37,7 @@ _SPARK_TYPES = {
     Primitive.DOUBLE: ("double", pa.float64()),
     Primitive.DATE: ("date", pa.date32()),
     Primitive.TIMESTAMP: ("timestamp_ntz", pa.timestamp("us")),
-    # The plain word is what a session takes it for.
+    # Plain ``timestamp`` depends on the session.
     Primitive.TIMESTAMPTZ: ("timestamp_ltz", pa.timestamp("us", tz="UTC")),
     Primitive.STRING: ("string", pa.string()),
     Primitive.UUID: ("binary", pa.binary()),
@@ -46,8 +46,8 @@ _SPARK_TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class KeyReading:
-    """Which columns of which files are read; made to travel."""
+class KeyReader:
+    """Reads these columns of these files; picklable."""
 
     table: TableName
     files: tuple[IndexedFile, ...]
@@ -57,13 +57,13 @@ class KeyReading:
 
     @property
     def columns(self) -> tuple[tuple[str, Field], ...]:
-        """Each column's name on its way through Spark, and what it is in the table."""
+        """Each column's name in Spark, and its field in the table."""
         keys = tuple((f"_key{at}", each) for at, each in enumerate(self.key))
         return keys if self.sequence is None else (*keys, (SEQUENCE, self.sequence))
 
     @property
     def key_types(self) -> tuple[tuple[str, Scalar], ...]:
-        """The names of the key's columns on their way through Spark, and their types."""
+        """The names of the key's columns in Spark, and their types."""
         named = self.columns[: len(self.key)]
         return tuple((name, as_scalar(each.type)) for name, each in named)
 
@@ -75,7 +75,7 @@ class KeyReading:
 
     @carries_errors
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Live rows of the files whose numbers in ``files`` come in."""
+        """Live rows of the files with the incoming numbers."""
         inputs = InputFiles(dict(self.io_properties))
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -97,7 +97,7 @@ class KeyReading:
             message = f"the data file {location} lacks {', '.join(lacking)} by field id."
             remedy = rewrite_command(self.table, "'rewrite-all', 'true'")
             raise UnsupportedSchemaChangeError(message, table=str(self.table), next_step=remedy)
-        # Files of before the mirror kept sequences have none.
+        # Files written before the mirror had a sequence column have none.
         return {each.id: by_id[each.id] for _, each in self.columns if each.id in by_id}
 
     def _live(
@@ -140,7 +140,7 @@ class KeyReading:
 
 
 def rewrite_command(table: TableName, options: str) -> str:
-    """The call that has Iceberg write the table's files anew, for a person to run."""
+    """The Iceberg procedure call that rewrites the table's files, for an operator to run."""
     name = ".".join(map(quote, (*table.namespace, table.table))).replace("'", "\\'")
     call = f"CALL {quote(table.catalog)}.system.rewrite_data_files"
     return f"{call}(table => '{name}', options => map({options}))"
@@ -155,7 +155,7 @@ def as_scalar(type_: Type) -> Scalar:
 
 
 def spark_type(type_: Type) -> tuple[str, pa.DataType]:
-    """How Spark calls a key's or sequence's type, and the Arrow form it takes."""
+    """The Spark name of a key's or sequence's type, and its Arrow type."""
     match type_:
         case Primitive() if type_ in _SPARK_TYPES:
             return _SPARK_TYPES[type_]

@@ -1,4 +1,4 @@
-"""Whether the index that a table names can be trusted; if not, why, and what is left of it."""
+"""Loads the index that a table names and validates it; if it is unusable, says why."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 # The summary of a merge names its head: a statistics entry may be replaced by ANALYZE.
 HEAD_PROPERTY = "frazil.index"
-# Entries number files with 31 bits. The other half is enough for the largest merge there can be,
-# and is not used up before an index was made anew.
+# File ordinals have 31 bits. The upper half is enough for the largest possible merge, so an index
+# is rebuilt before they are exhausted.
 _MOST_ORDINALS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """An index as its head tells it, with the young run decoded and as it was read."""
+    """An index as described by its head, with the young run decoded and encoded."""
 
     manifest: IndexManifest
     young: Entries
@@ -40,10 +40,10 @@ class KeyIndex:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why the index is not that of the table's current state.
+    """Why there is no index of the table's current state.
 
-    ``base`` is the index of an ancestor, from which the current one follows by looking at the
-    files that came and went; without it everything is read.
+    ``base`` is the index of an ancestor, to be updated with the files that were added and removed
+    since; without it all files are read.
     """
 
     reason: RepairReason
@@ -53,20 +53,20 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What an index must be made of to be of use."""
+    """The properties of a usable index."""
 
     table_uuid: str
     key: IndexKey
     sequence_type: Scalar | None
-    # The folders that the table's files lie in. Others may lie elsewhere, if the table says so:
-    # what an index says of them is not believed.
+    # The folders of the table's files. The table may have files elsewhere, but an index that names
+    # such files is not trusted.
     locations: tuple[str, ...]
 
 
 def load_index(
     ancestry: Iterable[SnapshotFacts], inputs: InputFiles, expected: Expectation
 ) -> KeyIndex | Unusable:
-    """The index of the newest snapshot; ``ancestry`` is newest first and walked as needed."""
+    """The index of the newest snapshot; ``ancestry`` is newest first and iterated as needed."""
     head_id = None
     for snapshot in ancestry:
         head_id = snapshot.id if head_id is None else head_id
@@ -94,7 +94,7 @@ def _load_head(
     except StorageError as error:
         if not is_missing(error):
             raise
-        return Unusable(RepairReason.MISSING, f"{location} is not there")
+        return Unusable(RepairReason.MISSING, f"{location} is missing")
     except MalformedFileError as error:
         return Unusable(RepairReason.DAMAGED, f"{location}: {error}")
     return _judge(KeyIndex(manifest, entries, young), location, snapshot, expected)
@@ -107,9 +107,9 @@ def _judge(
     unusable = _useless(manifest, location, snapshot, expected)
     if unusable is not None:
         return unusable
-    # Entries are hints: with the right file table they are of use again.
+    # Entries are hints: with a correct file table they can be used again.
     if not _all_within(_named_files(manifest), expected):
-        # The table itself may have such files; it is asked for all that it has.
+        # The table itself may have such files; its file list is loaded.
         return Unusable(RepairReason.DAMAGED, f"{location} names files outside of the table", index)
     wrong = _miscounted(manifest, snapshot)
     if wrong:
@@ -120,16 +120,16 @@ def _judge(
 def _useless(
     manifest: IndexManifest, location: str, snapshot: SnapshotFacts, expected: Expectation
 ) -> Unusable | None:
-    """Why nothing of the index can be taken over, if so."""
+    """Why nothing of the index can be reused, if so."""
     if manifest.table_uuid != expected.table_uuid or manifest.snapshot_id != snapshot.id:
         detail = f"{location} was written for another table or snapshot"
         return Unusable(RepairReason.DAMAGED, detail)
     if not is_same_key(manifest.key, expected.key):
-        return Unusable(RepairReason.OTHER_KEY, "the key columns are others than before")
+        return Unusable(RepairReason.OTHER_KEY, "the key columns have changed")
     if (manifest.sequence_type is None) != (expected.sequence_type is None):
-        return Unusable(RepairReason.OTHER_KEY, "the order of the table is another than before")
+        return Unusable(RepairReason.OTHER_KEY, "the order of the table has changed")
     if manifest.next_ordinal > _MOST_ORDINALS:
-        return Unusable(RepairReason.DAMAGED, "the numbers for its files are nearly used up")
+        return Unusable(RepairReason.DAMAGED, "its file ordinals are nearly exhausted")
     if not _all_within((part.location for run in manifest.runs for part in run.parts), expected):
         return Unusable(RepairReason.DAMAGED, f"{location} names runs outside of the table")
     return None
@@ -142,13 +142,13 @@ def _named_files(manifest: IndexManifest) -> Iterator[str]:
 
 
 def _all_within(locations: Iterable[str], expected: Expectation) -> bool:
-    """Files of one folder are looked at once: a mirror may have a hundred thousand."""
+    """Whether all files are in the expected folders; checks each folder once."""
     folders = {f"{location.rpartition('/')[0]}/" for location in locations}
     return all(is_within(f"{each}file", expected.locations) for each in folders)
 
 
 def _miscounted(manifest: IndexManifest, snapshot: SnapshotFacts) -> str:
-    """What the file table counts otherwise than the snapshot, which counted all of them."""
+    """How the counts of the file table differ from those of the snapshot."""
     files = manifest.files
     counts = {
         "total-data-files": len(files),
@@ -156,7 +156,7 @@ def _miscounted(manifest: IndexManifest, snapshot: SnapshotFacts) -> str:
         "total-delete-files": count_deletes(files) + manifest.idle_deletes,
     }
     if not manifest.idle_deletes:
-        # How many rows the others delete is nowhere told.
+        # The number of rows that other deletes remove is not recorded.
         rows = {(p.location, p.offset): p.rows for each in files for p in each.deletes}
         counts["total-position-deletes"] = sum(rows.values())
     wrong = [
@@ -168,5 +168,5 @@ def _miscounted(manifest: IndexManifest, snapshot: SnapshotFacts) -> str:
 
 
 def count_deletes(files: Iterable[IndexedFile]) -> int:
-    """How many delete files these data files have between them."""
+    """The number of distinct delete files of these data files."""
     return len({(each.location, each.offset) for file in files for each in file.deletes})

@@ -1,4 +1,4 @@
-"""Where keys live in a mirror: every live row that the key index knows of, inside a Spark task."""
+"""Locates keys in a mirror with the key index, inside a Spark task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frazil.codec.key_index.run import ROW_GROUP_ROWS, decode_run
 from frazil.codec.key_index.run_reader import RunBlobReader
 from frazil.codec.malformed import MalformedFileError
 from frazil.mirror.deleted_rows import LiveRows
-from frazil.mirror.file_damage import telling_damage
+from frazil.mirror.file_damage import reporting_damage
 from frazil.mirror.index.run_cache import BlobKey, shared_run_cache
 from frazil.mirror.index.run_fetching import fetch_blob
 from frazil.model.key_index import TOMBSTONE
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from frazil.codec.key_index.entries import Selection
     from frazil.model.key_index import IndexedFile, IndexRun, RunBlob, RunPart
 
-# Requests to an object store that are under way at a time.
+# Concurrent requests to an object store.
 _THREADS = 16
-# And whole blobs among them: each takes some seventy megabytes until it is cached.
-_WHOLE_BLOBS = 4
-# A cold blob is fetched whole when its keys may touch more than this fraction of its row groups:
-# the rest then costs little more, and is there the next time.
+# Of these, complete blobs: each takes some seventy megabytes until it is cached.
+_FULL_BLOBS = 4
+# An uncached blob is fetched completely when its keys may touch more than this fraction of its row
+# groups: the rest costs little more, and is cached for the next time.
 _FEW_KEYS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskIndex:
-    """What a task needs to look up keys; made to travel. Holds credentials, which it hides.
+    """The index in the form that tasks search; picklable. Has credentials, which ``repr`` hides.
 
-    ``young`` is a blob of the head, which was verified with it. ``cache_dir`` is a directory of
-    the machine that runs the task.
+    ``young`` is a blob of the head, verified with it. ``cache_dir`` is a directory of the machine
+    that runs the task.
     """
 
     runs: tuple[IndexRun, ...]
@@ -62,11 +62,11 @@ class TaskIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Every live row of the keys asked for, by the key's number, which never falls.
+class LocatedRows:
+    """The live rows of the given keys, sorted by the number of the key.
 
-    Where entries carry sequences, ``sequence`` has that of each row, and the tombstones have the
-    newest one of each key that has any.
+    If entries have sequences, ``sequence`` has that of each row, and the tombstones have the newest
+    of each key.
     """
 
     key: NDArray[np.intp]
@@ -76,10 +76,10 @@ class Found:
     tombstone_key: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     tombstone_sequence: pa.Array | None = None
 
-    def of_keys(self, wanted: NDArray[np.bool_]) -> Found:
-        """What was found of the keys that the mask lets pass; their numbers stay."""
+    def of_keys(self, wanted: NDArray[np.bool_]) -> LocatedRows:
+        """The rows of the keys selected by the mask; the keys keep their numbers."""
         rows, tombstones = wanted[self.key], wanted[self.tombstone_key]
-        return Found(
+        return LocatedRows(
             self.key[rows],
             self.file[rows],
             self.position[rows],
@@ -88,14 +88,14 @@ class Found:
             _selected(self.tombstone_sequence, tombstones),
         )
 
-    def for_changes(self, owners: NDArray[np.intp]) -> Found:
-        """What was found for each of several changes, whose keys are these; changes are numbered.
+    def for_changes(self, owners: NDArray[np.intp]) -> LocatedRows:
+        """The rows for each of several changes, given the number of their key, by change.
 
-        A key may own many of them, and they come in the order of their keys.
+        A key may have many changes; they are in the order of their keys.
         """
         key, rows = _expanded(self.key, owners)
         tombstone_key, tombstones = _expanded(self.tombstone_key, owners)
-        return Found(
+        return LocatedRows(
             key,
             self.file[rows],
             self.position[rows],
@@ -108,12 +108,12 @@ class Found:
 def _expanded(
     keys: NDArray[np.intp], owners: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """For each change the places of its key; both are sorted."""
+    """For each change the indices of its key's rows; both are sorted."""
     starts = np.searchsorted(keys, owners)
     counts = np.searchsorted(keys, owners, side="right") - starts
     change = np.repeat(np.arange(len(owners)), counts)
-    places = np.arange(len(change)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
-    return change, places
+    indices = np.arange(len(change)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+    return change, indices
 
 
 def _selected(sequence: pa.Array | None, chosen: Selection) -> pa.Array | None:
@@ -121,7 +121,7 @@ def _selected(sequence: pa.Array | None, chosen: Selection) -> pa.Array | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _BlobRef:
     """One blob of one run."""
 
     run: IndexRun
@@ -136,7 +136,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Entries of keys that were asked for, each with the number of its key."""
+    """Entries of the given keys, each with the number of its key."""
 
     key: NDArray[np.intp]
     file: NDArray[np.int32]
@@ -157,37 +157,37 @@ class _Candidates:
             concatenate_sequences(sequences) if sequences else None,
         )
 
-    def take(self, places: NDArray[np.intp]) -> _Candidates:
-        """Those at these places, in their order."""
+    def take(self, indices: NDArray[np.intp]) -> _Candidates:
+        """Those at these indices, in their order."""
         return _Candidates(
-            self.key[places],
-            self.file[places],
-            self.position[places],
-            _selected(self.sequence, places),
+            self.key[indices],
+            self.file[indices],
+            self.position[indices],
+            _selected(self.sequence, indices),
         )
 
 
 class KeyLocator:
-    """Looks keys up in all runs of an index; one per task, which may ask it many times."""
+    """Locates keys in all runs of an index; one per task."""
 
     def __init__(self, index: TaskIndex) -> None:
         self._index = index
         self._inputs = InputFiles(dict(index.io_properties))
         self._cache = shared_run_cache(index.cache_dir, index.cache_bytes)
         self._live = LiveRows(index.files, self._inputs)
-        self._decoding = Semaphore(_WHOLE_BLOBS)
-        with telling_damage("with the young run"):
+        self._decoding = Semaphore(_FULL_BLOBS)
+        with reporting_damage("with the young run"):
             self._young = Entries.empty() if index.young is None else decode_run(index.young)
 
-    def locate(self, hi: NDArray[np.uint64], lo: NDArray[np.uint64]) -> Found:
+    def locate(self, hi: NDArray[np.uint64], lo: NDArray[np.uint64]) -> LocatedRows:
         """Every live row of these keys, which are unique and sorted as unsigned numbers.
 
         Raises DamagedIndexError, naming the file, when a part of the index or a delete file is
-        gone or damaged: nothing is ever answered from such a one.
+        missing or damaged.
         """
         if hi.dtype != np.uint64 or lo.dtype != np.uint64:
             raise TypeError("hashes are unsigned: NumPy would compare others as floats")
-        with telling_damage("of one of the runs"):
+        with reporting_damage("of one of the runs"):
             found = _Candidates.concatenate(
                 [_matches(self._young, hi, lo, 0), *self._in_runs(hi, lo)]
             )
@@ -196,22 +196,24 @@ class KeyLocator:
         rows = rows.take(np.flatnonzero(self._live.mask(rows.file, rows.position)))
         rows = rows.take(_distinct(rows))
         dead = _newest(found.take(np.flatnonzero(is_tombstone)))
-        return Found(rows.key, rows.file, rows.position, rows.sequence, dead.key, dead.sequence)
+        return LocatedRows(
+            rows.key, rows.file, rows.position, rows.sequence, dead.key, dead.sequence
+        )
 
     def _in_runs(self, hi: NDArray[np.uint64], lo: NDArray[np.uint64]) -> list[_Candidates]:
-        def search(asked: tuple[_Place, slice]) -> _Candidates:
-            place, keys = asked
-            entries = self._load(place, hi[keys])
+        def search(blob: tuple[_BlobRef, slice]) -> _Candidates:
+            ref, keys = blob
+            entries = self._load(ref, hi[keys])
             return _matches(entries, hi[keys], lo[keys], keys.start)
 
-        asked = list(self._asked(hi))
-        if len(asked) < 2:  # noqa: PLR2004 - one blob needs no second thread
-            return [search(each) for each in asked]
+        blobs = list(self._blobs_to_search(hi))
+        if len(blobs) < 2:  # noqa: PLR2004 - one blob needs no second thread
+            return [search(each) for each in blobs]
         with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(search, asked))
+            return list(pool.map(search, blobs))
 
-    def _asked(self, hi: NDArray[np.uint64]) -> Iterator[tuple[_Place, slice]]:
-        """Each blob in whose bucket there are keys, and which keys those are."""
+    def _blobs_to_search(self, hi: NDArray[np.uint64]) -> Iterator[tuple[_BlobRef, slice]]:
+        """The blobs whose bucket has keys, each with those keys."""
         for run in self._index.runs:
             starts, ends = bucket_bounds(hi, run.bits)
             for part in run.parts:
@@ -220,27 +222,27 @@ class KeyLocator:
                         raise MalformedFileError("expected a bucket of the run", offset=0)
                     keys = slice(int(starts[blob.bucket]), int(ends[blob.bucket]))
                     if keys.start < keys.stop:
-                        yield _Place(run, part, blob), keys
+                        yield _BlobRef(run, part, blob), keys
 
-    def _load(self, place: _Place, hi: NDArray[np.uint64]) -> Entries:
+    def _load(self, ref: _BlobRef, hi: NDArray[np.uint64]) -> Entries:
         """At least the entries with these hashes."""
-        cached = self._cache.find(place.key)
+        cached = self._cache.find(ref.key)
         if cached is not None:
             return cached
-        if len(hi) * _FEW_KEYS <= place.blob.entries // ROW_GROUP_ROWS:
-            return self._load_few(place, hi)
+        if len(hi) * _FEW_KEYS <= ref.blob.entries // ROW_GROUP_ROWS:
+            return self._load_few(ref, hi)
         with self._decoding:
             return self._cache.load(
-                place.key, lambda: fetch_blob(place.run, place.part, place.blob, self._inputs)
+                ref.key, lambda: fetch_blob(ref.run, ref.part, ref.blob, self._inputs)
             )
 
-    def _load_few(self, place: _Place, hi: NDArray[np.uint64]) -> Entries:
-        location, start = place.part.location, place.blob.offset
-        with telling_damage(location), self._inputs.ranges(location) as read:
+    def _load_few(self, ref: _BlobRef, hi: NDArray[np.uint64]) -> Entries:
+        location, start = ref.part.location, ref.blob.offset
+        with reporting_damage(location), self._inputs.ranges(location) as read:
             reader = RunBlobReader(
                 lambda offset, length: read(start + offset, length),
-                place.blob,
-                bits=place.run.bits,
+                ref.blob,
+                bits=ref.run.bits,
             )
             return reader.load(hi)
 
@@ -248,21 +250,21 @@ class KeyLocator:
 def _matches(
     entries: Entries, hi: NDArray[np.uint64], lo: NDArray[np.uint64], first: int
 ) -> _Candidates:
-    """The entries that have one of these hashes; ``first`` is the number of the first of them."""
+    """The entries that have one of these hashes; ``first`` is the number of the first hash."""
     starts, ends = _ranges(entries, hi, lo)
     counts = ends - starts
-    asked = np.flatnonzero(counts)
-    if len(asked) == int(counts.sum()):
-        key, places = asked, starts[asked]
+    matched = np.flatnonzero(counts)
+    if len(matched) == int(counts.sum()):
+        key, indices = matched, starts[matched]
     else:
         key = np.repeat(np.arange(len(hi)), counts)
-        # The place of each entry in its range, counted up from the start of that range.
-        places = np.arange(len(key)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+        # The index of each entry: its offset in its range, plus the start of that range.
+        indices = np.arange(len(key)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
     return _Candidates(
         key + first,
-        entries.file[places],
-        entries.position[places],
-        _selected(entries.sequence, places),
+        entries.file[indices],
+        entries.position[indices],
+        _selected(entries.sequence, indices),
     )
 
 
@@ -279,12 +281,12 @@ def _ranges(
     many = many[entries.hi[ends[many]] == hi[many]]
     ends[many] = np.searchsorted(entries.hi, hi[many], side="right")
     if entries.lo is None:
-        # All lower halves are zero, and so must be those that are found.
+        # All lower halves are zero, and so must be those in the index.
         ends[hits] = np.where(lo[hits] == 0, ends[hits], starts[hits])
         return starts, ends
     single = hits[ends[hits] - starts[hits] == 1]
     ends[single] -= entries.lo[starts[single]] != lo[single]
-    # Uuids may share their upper halves by the million.
+    # Millions of UUIDs may share their upper half.
     within = starts[many], ends[many]
     starts[many] = _bisect(entries.lo, lo[many], *within, right=False)
     ends[many] = _bisect(entries.lo, lo[many], *within, right=True)
@@ -299,7 +301,7 @@ def _bisect(
     *,
     right: bool,
 ) -> NDArray[np.intp]:
-    """``searchsorted`` of each number in a stretch of its own."""
+    """``searchsorted`` of each number in its own range."""
     starts, ends = starts.copy(), ends.copy()
     while (open_ := np.flatnonzero(starts < ends)).size:
         middle = (starts[open_] + ends[open_]) // 2
@@ -311,15 +313,15 @@ def _bisect(
 
 
 def _distinct(rows: _Candidates) -> NDArray[np.intp]:
-    """The places of the rows by key, each row once however many runs know it."""
+    """The indices of the rows by key, each row once, even if several runs have it."""
     order = np.argsort(rows.key, kind="stable")
     key = rows.key[order]
     tied = in_groups(key[1:] == key[:-1])
     if not tied.any():
         return order
-    places = order[tied]
-    by = (rows.position[places], rows.file[places], rows.key[places])
-    order[tied] = places[np.lexsort(by)]
+    indices = order[tied]
+    by = (rows.position[indices], rows.file[indices], rows.key[indices])
+    order[tied] = indices[np.lexsort(by)]
     sorted_ = rows.take(order)
     repeated = np.zeros(len(order), np.bool_)
     repeated[1:] = (
@@ -331,7 +333,7 @@ def _distinct(rows: _Candidates) -> NDArray[np.intp]:
 
 
 def _newest(tombstones: _Candidates) -> _Candidates:
-    """Of each key the tombstone with the highest sequence."""
+    """The tombstone with the highest sequence of each key."""
     if tombstones.sequence is None or not len(tombstones.key):
         return tombstones
     order = np.lexsort((rank_sequences(tombstones.sequence), tombstones.key))

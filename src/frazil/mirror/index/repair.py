@@ -1,4 +1,4 @@
-"""An index that fits the table's current state: as it is, repaired, or built anew."""
+"""Provides an index of the table's current state: loaded, repaired, or rebuilt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import encode_run
 from frazil.errors import EqualityDeletesError, UnsupportedSchemaChangeError
-from frazil.mirror.index.key_reading import KeyReading, rewrite_command
+from frazil.mirror.index.key_reading import KeyReader, rewrite_command
 from frazil.mirror.index.loading import (
     Expectation,
     KeyIndex,
@@ -41,10 +41,10 @@ _READABLE = "PARQUET"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexKeeper:
-    """Knows how the index of one mirror is read and made; lives on the driver.
+    """Loads, repairs and rebuilds the index of one mirror; lives on the driver.
 
-    ``remembered`` gives the deleted keys of an index with sequences, which no data file holds: the
-    halves of their hash and their sequence, in this order.
+    ``remembered`` returns the deleted keys of an index with sequences, which are in no data file:
+    the halves of their hash and their sequence, in this order.
     """
 
     session: SparkSession
@@ -60,15 +60,15 @@ class IndexKeeper:
     remembered: Callable[[], DataFrame | None]
 
     def find(self, head: SnapshotFacts, ancestry: Iterable[SnapshotFacts]) -> KeyIndex | Unusable:
-        """The index of the head, which is the first of ``ancestry``, or why it is of no use."""
+        """The index of the head, which is the first of ``ancestry``, or why it is unusable."""
         found = load_index(ancestry, self.inputs, self.expected)
         if isinstance(found, KeyIndex) or head.count("total-data-files"):
             return found
-        # Nothing was ever merged into it.
+        # Nothing was merged yet.
         return self.empty(head) if found.reason is RepairReason.NO_ANCESTOR else found
 
-    def made(self, why: Unusable, head: SnapshotFacts) -> tuple[KeyIndex, Repair]:
-        """The index made from the files that came since its base, or from every file.
+    def repair(self, why: Unusable, head: SnapshotFacts) -> tuple[KeyIndex, Repair]:
+        """Build the index from the files added since its base, or from every file.
 
         Raises EqualityDeletesError, DuplicateKeyError, NullKeyError, and for files that are not
         Parquet UnsupportedSchemaChangeError.
@@ -96,7 +96,7 @@ class IndexKeeper:
     ) -> KeyIndex:
         if not added and remembered is None:
             return index
-        reading = KeyReading(
+        reader = KeyReader(
             self.table.name,
             tuple(added),
             self.key_fields,
@@ -105,11 +105,11 @@ class IndexKeeper:
         )
         built = build_entries(
             self.session,
-            reading,
+            reader,
             self.store,
             hash_=self.expected.key.hash,
             run=fresh_name(self.randomness.token),
-            # How many keys are remembered is not known before they are read.
+            # The number of remembered keys is not known before they are read.
             small=self.young_entries - len(index.young) if remembered is None else -1,
             remembered=remembered,
             now=int(self.clock.now().timestamp()),
@@ -133,7 +133,7 @@ class IndexKeeper:
         return KeyIndex(manifest, Entries.empty(), None)
 
     def _refuse_unreadable(self, live: Sequence[LiveFile]) -> None:
-        """Only Parquet is read here, and only rows that are deleted by their place."""
+        """Refuse files that are not Parquet, and equality deletes."""
         others = [each.file_format for each in live if each.file_format != _READABLE]
         if others:
             message = (
@@ -158,7 +158,7 @@ def _with_young(index: KeyIndex, entries: Entries) -> KeyIndex:
 def _file_table(
     base: IndexManifest, live: Sequence[LiveFile]
 ) -> tuple[tuple[IndexedFile, ...], tuple[IndexedFile, ...]]:
-    """The files that are there, and those among them that the index has not seen."""
+    """The live files, and those among them that are not in the index."""
     known = {each.location: each.ordinal for each in base.files}
     fresh = count(base.next_ordinal)
     files = tuple(

@@ -1,4 +1,4 @@
-"""Runs of an index, made by Spark: from the keys of data files, or from older runs."""
+"""Builds runs of an index with Spark: from the keys of data files, or from older runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from frazil.mirror.index.key_reading import KeyReading
+    from frazil.mirror.index.key_reading import KeyReader
     from frazil.model.key_index import IndexedFile
 
 HI, LO = "_hi", "_lo"
@@ -45,7 +45,7 @@ _ATTEMPT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """Where the runs of a table lie and how they are reached; made to travel."""
+    """The folder of a table's runs, and how to access it; picklable."""
 
     table: str
     folder: str
@@ -54,7 +54,7 @@ class RunStore:
     def write_part(self, run: str, bits: int, buckets: Mapping[int, Entries]) -> RunPart:
         """Write the buckets of one task as one file."""
         puffin = write_run_part(buckets, bits=bits)
-        # A task may run twice, even at once: neither must write over what the other has told.
+        # A task may run twice, even concurrently: neither may overwrite the other's file.
         attempt = SystemRandomness().token(_ATTEMPT_BYTES).hex()
         location = f"{self.folder}/{run}-{min(buckets):05d}-{attempt}.puffin"
         OutputFiles(dict(self.io_properties)).write_file(location, puffin.data)
@@ -69,8 +69,8 @@ class RunStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _BucketWriting:
-    """Entries of one bucket, come from everywhere, become a part of a run."""
+class _BucketWriter:
+    """Writes the entries of one bucket as a part of a run; picklable."""
 
     store: RunStore
     run: str
@@ -79,12 +79,12 @@ class _BucketWriting:
     has_sequence: bool
     # When the remembered deletes were found, in seconds since the epoch.
     now: int
-    # A small index is handed back instead of written.
+    # A small index is returned instead of written.
     hand_back: bool
 
     @carries_errors
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Sort, look for keys that are there twice, write; yields what became of the bucket."""
+        """Sort, count duplicate keys, write; yields the part and the count."""
         waiting = list(batches)
         if not sum(batch.num_rows for batch in waiting):
             return
@@ -114,7 +114,7 @@ class _BucketWriting:
 
 def build_entries(
     session: SparkSession,
-    reading: KeyReading,
+    reader: KeyReader,
     store: RunStore,
     *,
     hash_: KeyHash,
@@ -125,37 +125,37 @@ def build_entries(
 ) -> IndexRun | Entries:
     """The live keys of these files: a run, or the entries themselves when they are few.
 
-    ``remembered`` has the halves of the hash and the sequence of deleted keys to keep beside them.
+    ``remembered`` has the halves of the hash and the sequence of deleted keys to add.
 
     Raises DuplicateKeyError with the count and the query that lists the keys.
     """
-    rows = sum(each.rows for each in reading.files)
+    rows = sum(each.rows for each in reader.files)
     hand_back = rows <= small
     bits = 0 if hand_back else plan_bits(rows)
-    writing = _BucketWriting(store, run, bits, hash_, reading.sequence is not None, now, hand_back)
-    hashed = hashed_keys(session, reading)
+    writer = _BucketWriter(store, run, bits, hash_, reader.sequence is not None, now, hand_back)
+    hashed = hashed_keys(session, reader)
     if remembered is not None:
         nowhere = [sf.lit(TOMBSTONE).alias(FILE), sf.lit(-1).cast("bigint").alias(POSITION)]
         kept = remembered.toDF(HI, LO, SEQUENCE).select(HI, LO, SEQUENCE, *nowhere)
         hashed = hashed.unionByName(kept)
     routed = routed_by_bucket(hashed, bits)
-    with running_tasks(str(reading.table), "building the key index"):
-        made = collect(routed.mapInArrow(writing.write, PAYLOAD))
-    _refuse_duplicates(sum(twice for _, twice in made), reading)
+    with running_tasks(str(reader.table), "building the key index"):
+        made = collect(routed.mapInArrow(writer.write, PAYLOAD))
+    _refuse_duplicates(sum(twice for _, twice in made), reader)
     if hand_back:
         return Entries.concatenate([entries for entries, _ in made] or [Entries.empty()])
     return IndexRun(run, bits, tuple(part for part, _ in made))
 
 
-def hashed_keys(session: SparkSession, reading: KeyReading) -> DataFrame:
-    """Hash and place of every live row of the files."""
-    count = len(reading.files)
-    # A task per file, as far as that keeps their number small.
+def hashed_keys(session: SparkSession, reader: KeyReader) -> DataFrame:
+    """Hash and position of every live row of the files."""
+    count = len(reader.files)
+    # A task per file, up to a limit.
     numbers = session.range(0, count, 1, max(1, min(count, 256)))
-    keys = numbers.mapInArrow(reading.read, reading.spark_schema)
-    columns = [(sf.col(name), type_) for name, type_ in reading.key_types]
+    keys = numbers.mapInArrow(reader.read, reader.spark_schema)
+    columns = [(sf.col(name), type_) for name, type_ in reader.key_types]
     hi, lo = key_hash_columns(columns, uuids=UuidForm.BYTES)
-    sequence = [sf.col(SEQUENCE)] if reading.sequence is not None else []
+    sequence = [sf.col(SEQUENCE)] if reader.sequence is not None else []
     return keys.select(hi.alias(HI), lo.alias(LO), FILE, POSITION, *sequence)
 
 
@@ -165,20 +165,20 @@ def routed_by_bucket(hashed: DataFrame, bits: int) -> DataFrame:
     return hashed.repartitionById(2**bits, bucket)
 
 
-def _refuse_duplicates(twice: int, reading: KeyReading) -> None:
+def _refuse_duplicates(twice: int, reader: KeyReader) -> None:
     if twice:
-        names = ", ".join(quote(each.name) for each in reading.key)
-        # Printed for a person to run.
-        name = reading.table.quoted
+        names = ", ".join(quote(each.name) for each in reader.key)
+        # Printed for an operator to run.
+        name = reader.table.quoted
         query = f"select {names} from {name} group by {names} having count(*) > 1"  # noqa: S608
         message = f"{twice} rows have a key that another live row has; they are listed by: {query}."
-        next_step = command("resync", reading.table)
-        raise DuplicateKeyError(message, table=str(reading.table), next_step=next_step)
+        next_step = command("resync", reader.table)
+        raise DuplicateKeyError(message, table=str(reader.table), next_step=next_step)
 
 
 @dataclass(frozen=True, slots=True)
-class RunMerging:
-    """Older runs become one, bucket by bucket; made to travel."""
+class RunMerger:
+    """Merges older runs into one, bucket by bucket; picklable."""
 
     store: RunStore
     run: str
@@ -189,7 +189,7 @@ class RunMerging:
 
     @carries_errors
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge the buckets whose numbers come in."""
+        """Merge the buckets with the incoming numbers."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 part = self.merge_bucket(number)
@@ -208,21 +208,21 @@ class RunMerging:
         return self.store.write_part(self.run, self.bits, {number: merged}) if len(merged) else None
 
 
-def merge_runs(session: SparkSession, merging: RunMerging) -> IndexRun:
-    """One run in place of several; small ones are merged right here."""
-    buckets = 2**merging.bits
-    if sum(run.entries for run in merging.runs) <= DRIVER_ENTRIES:
-        made = [merging.merge_bucket(number) for number in range(buckets)]
+def merge_runs(session: SparkSession, merger: RunMerger) -> IndexRun:
+    """Replace several runs by one; small ones are merged on the driver."""
+    buckets = 2**merger.bits
+    if sum(run.entries for run in merger.runs) <= DRIVER_ENTRIES:
+        made = [merger.merge_bucket(number) for number in range(buckets)]
         parts = tuple(part for part in made if part is not None)
     else:
         numbers = session.range(0, buckets, 1, buckets)
-        with running_tasks(merging.store.table, "merging runs of the key index"):
-            parts = tuple(collect(numbers.mapInArrow(merging.write, PAYLOAD)))
-    return IndexRun(merging.run, merging.bits, parts)
+        with running_tasks(merger.store.table, "merging runs of the key index"):
+            parts = tuple(collect(numbers.mapInArrow(merger.write, PAYLOAD)))
+    return IndexRun(merger.run, merger.bits, parts)
 
 
 def fresh_name(token: Callable[[int], bytes]) -> str:
-    """A name that no other run or file has."""
+    """A unique name for a run or file."""
     return str(UUID(bytes=token(_UUID_BYTES), version=4))
 
 

@@ -1,8 +1,8 @@
 """Runs decoded to flat arrays in a local directory, which all tasks of a machine share.
 
 A cached file is Arrow's IPC format without compression, mapped into memory, and a trailer with a
-CRC-32 of the file's name and content. It can be lost at any time and is never trusted before its
-checksum was seen to be right in this process. The directory is this user's alone.
+CRC-32 of the file's name and content. It can be lost at any time and is not used before this
+process has verified its checksum. Only this user can access the directory.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# Named with the form of the content: another form gets another ending.
+# Versioned: another format gets another ending.
 _ENDING = ".entries1"
 _UNFINISHED = ".unfinished"
-# A file that is still unfinished then was left by a process that died.
+# A file that is unfinished for this long was left by a process that died.
 _LONGEST_WRITE_SECONDS = 3600
-# What was used this recently is used again by the next merge: removing it for something else of
-# the same index would make each merge fetch everything.
+# What was used this recently is used again by the next merge: evicting it for another part of the
+# same index would make each merge fetch everything.
 _IN_USE_SECONDS = 600
-# How often a use is noted, at most.
+# The time of last use is updated at most this often.
 _TOUCH_SECONDS = 60
 _TRAILER = struct.Struct("<8sI")
 _MAGIC = b"frazil01"
@@ -52,7 +52,7 @@ _MOST_OPEN = 4096
 
 @dataclass(frozen=True, slots=True)
 class BlobKey:
-    """What a decoded blob is known by: its place in the store and its checksum."""
+    """The identity of a decoded blob: its location in the store and its checksum."""
 
     location: str
     offset: int
@@ -63,21 +63,21 @@ class BlobKey:
     @property
     def file_name(self) -> str:
         """A name that no other blob has."""
-        place = f"{self.offset}/{self.length}/{self.checksum}/{self.entries}/{self.location}"
-        return hashlib.sha256(place.encode()).hexdigest()[:40] + _ENDING
+        identity = f"{self.offset}/{self.length}/{self.checksum}/{self.entries}/{self.location}"
+        return hashlib.sha256(identity.encode()).hexdigest()[:40] + _ENDING
 
 
 @cache
 def shared_run_cache(directory: str, max_bytes: int) -> RunCache:
-    """The one cache of this process for a directory: what a task mapped, the next one finds."""
+    """The one cache of this process for a directory; tasks share its mapped files."""
     return RunCache(Path(directory), max_bytes)
 
 
 class RunCache:
     """A directory of decoded blobs, kept below ``max_bytes`` by removing the least recently used.
 
-    Nothing here fails: without a directory that can be written, or without room in it for more
-    than what is in use, blobs are decoded each time.
+    It never fails: without a writable directory, or without space besides the files in use, blobs
+    are decoded each time.
     """
 
     def __init__(self, directory: Path, max_bytes: int, *, clock: Clock | None = None) -> None:
@@ -89,7 +89,7 @@ class RunCache:
 
     @cached_property
     def _directory(self) -> Path | None:
-        """Ours alone: a checksum does not tell who wrote a file. None if there is no such place."""
+        """A private directory, because a checksum does not prove who wrote a file; else None."""
         try:
             return private_folder(self._wanted)
         except OSError as error:
@@ -106,7 +106,7 @@ class RunCache:
             self._write(key, fetched)
         except OSError:
             return fetched
-        # Mapped rather than held: the memory is then the machine's to reclaim.
+        # Mapped, so that the kernel can reclaim the memory.
         mapped = self.find(key)
         return fetched if mapped is None else mapped
 
@@ -134,7 +134,7 @@ class RunCache:
         return found.entries
 
     def _close_unused(self, now: float) -> None:
-        """Let go of what nobody asks for: a removed file takes its room until then."""
+        """Close unused mappings: a removed file takes its space until then."""
         while self._open:
             oldest, open_ = next(iter(self._open.items()))
             if len(self._open) <= _MOST_OPEN and open_.used >= now - _IN_USE_SECONDS:
@@ -144,9 +144,9 @@ class RunCache:
     def _write(self, key: BlobKey, entries: Entries) -> None:
         content = _as_ipc(entries)
         name, folder = key.file_name, self._directory
-        if folder is None or not self._has_room(folder, content.size + _TRAILER.size):
+        if folder is None or not self._make_space(folder, content.size + _TRAILER.size):
             return
-        # Under a name of its own until it is whole: others may be writing the same.
+        # Under a temporary name until it is complete: others may be writing the same.
         number, unfinished = tempfile.mkstemp(suffix=_UNFINISHED, dir=folder)
         try:
             with os.fdopen(number, "wb") as file:
@@ -157,8 +157,8 @@ class RunCache:
             Path(unfinished).unlink(missing_ok=True)
             raise
 
-    def _has_room(self, folder: Path, size: int) -> bool:
-        """Remove what was not used for longest until there is room, but nothing in use."""
+    def _make_space(self, folder: Path, size: int) -> bool:
+        """Remove the least recently used files until there is space, but none in use."""
         now = self._clock.now().timestamp()
         files = sorted(_files_in(folder))
         total = sum(each.size for each in files) + size
@@ -194,7 +194,7 @@ class _CachedFile:
 def _files_in(folder: Path) -> Iterator[_CachedFile]:
     with os.scandir(folder) as listed:
         for each in listed:
-            # Others remove files meanwhile.
+            # Other processes remove files concurrently.
             with suppress(OSError):
                 if each.name.endswith((_ENDING, _UNFINISHED)):
                     facts = each.stat()
@@ -205,7 +205,7 @@ def _load_mapped(path: Path, key: BlobKey) -> Entries | None:
     try:
         return _mapped(path, key)
     except OSError:
-        # Not there, or not to be had now.
+        # Missing, or not readable now.
         return None
     except (KeyError, TypeError, ValueError, pa.ArrowException):
         with suppress(OSError):
@@ -255,5 +255,5 @@ def _as_ipc(entries: Entries) -> pa.Buffer:
 
 
 def _checksum(name: str, content: pa.Buffer) -> int:
-    # With the name, so that a file under the name of another is none.
+    # Includes the name, so that a renamed file is invalid.
     return zlib.crc32(content, zlib.crc32(name.encode()))

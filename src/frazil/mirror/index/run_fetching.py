@@ -1,4 +1,4 @@
-"""Whole buckets of a run, read from the store and checked."""
+"""Fetches complete buckets of a run from the store and checks them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.codec.key_index.entries import bucket_bounds
 from frazil.codec.key_index.run import decode_run
-from frazil.mirror.file_damage import telling_damage
+from frazil.mirror.file_damage import reporting_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fetch_bucket(run: IndexRun, number: int, bits: int, inputs: InputFiles) -> Iterator[Entries]:
-    """The run's entries of a bucket; runs may be split finer or coarser than asked.
+    """The run's entries of a bucket; the run may be split finer or coarser.
 
     Raises DamagedIndexError for a file that is missing or not what the manifest says.
     """
@@ -31,7 +31,7 @@ def fetch_bucket(run: IndexRun, number: int, bits: int, inputs: InputFiles) -> I
 
 def fetch_blob(run: IndexRun, part: RunPart, blob: RunBlob, inputs: InputFiles) -> Entries:
     """All entries of one blob."""
-    with telling_damage(part.location):
+    with reporting_damage(part.location):
         data = inputs.read_range(part.location, blob.offset, blob.length)
         return decode_run(
             data,
@@ -43,6 +43,6 @@ def fetch_blob(run: IndexRun, part: RunPart, blob: RunBlob, inputs: InputFiles) 
 
 
 def of_bucket(entries: Entries, number: int, bits: int) -> Entries:
-    """Those of sorted entries that lie in a bucket."""
+    """The part of sorted entries that is in a bucket."""
     starts, ends = bucket_bounds(entries.hi, bits)
     return entries.take(slice(int(starts[number]), int(ends[number])))

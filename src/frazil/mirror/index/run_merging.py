@@ -1,4 +1,4 @@
-"""Entries of several runs as those of one, without the dead."""
+"""Merges the entries of several runs into those of one, without dead ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def merge_entries(
     inputs: InputFiles,
     tombstones_before: int | None = None,
 ) -> Entries:
-    """The entries that still count, sorted; a row that several parts know is there once.
+    """The entries that are still needed, sorted; a row that several parts have is kept once.
 
     Dropped are entries of files that are not among ``files``, of rows that are deleted there,
     tombstones recorded before the time given, and tombstones of keys that have a newer entry
@@ -45,7 +45,7 @@ def merge_entries(
 
 def _tombstones(entries: Entries) -> NDArray[np.bool_]:
     if entries.sequence is None:
-        # Without a sequence nobody could compare with one.
+        # A tombstone without a sequence cannot be compared.
         return np.zeros(len(entries), np.bool_)
     is_tombstone: NDArray[np.bool_] = entries.file == TOMBSTONE
     return is_tombstone
@@ -63,14 +63,14 @@ def _superfluous(entries: Entries) -> NDArray[np.bool_]:
     is_tombstone = _tombstones(entries)
     if entries.sequence is None or entries.recorded is None or not is_tombstone.any():
         return drop
-    # Tombstones lie in no place and differ by their sequence alone.
+    # Tombstones have no position and differ only by their sequence.
     drop &= ~is_tombstone
     group = np.concatenate(([0], np.cumsum(~same)))
     ranks = rank_sequences(entries.sequence)
     order = np.lexsort((entries.recorded, ~is_tombstone, ranks, group))
     newest = np.empty(group[-1] + 1, np.intp)
-    # The last one written stays: the highest sequence, and among equal ones a row, or else the
-    # tombstone that is to be kept for longest.
+    # Keep the last one: the highest sequence, and among equal ones a row, or else the tombstone
+    # that expires last.
     newest[group[order]] = order
     drop |= is_tombstone & (newest[group] != np.arange(len(entries)))
     return drop

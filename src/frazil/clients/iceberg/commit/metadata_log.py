@@ -1,8 +1,8 @@
-"""Snapshots that expiry removed, as earlier versions of the table's metadata still list them.
+"""Reads expired snapshots from earlier versions of a table's metadata.
 
-Expiry removes a snapshot from the current metadata; the versions before it stay in the metadata
-log, as many as ``write.metadata.previous-versions-max`` says. A snapshot's parent never changes, so
-what an old version says of it is as true as it was then.
+Expiry removes a snapshot from the current metadata; earlier versions stay in the metadata log, as
+many as ``write.metadata.previous-versions-max`` says. A snapshot's parent never changes, so an old
+version is still right about it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader
 
 KEPT_VERSIONS_PROPERTY = "write.metadata.previous-versions-max"
-# Iceberg's own default. An entry takes some 150 bytes of the metadata, and a mirror that is merged
-# into once in a while is compacted and expired a few times between two merges.
+# Iceberg's own default. An entry takes some 150 bytes of the metadata, and a mirror that is rarely
+# merged is compacted and expired a few times between two merges.
 KEPT_VERSIONS = 100
 # Ten thousand snapshots with our summaries take some 20 MiB.
 _MOST_BYTES = 512 * 2**20
-# Jackson's own exceptions, and what Iceberg throws for JSON that is no table.
+# Jackson's exceptions, and what Iceberg throws for JSON that is not table metadata.
 _MALFORMED = (".JsonParseException", ".JsonEOFException", ".IllegalArgumentException")
 
 
@@ -42,7 +42,7 @@ class MetadataLog:
         self._version: JavaObject | None = metadata
         self._earlier = reversed([str(each.file()) for each in metadata.previousFiles()])
 
-    def walk(self) -> Iterator[SnapshotFacts]:
+    def iter_ancestry(self) -> Iterator[SnapshotFacts]:
         """The head and its ancestors, newest first, expired ones included while the log has them.
 
         An earlier version is read only when a parent is not in the later ones.
@@ -53,8 +53,8 @@ class MetadataLog:
             current = None if current.parent is None else self._find(current.parent)
 
     def _find(self, snapshot_id: int) -> SnapshotFacts | None:
-        # Whatever lists a snapshot was written after its parent: later versions need no second
-        # look.
+        # A version that lists a snapshot is newer than its parent: later versions need not be
+        # searched again.
         while self._version is not None:
             found = self._reader.snapshot(self._version, snapshot_id)
             if found is not None:
@@ -63,7 +63,7 @@ class MetadataLog:
         return None
 
     def _read_earlier(self) -> JavaObject | None:
-        """The version before; None at the end of the log, or where a file of it is gone."""
+        """The previous version; None at the end of the log, or if its file is missing."""
         location = next(self._earlier, None)
         if location is None:
             return None

@@ -1,4 +1,4 @@
-"""Trying a commit again when somebody else was faster."""
+"""Retries a commit after a conflict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a refused commit is repeated, and how long between."""
+    """How often a conflicting commit is tried, and the delay between attempts."""
 
     attempts: int = 5
     base_seconds: float = 0.5
@@ -28,9 +28,9 @@ class RetryPolicy:
 def repeat_on_conflict(
     attempt: Callable[[], _Done], policy: RetryPolicy, *, clock: Clock, randomness: Randomness
 ) -> _Done:
-    """What the first attempt that lands gives; the last one's error is the caller's.
+    """The result of the first successful attempt; raises the error of the last one.
 
-    Waits a random part of a doubling limit, so that rivals do not meet again.
+    Waits with exponential backoff and full jitter.
     """
     for number in range(1, policy.attempts):
         try:

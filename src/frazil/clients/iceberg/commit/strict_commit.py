@@ -1,9 +1,10 @@
-"""The one way a commit of ours reaches a table.
+"""Commits to a table; every commit goes through this module.
 
-Snapshot, schema, statistics file and marker are staged in a transaction of Iceberg's that is never
-committed as such: its own commit would quietly rebase on a new head. The staged metadata is handed
-to the catalog against the very base it was staged on, so the whole lands, or nothing does. After
-any exception the table itself is asked what happened. An attempt never deletes a data file.
+Snapshot, schema, statistics file and marker are staged in an Iceberg transaction that is never
+committed itself: its own commit would silently rebase on a new head. The staged metadata is
+committed to the catalog against the base it was staged on, so everything lands, or nothing does.
+After an exception the table is reloaded to see whether the commit landed. An attempt never deletes
+a data file.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChanges:
-    """Files that come and go, each described by the JSON that Iceberg itself uses."""
+    """Files to add and remove, each described by Iceberg's own JSON."""
 
     added: tuple[str, ...] = ()
     added_deletes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     removed_deletes: tuple[str, ...] = ()
-    # Everything the table holds goes, and only ``added`` stays.
+    # Removes all files of the table except ``added``.
     replaces_everything: bool = False
 
     @property
     def only_adds(self) -> bool:
-        """Whether this can be repeated on another head as it is."""
+        """Whether this can be repeated on another head unchanged."""
         deletes = self.added_deletes or self.removed or self.removed_deletes
         return not deletes and not self.replaces_everything
 
@@ -68,12 +69,12 @@ class StatisticsFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrictCommit:
-    """One commit: what moves, which files, and what else lands with them.
+    """One commit: the marker's move, the files, and what else is committed with them.
 
-    ``statistics`` is called with the snapshot that is about to be committed and may write a file
-    that names it. ``planned_on`` is the head the changes were planned on; without it they hold on
-    any head. ``schema_before`` is the id of the schema that ``schema`` was planned on: others may
-    change a schema without a new head.
+    ``statistics`` is called with the snapshot to be committed and may write a file that names it.
+    ``planned_on`` is the head the changes were planned on; without it they are valid on any head.
+    ``schema_before`` is the id of the schema that ``schema`` was planned on: a schema can change
+    without a new head.
     """
 
     move: MarkerMove | Override
@@ -87,7 +88,7 @@ class StrictCommit:
 
 
 class CommitOutcome(StrEnum):
-    """How a commit came to be in the table."""
+    """How a commit got into the table."""
 
     COMMITTED = "committed"
     ALREADY_DONE = "already done"
@@ -105,9 +106,9 @@ class Receipt:
 def unplanned_counts(
     staged: SnapshotFacts, changes: FileChanges, head: SnapshotFacts | None
 ) -> tuple[str, ...]:
-    """Where a staged snapshot adds or removes another number of files than was planned.
+    """Differences between the planned file counts and those of the staged snapshot.
 
-    A delete file that is silently not removed would make the table unreadable.
+    A delete file that is silently kept would make the table unreadable.
     """
     before = head.count("total-data-files") if head is not None else 0
     removed = before if changes.replaces_everything else len(changes.removed)
@@ -117,7 +118,7 @@ def unplanned_counts(
         "deleted-data-files": removed,
     }
     if not removed:
-        # With a data file Iceberg may drop deletes that only it needed.
+        # With a data file Iceberg may drop deletes that only that file needed.
         planned["removed-delete-files"] = len(changes.removed_deletes)
     return tuple(
         f"{name} is {staged.count(name)}, planned were {count}"
@@ -127,7 +128,7 @@ def unplanned_counts(
 
 
 class Committer:
-    """Commits to one table; ``reload`` opens the table anew, past every cache."""
+    """Commits to one table; ``reload`` opens the table again, bypassing caches."""
 
     def __init__(
         self,
@@ -156,9 +157,9 @@ class Committer:
         """Make one attempt.
 
         Raises CommitConflictError when the table moved and the marker did not: the caller plans
-        again from the same start. Raises FencedError when somebody else did this work, and
-        StaleIndexError when the table is where the changes were planned and has not the files
-        that they name: planning again from the same facts would not help.
+        again from the same start. Raises FencedError when another process did this work, and
+        StaleIndexError when the head is the planned one but does not have the files that the
+        changes name: planning again from the same facts would not help.
         """
         failpoint(Failpoint.COMMIT_PLANNED)
         try:
@@ -177,12 +178,12 @@ class Committer:
         try:
             self._table.operations().commit(base, new)
         except Py4JError as error:
-            return self._look(commit.move, written, error)
+            return self._resolve(commit.move, written, error)
         failpoint(Failpoint.COMMIT_LANDED)
         return Receipt(CommitOutcome.COMMITTED, written)
 
     def marker(self, metadata: JavaObject, role: markers.MarkerRole) -> Marker | None:
-        """The valid marker of this version of the table, or None for a table without rows of ours.
+        """The valid marker of this version of the table, or None if we never wrote to it.
 
         Raises MarkerLostError when there are rows and no marker, RolledBackError when the marker
         is not of this history, TableReplacedError when the table is another one.
@@ -223,7 +224,7 @@ class Committer:
 
     def _judge_override(self, base: JavaObject, move: Override) -> markers.Allowed:
         if self._same_table(base).properties.get(move.role.property_name) != move.seen:
-            message = f"the {move.role} marker was moved meanwhile."
+            message = f"the {move.role} marker was moved by another process."
             raise errors.CommitConflictError(message, table=self._name)
         return markers.Allowed(move.goal)
 
@@ -241,7 +242,7 @@ class Committer:
                     message, table=self._name, next_step=command("resync", self._name)
                 )
             case _:
-                message = f"the property {move.role.property_name} is gone."
+                message = f"the property {move.role.property_name} is missing."
                 return errors.MarkerLostError(
                     message, table=self._name, next_step=self._continuing(move.role)
                 )
@@ -257,7 +258,7 @@ class Committer:
     def _require_valid(
         self, found: Marker, role: markers.MarkerRole, state: TableMetadata, metadata: JavaObject
     ) -> None:
-        # Nearly always the head wrote the marker; only otherwise is the history read.
+        # Usually the head wrote the marker; otherwise the history is read.
         writer, head = found.snapshot, state.head
         if writer is not None and head is not None and head.id == writer.id:
             return
@@ -270,8 +271,8 @@ class Committer:
             self._proven = (writer.id, head.id)
 
     def walk_with_expired(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
-        """The head and its ancestors, newest first, past expiry as far as the log goes back."""
-        return MetadataLog(self._gateway, self._table, metadata, self._reader).walk()
+        """The head and its ancestors, newest first, with expired ones while the log has them."""
+        return MetadataLog(self._gateway, self._table, metadata, self._reader).iter_ancestry()
 
     def _rolled_back(
         self, found: Marker, role: markers.MarkerRole, validity: Validity
@@ -282,7 +283,7 @@ class Committer:
         if not is_proven:
             message = (
                 f"snapshot {writer}, which wrote the marker, was expired, and the metadata log "
-                "does not go back to it: that nobody rolled the table back cannot be proven."
+                "does not go back to it: a rollback cannot be ruled out."
             )
         next_step = self._continuing(role, may_append=not is_proven)
         error = errors.RolledBackError(message, table=self._name, next_step=next_step)
@@ -290,9 +291,9 @@ class Committer:
         return error
 
     def _continuing(self, role: markers.MarkerRole, *, may_append: bool = False) -> str:
-        """The command that goes on from the state that is there.
+        """The command that continues from the current state.
 
-        A mirror may go on from an older one: merging twice is harmless, appending twice is not.
+        A mirror may continue from an older one: merging twice is harmless, appending twice is not.
         """
         if role is markers.MarkerRole.MERGE or may_append:
             return command("position", "set", self._name, "--role", role)
@@ -305,7 +306,7 @@ class Committer:
     def _stage(
         self, transaction: JavaObject, commit: StrictCommit, base: TableMetadata
     ) -> SnapshotFacts:
-        """Everything but the marker, applied inside the transaction; counts must be as planned."""
+        """Apply everything but the marker inside the transaction; counts must be as planned."""
         staging = transaction.table().operations()
         try:
             if commit.schema is not None:
@@ -337,16 +338,16 @@ class Committer:
         self, transaction: JavaObject, changes: FileChanges, head: SnapshotFacts | None
     ) -> JavaObject:
         specs = transaction.table().specs()
-        feed = self._gateway.feed_files
+        apply_files = self._gateway.feed_files
         if changes.replaces_everything:
             update = transaction.newOverwrite()
             update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())
-            feed(update, FileIntake.OVERWRITE, changes.added, specs)
+            apply_files(update, FileIntake.OVERWRITE, changes.added, specs)
             return update
         if changes.only_adds:
             # Not the fast append: merged manifests keep planning and later commits cheap.
             update = transaction.newAppend()
-            feed(update, FileIntake.APPEND, changes.added, specs)
+            apply_files(update, FileIntake.APPEND, changes.added, specs)
             return update
         update = transaction.newRowDelta()
         for intake, descriptors in (
@@ -355,9 +356,9 @@ class Committer:
             (FileIntake.REMOVE_ROWS, changes.removed),
             (FileIntake.REMOVE_DELETES, changes.removed_deletes),
         ):
-            feed(update, intake, descriptors, specs)
+            apply_files(update, intake, descriptors, specs)
         if head is not None:
-            # Without it Iceberg searches the whole history for deletes of the same files.
+            # Without it Iceberg searches the entire history for deletes of the same files.
             update.validateFromSnapshot(head.id)
         update.validateDeletedFiles()
         named = self._gateway.text_list(_referenced(changes.added_deletes))
@@ -367,27 +368,26 @@ class Committer:
     def _with_marker(
         self, transaction: JavaObject, commit: StrictCommit, written: Marker, base: TableMetadata
     ) -> JavaObject:
-        """The staged metadata with what must land together with the snapshot."""
+        """The staged metadata with everything that is committed together with the snapshot."""
         builder = self._gateway.table_metadata.buildFrom(transaction.table().operations().current())
         properties = {**commit.properties, commit.move.role.property_name: encode_marker(written)}
         if _kept_versions(base) < KEPT_VERSIONS:
-            # What an expiry removes is looked up in earlier versions.
+            # Expired snapshots are found in earlier versions.
             properties[KEPT_VERSIONS_PROPERTY] = str(KEPT_VERSIONS)
         builder.setProperties(properties)
         snapshot = written.snapshot
         if commit.statistics is not None and snapshot is not None:
             file = commit.statistics(snapshot)
             if file is not None:
-                # The list of blobs stays empty: readers refuse tables that list types they do not
-                # know.
+                # No list of blobs: readers refuse tables that list types they do not know.
                 entry = self._gateway.statistics_file(
                     snapshot.id, file.path, file.size, file.footer_size, []
                 )
                 builder.setStatistics(entry)
         return builder.build()
 
-    def _look(self, move: MarkerMove | Override, written: Marker, cause: Py4JError) -> Receipt:
-        """Ask the table what became of a commit that ended in an exception."""
+    def _resolve(self, move: MarkerMove | Override, written: Marker, cause: Py4JError) -> Receipt:
+        """Reload the table to see whether a commit that raised an exception has landed."""
         try:
             metadata = self._reload().operations().current()
             snapshot = written.snapshot
@@ -397,7 +397,7 @@ class Committer:
         except (errors.LakeError, errors.SourceError) as error:
             raise self._no_answer(move) from error
         if ours is not None:
-            # Landed, whatever was reported. If it was rolled back since, this says so.
+            # Landed, whatever was reported. Raises if it was rolled back since.
             self.marker(metadata, move.role)
             return Receipt(CommitOutcome.FOUND_AFTERWARDS, written)
         verdict = self._judge(metadata, move)
@@ -405,22 +405,22 @@ class Committer:
             return Receipt(CommitOutcome.FOUND_AFTERWARDS, verdict.marker)
         refused = translate(cause, table=self._name, doing="committing")
         if isinstance(refused, errors.PermissionError):
-            # Trying again for hours would not help.
+            # Retrying would not help.
             raise refused from cause
-        message = f"the commit did not land and nobody else has done the work ({refused.message})"
+        message = f"the commit did not land and no other did the work ({refused.message})"
         raise errors.CommitConflictError(message, table=self._name) from cause
 
     def _unknown(self, move: MarkerMove | Override, error: Py4JError) -> errors.FrazilError:
-        """A table that is gone is an answer; no answer at all is not."""
-        gone = translate(error, table=self._name, doing="looking for the commit")
+        """A dropped table is a definite result; any other failure leaves the outcome unknown."""
+        gone = translate(error, table=self._name, doing="verifying the commit")
         return gone if isinstance(gone, errors.TableNotFoundError) else self._no_answer(move)
 
     def _no_answer(self, move: MarkerMove | Override) -> errors.CommitUnknownError:
-        message = f"no answer to a commit of batch {move.goal.batch}, nor to the question."
+        message = f"the outcome of a commit of batch {move.goal.batch} could not be verified."
         return errors.CommitUnknownError(message, table=self._name)
 
     def _unreadable(self, error: Py4JError) -> errors.FrazilError:
-        """Nothing was sent: say whether the table is gone, another one, or out of reach."""
+        """Nothing was sent: report whether the table is dropped, replaced, or not reachable."""
         try:
             uuid = str(self._reload().operations().current().uuid())
         except Py4JError as second:
@@ -439,7 +439,7 @@ class Committer:
         return translate(error, table=self._name, doing="preparing the commit")
 
     def _other_files(self, message: str, commit: StrictCommit) -> errors.FrazilError:
-        """A plan whose head is still the table's was not overtaken: its facts were wrong."""
+        """With the planned head unchanged this is no conflict: the index was wrong."""
         if commit.planned_on is None:
             return errors.CommitConflictError(message, table=self._name)
         return errors.StaleIndexError(message, table=self._name)
@@ -451,6 +451,6 @@ def _kept_versions(state: TableMetadata) -> int:
 
 
 def _referenced(descriptors: tuple[str, ...]) -> list[str]:
-    """The data files that these delete files speak of."""
+    """The data files that these delete files refer to."""
     named = (json.loads(text).get("referenced-data-file") for text in descriptors)
     return [path for path in named if path is not None]

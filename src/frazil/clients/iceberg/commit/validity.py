@@ -1,4 +1,4 @@
-"""Whether a marker still describes the table's content: a pure question about its history.
+"""Decides from a table's history whether a marker still describes its content; pure.
 
 A property outlives a rollback and ``CREATE OR REPLACE``; the snapshot that wrote it does not.
 """
@@ -20,7 +20,7 @@ class Validity(Enum):
 
     VALID = auto()
     ROLLED_BACK = auto()
-    # The history is cut before it says either.
+    # The history ends before it proves either.
     UNPROVEN = auto()
 
 
@@ -31,8 +31,8 @@ def judge_marker(
 
     ``ancestry`` is newest first, read no further than needed, and follows the parent of each
     snapshot as far as it is known. ``descendant`` is a snapshot already known to descend from that
-    commit. A line that ends above the commit proves nothing: sequence numbers rise after a
-    rollback as well.
+    commit. A history that ends before the commit proves nothing: sequence numbers also rise after
+    a rollback.
     """
     written = marker.snapshot
     if written is None:
@@ -42,7 +42,7 @@ def judge_marker(
         if snapshot.id in (written.id, descendant):
             return Validity.VALID
         if snapshot.sequence < written.sequence:
-            # Everything below is older still: the commit is not in this line.
+            # The rest is older: the commit is not in this history.
             return Validity.ROLLED_BACK
         oldest = snapshot
     is_cut = oldest is not None and oldest.parent is not None

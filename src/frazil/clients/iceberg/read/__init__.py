@@ -1,1 +1,4 @@
-"""What a table's metadata says: state, live files, ranges of snapshots."""
+"""Reads a table's metadata: state and snapshots, live files, ranges of snapshots.
+
+Start with ``table_metadata.py``.
+"""

@@ -1,4 +1,4 @@
-"""The data files of a snapshot and what is deleted in each, as the manifests tell it."""
+"""Loads the data files of a snapshot and their deletes from the manifests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """A data file of a snapshot; ``partition`` is the JSON that a descriptor carries."""
+    """A data file of a snapshot; ``partition`` is JSON as in a descriptor."""
 
     location: str
     file_format: str
@@ -24,12 +24,12 @@ class LiveFile:
     spec_id: int
     partition: str
     deletes: tuple[DeletePointer, ...] = ()
-    # Deletes by value concern rows that nobody can point to.
+    # Equality deletes have no row positions.
     equality_deletes: int = 0
 
 
 class LiveFiles:
-    """Asks one table for its files; all of them cross the gateway as one text."""
+    """Loads the files of one table; all of them in one gateway call."""
 
     def __init__(self, gateway: IcebergGateway, table: JavaObject, name: str) -> None:
         self._gateway = gateway
@@ -66,7 +66,7 @@ class LiveFiles:
         )
 
     def _described(self, file: dict[str, object], specs: JavaObject) -> dict[str, object]:
-        """The same with its partition by field id: the form that every version of Iceberg reads."""
+        """The same with its partition by field id, the form that every Iceberg version reads."""
         spec_id = _number(file, "spec-id")
         if spec_id not in self._partition_fields:
             text = self._gateway.spec_parser.toJson(specs.get(spec_id))
@@ -83,7 +83,7 @@ def _deletes_of(
 
 
 def _pointer(described: dict[str, object], data_file: str) -> DeletePointer | None:
-    """What points to the deleted rows of a data file; None for deletes by value."""
+    """The pointer to the deleted rows of a data file; None for equality deletes."""
     if str(described["content"]).upper().replace("-", "_") == "EQUALITY_DELETES":
         return None
     is_vector = str(described["file-format"]).upper() == "PUFFIN"

@@ -1,4 +1,4 @@
-"""Which snapshots lie between two others, and whether only rows were added: a pure question."""
+"""Checks the snapshots between two others: in one line, and only adding rows; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table's metadata says at one moment: facts, without scanning anything."""
+"""Facts from one version of a table's metadata, without a scan."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class SnapshotFacts:
     schema_id: int | None = None
 
     def count(self, name: str) -> int:
-        """A number of the summary; what is not there is zero."""
+        """A number of the summary; zero if it is missing."""
         return int(self.summary.get(name, "0"))
 
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """A table at the moment it was asked."""
+    """One version of a table."""
 
     uuid: str
     format_version: int
@@ -54,7 +54,7 @@ class TableMetadata:
     head: SnapshotFacts | None
 
     def marker(self, role: MarkerRole, *, table: str) -> Marker | None:
-        """The marker as it stands in the properties; whether it is valid is another question."""
+        """The marker in the properties, which may be invalid."""
         text = self.properties.get(role.property_name)
         if text is None:
             return None
@@ -71,12 +71,12 @@ class TableMetadata:
 
 
 class TableReader:
-    """Asks one table's metadata; ``metadata`` is Iceberg's own object of one version of it."""
+    """Reads one table's metadata; ``metadata`` is Iceberg's object for one version."""
 
     def __init__(self, gateway: IcebergGateway, name: str) -> None:
         self._gateway = gateway
         self.name = name
-        # A version of the metadata never changes, so its facts are asked for once.
+        # A version of the metadata never changes, so its facts are cached.
         self._last: tuple[JavaObject, TableMetadata] | None = None
 
     def state(self, metadata: JavaObject) -> TableMetadata:
@@ -102,19 +102,19 @@ class TableReader:
             return self._facts(metadata.currentSnapshot())
 
     def snapshot(self, metadata: JavaObject, snapshot_id: int) -> SnapshotFacts | None:
-        """One snapshot, or None when it was expired or never was."""
+        """One snapshot, or None when it is expired or unknown."""
         with translated(self.name, "reading a snapshot"):
             return self._facts(metadata.snapshot(snapshot_id))
 
     def all_snapshots(self, metadata: JavaObject) -> Mapping[int, SnapshotFacts]:
-        """Every snapshot that is kept, by id and in one crossing, of whatever branch."""
+        """Every snapshot that is kept, of any branch, by id; one gateway call."""
         with translated(self.name, "reading the table's snapshots"):
             document = json.loads(self._gateway.metadata_parser.toJson(metadata))
         found = [_facts_from(each) for each in document.get("snapshots", [])]
         return {each.id: each for each in found}
 
-    def walk(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
-        """The head and what it grew from, newest first, asked for one by one."""
+    def iter_ancestry(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+        """The head and its ancestors, newest first, loaded one by one."""
         current = self.head(metadata)
         while current is not None:
             yield current
@@ -122,8 +122,8 @@ class TableReader:
             current = None if parent is None else self.snapshot(metadata, parent)
 
     def ancestry(self, metadata: JavaObject) -> tuple[SnapshotFacts, ...]:
-        """The head and what it grew from, newest first, as far as snapshots are kept."""
-        return tuple(self.walk(metadata))
+        """The head and its ancestors, newest first, as far as snapshots are kept."""
+        return tuple(self.iter_ancestry(metadata))
 
     def schema(self, metadata: JavaObject, schema_id: int | None = None) -> Schema:
         """The current schema, or an older one by its id."""
@@ -149,19 +149,19 @@ class TableReader:
     def _facts(self, snapshot: JavaObject | None) -> SnapshotFacts | None:
         if snapshot is None:
             return None
-        # One crossing, where asking for each fact would take six.
+        # One gateway call instead of six.
         return _facts_from(json.loads(self._gateway.snapshot_parser.toJson(snapshot, False)))  # noqa: FBT003
 
 
 def _facts_from(document: Mapping[str, Any]) -> SnapshotFacts:
-    """A snapshot as the table's metadata spells it."""
+    """A snapshot from its JSON."""
     summary = dict(document.get("summary", {}))
     return SnapshotFacts(
         id=document["snapshot-id"],
         parent=document.get("parent-snapshot-id"),
         # Tables of format version 1 do not number their snapshots.
         sequence=document.get("sequence-number", 0),
-        # One that does not say what it did may have done anything.
+        # A snapshot without an operation may have done anything.
         operation=SnapshotOperation(summary.pop("operation", SnapshotOperation.OVERWRITE)),
         summary=summary,
         committed_at=document["timestamp-ms"],

@@ -1,4 +1,4 @@
-"""The Arrow schema that makes Parquet files of a table: field ids, nullability, exact types."""
+"""The Arrow schema of a table's Parquet files: field ids, nullability, exact types."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _PRIMITIVES: _Types = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The columns of a data file; their names are the ones Iceberg gives them in Parquet.
+    """The columns of a data file, with Iceberg's names in Parquet.
 
-    Uuids are plain bytes here: much of Arrow's arithmetic stops at its extension type.
+    UUIDs are plain bytes here: many Arrow functions do not support its extension type.
     """
     return pa.schema(_fields(schema.fields, _PRIMITIVES))
 

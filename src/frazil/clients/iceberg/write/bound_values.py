@@ -27,9 +27,9 @@ _LAST_BYTE = 0xFF
 
 
 def serialised(value: Bound, type_: Type) -> bytes:
-    """The single-value form of a whole bound."""
+    """The single-value form of a bound, not truncated."""
     if isinstance(type_, Decimal):
-        # As few bytes as hold the sign as well.
+        # The fewest bytes that include the sign.
         number = int(value)
         size = (number if number >= 0 else ~number).bit_length() // 8 + 1
         return number.to_bytes(size, "big", signed=True)

@@ -1,7 +1,7 @@
-"""What a manifest says about the columns of a data file, as Iceberg's own writer says it.
+"""The column metrics of a data file for its manifest, equal to those of Iceberg's own writer.
 
 Counts and bounds come from the Parquet footer, which is exact for most types. What it lacks is
-watched while the rows pass: NaN values, the sign of zero, and bounds of very long values.
+computed from the rows: NaN counts, the sign of zero, and bounds of very long values.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class ColumnMetrics:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A stored field: where it is in a batch, and in the footer."""
+    """A stored field: its path in a batch, and its column in the footer."""
 
     id: int
     type: Type
     path: tuple[int, ...]
-    place: int
+    column_index: int
     repeated: bool
 
 
 @dataclass(slots=True)
 class _Floats:
-    """What the footer does not tell of a float column."""
+    """What the footer lacks for a float column."""
 
     nans: int = 0
     negative_zero: bool = False
@@ -62,7 +62,7 @@ class _Floats:
 
 
 class MetricsRecorder:
-    """Watches the row groups of one file and tells its metrics at the end."""
+    """Observes the row groups of one file and computes its metrics at the end."""
 
     def __init__(self, schema: Schema, bound_lengths: Mapping[int, int]) -> None:
         self._lengths = bound_lengths
@@ -81,7 +81,7 @@ class MetricsRecorder:
         self._row_groups = 0
 
     def observe(self, row_group: pa.Table) -> None:
-        """Look at the rows that become the file's next row group."""
+        """Observe the file's next row group."""
         for leaf in self._leaves:
             if leaf.id in self._floats:
                 for chunk in _chunks(row_group, leaf.path):
@@ -99,9 +99,9 @@ class MetricsRecorder:
         metrics = ColumnMetrics()
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         for leaf in self._leaves:
-            chunks = [group.column(leaf.place) for group in groups]
+            chunks = [group.column(leaf.column_index) for group in groups]
             metrics.column_sizes[leaf.id] = sum(each.total_compressed_size for each in chunks)
-            # Iceberg records nothing else of what lies in lists and maps.
+            # Iceberg records nothing else for fields in lists and maps.
             if not leaf.repeated:
                 self._add(metrics, leaf, chunks)
         return metrics
@@ -141,9 +141,9 @@ class MetricsRecorder:
 
 def _leaves(schema: Schema) -> Iterator[_Leaf]:
     top = {each.id: index for index, each in enumerate(schema.fields)}
-    for place, column in enumerate(schema.leaves()):
+    for column_index, column in enumerate(schema.leaves()):
         path = () if column.repeated else (top[column.path[0].id], *_members(column))
-        yield _Leaf(column.field.id, column.field.type, path, place, column.repeated)
+        yield _Leaf(column.field.id, column.field.type, path, column_index, column.repeated)
 
 
 def _members(column: Column) -> Iterator[int]:
@@ -181,7 +181,7 @@ def _comparable(raw: Bound, type_: Type) -> Bound:
 
 
 def _signed(lower: Bound, upper: Bound, seen: _Floats) -> tuple[Bound, Bound]:
-    """The footer widens zero to both signs; Iceberg records the signs that were there."""
+    """Restore the sign of zero, which the footer widens to both."""
     if lower == 0:
         lower = -0.0 if seen.negative_zero else 0.0
     if upper == 0:

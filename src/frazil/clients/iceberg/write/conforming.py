@@ -1,7 +1,7 @@
-"""Batches made to fit a table's schema exactly, or refused with the column and a count.
+"""Converts batches to a table's schema, or refuses them with the column and a count.
 
-What Spark and others hand over differs from what a data file needs: names, time zones, widths,
-fixed-size values as plain bytes, uuids as text. Only what loses nothing is converted.
+Batches of Spark and others differ from what a data file needs: names, time zones, widths,
+fixed-size values as plain bytes, UUIDs as text. Only lossless conversions are made.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
     if len(set(names)) != len(names) or set(names) != set(wanted):
         missing = sorted(set(wanted) - set(names))
         surplus = sorted(set(names) - set(wanted))
-        message = f"the batch lacks columns {missing} and has {surplus} that the table has not"
+        message = f"the batch lacks columns {missing} and has {surplus} that the table lacks"
         raise UnrepresentableValueError(message)
     columns = [
         _fit(batch.column(names.index(field.name)), field, target.field(index).type, field.name)
@@ -62,7 +62,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
 
 
 def finished(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
-    """Conformed rows with the types that only a Parquet file wants."""
+    """Conformed rows with the types that only Parquet files need."""
     columns = [
         column
         if column.type == target.field(index).type
@@ -77,12 +77,12 @@ def finished(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
 def _fit(
     array: pa.Array, field: Field, wanted: pa.DataType, name: str, *, masked: int = 0
 ) -> pa.Array:
-    """The values in the wanted type; ``masked`` of the nulls come from a null around them."""
+    """The values in the wanted type; ``masked`` of the nulls come from a null parent."""
     nulls = array.null_count - masked
     if field.required and nulls:
         raise _malformed(name, nulls, "are null, which the table does not allow")
     fitted = _retyped(array, field, wanted, name)
-    # A field that is never null must not look so where the struct around it is null.
+    # A required field must not be null where its parent struct is null.
     return _without_nulls(fitted) if field.required and fitted.null_count else fitted
 
 
@@ -122,7 +122,7 @@ def _fit_struct(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -
         found = [each.name for each in members]
     if sorted(found) != sorted(each.name for each in members):
         raise _misfit(array, field, name)
-    # Flattened, a member is null where the struct is: what lies hidden there is no value.
+    # Flattened, a member is null where the struct is: hidden values do not count.
     visible = array.flatten()
     inner = [
         _fit(
@@ -139,7 +139,7 @@ def _fit_struct(array: pa.Array, field: Field, wanted: pa.DataType, name: str) -
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """The same values, with whatever lies under the nulls shown."""
+    """The same values without a null mask, which exposes hidden values."""
     if isinstance(array, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(array.type, _without_nulls(array.storage))
     if pt.is_struct(array.type):
@@ -191,13 +191,13 @@ def _fit_uuid(array: pa.Array, field: Field, name: str) -> pa.Array:
 
 
 def _parse_uuids(array: pa.Array, name: str) -> pa.Array:
-    """Sixteen bytes each from the text form, for whole columns at once."""
+    """Sixteen bytes each from the text form, vectorised."""
     texts = array.drop_null()
     lengths = np.asarray(pc.binary_length(texts))
     malformed = int(np.count_nonzero(lengths != _UUID_TEXT))
     if malformed:
         raise _malformed(name, malformed, "are not uuids")
-    # Texts of one length lie one behind the other.
+    # Texts of equal length are contiguous.
     flat = np.frombuffer(texts.cast(pa.binary()).cast(pa.binary(_UUID_TEXT)).buffers()[1], np.uint8)
     letters = flat[: len(texts) * _UUID_TEXT].reshape(-1, _UUID_TEXT)
     dashed = (letters[:, _UUID_DASHES] == ord("-")).all(axis=1)

@@ -1,4 +1,4 @@
-"""One Parquet file on its way: rows are buffered, encoded row group by row group, described."""
+"""Writes one Parquet file: rows are buffered, encoded by row group, and described."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write.partition_text import PartitionValue
     from frazil.clients.iceberg.write.write_target import WriteTarget
 
-# A file this close to its target is full: the rest would be a sliver of a row group.
+# A file this close to its target size is full: the rest would be a tiny row group.
 _FULL = 0.9
-# Rows of one append at least, so that a nearly full file does not cut batches to crumbs.
+# Minimum rows of an append, so that a nearly full file does not split batches into tiny ones.
 _FEWEST_ROWS = 256
 
 
@@ -76,20 +76,20 @@ class DataFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next row belongs into another file."""
+        """Whether the next row must go to another file."""
         return self._written >= self._target.target_file_bytes * _FULL
 
-    def room(self, bytes_a_row: float) -> int:
-        """How many more rows of this size may be appended before looking again."""
+    def remaining_rows(self, bytes_a_row: float) -> int:
+        """How many more rows of this size may be appended before the next check."""
         target = self._target
         until_row_group = target.row_group_bytes - self.buffered_bytes
         until_full = (target.target_file_bytes - self._written) / self._density
-        room = min(until_row_group, until_full - self.buffered_bytes) / max(bytes_a_row, 1)
-        rows = max(int(room), _FEWEST_ROWS)
+        size = min(until_row_group, until_full - self.buffered_bytes)
+        rows = max(int(size / max(bytes_a_row, 1)), _FEWEST_ROWS)
         return min(rows, target.row_group_rows - self._buffered_rows)
 
     def append(self, batch: pa.RecordBatch) -> int:
-        """Take the rows and tell the position of the first; may encode a row group."""
+        """Append the rows and return the position of the first; may encode a row group."""
         first = self.rows
         self._buffered.append(batch)
         self._buffered_rows += batch.num_rows
@@ -137,14 +137,14 @@ class DataFile:
         return WrittenFile(self.location, size, self.rows, spec_id, self.partition, descriptor)
 
     def abandon(self) -> None:
-        """Let go of the stream; what is written stays where it is."""
+        """Close the stream; the unfinished file is not deleted."""
         self._buffered = []
         try:
             if self._writer is not None:
                 self._writer.close()
             self._release()
         except OSError:
-            # Whoever gives up has a reason already; this one would hide it.
+            # The caller is already handling an error, which this one would hide.
             self._stream = None
 
     @property
@@ -153,11 +153,11 @@ class DataFile:
 
     @property
     def _density(self) -> float:
-        """Bytes in the file for a byte in memory, as seen so far in this file."""
+        """Bytes in the file per byte in memory, so far in this file."""
         return self._written / self._encoded_from if self._encoded_from else 1.0
 
     def _opened(self, rows: pa.Table | None = None) -> pq.ParquetWriter:
-        """The writer; the first rows decide which columns it gives a dictionary."""
+        """The writer; the first rows decide which columns get a dictionary."""
         if self._writer is None:
             self._stream = self._files.create(self.location)
             failpoint(Failpoint.FILE_OPENED)
@@ -184,7 +184,7 @@ def _options(target: WriteTarget) -> dict[str, object]:
         "version": "2.6",
         # Iceberg stores decimals of up to 18 digits as integers.
         "store_decimal_as_integer": True,
-        # Readers go by Iceberg's schema; Arrow's copy would only make footers larger.
+        # Readers use Iceberg's schema; Arrow's copy would only make footers larger.
         "store_schema": False,
         "data_page_size": target.page_bytes,
         "dictionary_pagesize_limit": target.dictionary_bytes,

@@ -1,7 +1,7 @@
-"""Which columns of a file are worth a dictionary: those whose values repeat.
+"""Chooses the columns of a file that get a dictionary: those whose values repeat.
 
-Arrow builds one for every column and gives up only when it is too large. For a column of different
-values that is work for the writer, bytes in the file and a detour for every reader.
+Arrow builds one for every column and falls back only when it is too large. For distinct values
+that costs time in the writer, bytes in the file and time in every reader.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Enough to tell, and counted in a millisecond or two.
+# Enough to decide, and counted in a millisecond or two.
 _SAMPLE_ROWS = 8192
-# Text that came three times on average was read a tenth faster without a dictionary, in as many
-# bytes.
+# Text with three repetitions on average was read a tenth faster without a dictionary, at the same
+# size.
 _REPEATS = 8
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
-    """The paths in Parquet of all columns whose values come often, judged by a sample."""
+    """The Parquet paths of all columns whose values repeat, judged by a sample."""
     count = min(rows.num_rows, _SAMPLE_ROWS)
-    # From the middle: rows may be sorted, and the ends of an order are seldom like the rest.
+    # From the middle: rows may be sorted, and the ends are seldom typical.
     sample = rows.slice((rows.num_rows - count) // 2, count)
     return [
         path
@@ -38,10 +38,10 @@ def repeating_columns(rows: pa.Table) -> list[str]:
 def _repeats(sample: pa.ChunkedArray, rows: int) -> bool:
     if isinstance(sample.type, pa.BaseExtensionType):
         sample = sample.cast(sample.type.storage_type)
-    # As many as a sample would show if every value came so often among all rows, in random order.
+    # The distinct values that a random sample would have at that rate of repetition.
     different = max(rows, 1) / _REPEATS
     expected = different * (1 - math.exp(-len(sample) / different))
-    # One value is worth a dictionary however few rows there are.
+    # A single value gets a dictionary, however few rows there are.
     return int(pc.count_distinct(sample).as_py()) <= max(expected, 1)
 
 

@@ -1,4 +1,4 @@
-"""Where a new data file goes: the paths that Iceberg's own location providers would give."""
+"""The location of a new data file, as Iceberg's own location providers would choose it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file_location(target: WriteTarget, partition: tuple[PartitionValue, ...], na
 
 
 def partition_path(target: WriteTarget, partition: tuple[PartitionValue, ...]) -> str:
-    """``a=1/b=2``, or nothing for a table without partitions."""
+    """``a=1/b=2``, or empty for a table without partitions."""
     return "/".join(
         path_part(field.name, human_text(value, field.transform.kind, type_))
         for field, value, type_ in zip(

@@ -1,4 +1,4 @@
-"""Which columns get metrics, and how long their bounds may be: what the table's properties say."""
+"""Which columns get metrics, and how long their bounds may be, by the table's properties."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from frazil.model.schema.partitioning import SortOrder
     from frazil.model.schema.types import Field, Schema
 
-# A bound's length: so many characters or bytes; none of them in the mode ``counts``.
+# The length of bounds in characters or bytes; zero in the mode ``counts``.
 COUNTS_ONLY = 0
-WHOLE = 2**31 - 1
+FULL = 2**31 - 1
 
 _DEFAULT_PROPERTY = "write.metadata.metrics.default"
 _COLUMN_PREFIX = "write.metadata.metrics.column."
@@ -33,7 +33,7 @@ def bound_lengths(
 ) -> dict[int, int]:
     """The length of bounds by field id, for every stored field that gets metrics at all.
 
-    Like Iceberg, a mode nobody can read is taken as the default.
+    As in Iceberg, an invalid mode is treated as the default.
     """
     configured = properties.get(_DEFAULT_PROPERTY)
     limit = _limit(properties)
@@ -57,9 +57,9 @@ def bound_lengths(
 def _parse(text: str, fallback: int | None) -> int | None:
     mode = text.lower()
     match = _TRUNCATE.fullmatch(mode)
-    if match is not None and 0 < int(match[1]) <= WHOLE:
+    if match is not None and 0 < int(match[1]) <= FULL:
         return int(match[1])
-    return {"none": _NOTHING, "counts": COUNTS_ONLY, "full": WHOLE}.get(mode, fallback)
+    return {"none": _NOTHING, "counts": COUNTS_ONLY, "full": FULL}.get(mode, fallback)
 
 
 def _limit(properties: Mapping[str, str]) -> int:
@@ -68,7 +68,7 @@ def _limit(properties: Mapping[str, str]) -> int:
 
 
 def _inferred_fields(schema: Schema) -> int:
-    # Iceberg counts what is stored and the structs around it, not the lists and maps.
+    # Iceberg counts stored fields and their parent structs, not lists and maps.
     return sum(each.is_leaf or isinstance(each.field.type, Struct) for each in schema.columns())
 
 

@@ -1,4 +1,4 @@
-"""Lists and maps taken apart and put together again, so that null and empty stay two things."""
+"""Rebuilds lists and maps with converted elements; null and empty stay distinct."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rebuild_list(array: pa.Array, wanted: pa.DataType, element: Convert) -> pa.Array:
-    """The same lists with other elements; what lies hidden under a null list is dropped."""
+    """The same lists with converted elements; values hidden under a null list are dropped."""
     offsets, values = _visible(array, array.values)
     return pa.ListArray.from_arrays(offsets, element(values), wanted, mask=null_mask(array))
 
@@ -40,11 +40,11 @@ def null_mask(array: pa.Array) -> pa.Array | None:
 
 
 def _visible(array: pa.Array, inner: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The inner values that belong to no null, and where each list begins among them.
+    """The inner values that are not under a null, and the offsets of the lists among them.
 
-    Arrow's own ``flatten`` knows no maps, and fails for extension types where all lists are null.
+    Arrow's own ``flatten`` does not support maps, or extension types if all lists are null.
     """
-    # An array without rows may have no offsets, and Arrow shows whatever lies in memory instead.
+    # An array without rows may have no offsets, and Arrow would read arbitrary memory.
     offsets = np.asarray(array.offsets) if len(array) else np.zeros(1, np.int32)
     lengths = np.diff(offsets)
     if array.null_count:

@@ -1,4 +1,4 @@
-"""A batch cut into its partitions, without a loop over rows."""
+"""Splits a batch into its partitions, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLOAT_TYPES = {Primitive.FLOAT: pa.float32(), Primitive.DOUBLE: pa.float64()}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one partition: ``rows`` are their places in the batch, in order."""
+    """Rows of one partition: ``rows`` are their indices in the batch, in order."""
 
     partition: tuple[PartitionValue, ...]
     rows: npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class _Source:
 
 
 class PartitionSplitter:
-    """Knows where the partition's columns are and what is done to them."""
+    """Applies the partition transforms of a table."""
 
     def __init__(self, target: WriteTarget) -> None:
         target.spec.check(target.schema)
@@ -55,7 +55,7 @@ class PartitionSplitter:
         ]
 
     def split(self, batch: pa.RecordBatch) -> list[Part]:
-        """The parts of a batch that has rows, in the order of their first values."""
+        """The parts of a non-empty batch, in the order of their first values."""
         codes = np.zeros(batch.num_rows, np.int64)
         columns: list[tuple[npt.NDArray[np.int64], list[PartitionValue]]] = []
         for source in self._sources:
@@ -103,7 +103,7 @@ def _encoded(
     bits = _FLOAT_BITS.get(source.source) if isinstance(source.source, Primitive) else None
     if bits is not None and pa.types.is_floating(values.type):
         _check_finite(values, source.name)
-        # By their bits, because readers give back the partition's value: the sign of zero counts.
+        # By their bits: readers return the partition's value, so the sign of zero matters.
         values = values.view(bits)
     encoded = values.dictionary_encode(null_encoding="encode")
     dictionary = encoded.dictionary

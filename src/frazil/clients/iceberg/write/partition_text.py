@@ -111,11 +111,11 @@ def _time(micros: int) -> str:
 
 def _short_time(micros: int) -> str:
     # Java leaves out what is zero at the end, in steps of three digits.
-    whole = _clock(micros // 1_000_000, 0, 6)
+    clock = _clock(micros // 1_000_000, 0, 6)
     fraction = micros % 1_000_000
     if fraction == 0:
-        return whole.removesuffix(":00")
-    return f"{whole}.{fraction // 1000:03d}" if fraction % 1000 == 0 else f"{whole}.{fraction:06d}"
+        return clock.removesuffix(":00")
+    return f"{clock}.{fraction // 1000:03d}" if fraction % 1000 == 0 else f"{clock}.{fraction:06d}"
 
 
 def _timestamp(value: int, per_second: int, zone: str) -> str:

@@ -126,22 +126,22 @@ def _bytes_of(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
 
 
 def _limbs(stored: pa.Array) -> npt.NDArray[np.uint64]:
-    """Decimals as rows of two 64-bit words, the low one first."""
-    words = np.frombuffer(stored.buffers()[1], "<u8").reshape(-1, 2)
-    return words[stored.offset : stored.offset + len(stored)]
+    """Decimals as rows of two 64-bit limbs, the low one first."""
+    limbs = np.frombuffer(stored.buffers()[1], "<u8").reshape(-1, 2)
+    return limbs[stored.offset : stored.offset + len(stored)]
 
 
 def _decimal_hashes(stored: pa.Array) -> npt.NDArray[np.uint32]:
-    words = np.ascontiguousarray(_limbs(stored))
-    big_endian = np.ascontiguousarray(words.view(np.uint8).reshape(-1, _DECIMAL_BYTES)[:, ::-1])
+    limbs = np.ascontiguousarray(_limbs(stored))
+    big_endian = np.ascontiguousarray(limbs.view(np.uint8).reshape(-1, _DECIMAL_BYTES)[:, ::-1])
     sign = np.where(big_endian[:, 0] >= _SIGN_BIT, np.uint8(0xFF), np.uint8(0))
     same = big_endian == sign[:, None]
-    # Only the bytes that say something are hashed: as BigInteger.toByteArray gives them.
+    # Only the significant bytes are hashed, as from BigInteger.toByteArray.
     leading = np.where(same.all(axis=1), _DECIMAL_BYTES - 1, np.argmin(same, axis=1))
-    first = big_endian[np.arange(len(words)), leading]
+    first = big_endian[np.arange(len(limbs)), leading]
     wrong_sign = (first ^ sign) >= _SIGN_BIT
     starts = leading - wrong_sign
-    rows = np.arange(len(words), dtype=np.int64) * _DECIMAL_BYTES
+    rows = np.arange(len(limbs), dtype=np.int64) * _DECIMAL_BYTES
     return hash_bytes(big_endian.ravel(), rows + starts, (_DECIMAL_BYTES - starts).astype(np.int64))
 
 
@@ -162,19 +162,19 @@ def _truncated(values: pa.Array, source: Scalar, width: int) -> pa.Array:
 
 
 def _truncated_decimals(values: pa.Array, width: int) -> pa.Array:
-    words = _limbs(values)
-    low, high = words[:, 0], words[:, 1]
+    limbs = _limbs(values)
+    low, high = limbs[:, 0], limbs[:, 1]
     step = np.uint64(width)
     half = np.uint64(32)
     mask = np.uint64(0xFFFFFFFF)
-    remainder = np.zeros(len(words), np.uint64)
-    # A width has 31 bits, so that a remainder and the next 32 bits fit into one word.
+    remainder = np.zeros(len(limbs), np.uint64)
+    # A width has 31 bits, so that a remainder and the next 32 bits fit into 64 bits.
     for limb in (high >> half, high & mask, low >> half, low & mask):
         remainder = ((remainder << half) | limb) % step
     negative = high >= np.uint64(1 << 63)
     excess = np.uint64((1 << 128) % width)
     remainder = np.where(negative, (remainder + step - excess) % step, remainder)
-    result = np.empty_like(words)
+    result = np.empty_like(limbs)
     result[:, 0] = low - remainder
     result[:, 1] = high - (low < remainder)
     validity = pc.is_valid(values).buffers()[1] if values.null_count else None

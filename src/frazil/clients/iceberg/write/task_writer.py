@@ -1,4 +1,4 @@
-"""Arrow batches in, Parquet files and their descriptors out: what a Spark task runs."""
+"""Writes Arrow batches to Parquet files inside a Spark task, and returns their descriptors."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     _Key = tuple[PartitionValue, ...]
 
-# A stream to an object store holds up to ten megabytes of its current part.
+# A stream to an object store buffers up to ten megabytes of its current part.
 OPEN_FILES = 20
-# Partitions that are written side by side; with more, rows wait on the local disk for their turn.
+# Partitions that are written concurrently; with more, rows are spilled to the local disk.
 SIDE_BY_SIDE = 1_000
 _UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlaces:
-    """Where each row of a batch went: the file's ordinal and the row's position in it.
+class WrittenPositions:
+    """The position of each row of a batch: the file's ordinal and the row's position in it.
 
     With many partitions it is known only once the writer is closed.
     """
@@ -49,10 +49,10 @@ class RowPlaces:
 class TaskWriter:
     """Writes one task's rows of one table; file ordinals count the files of ``close``.
 
-    Give it rows clustered by partition where possible: a partition that was closed to make room
-    gets another file. Rows of more than ``side_by_side`` partitions wait on the local disk and are
-    written partition by partition, so that any number of them can be written in bounded memory.
-    Files are never deleted, also when the work is given up.
+    Rows should be clustered by partition: a partition that was closed to save memory gets another
+    file. Rows of more than ``side_by_side`` partitions are spilled to the local disk and written
+    partition by partition, so that any number can be written in bounded memory. Files are never
+    deleted, even if the task fails.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TaskWriter:
         self._open_files = open_files
         self._side_by_side = side_by_side
         self._spill: PartitionSpill | None = None
-        self._spilled: list[RowPlaces] = []
+        self._spilled: list[WrittenPositions] = []
         self._current: OrderedDict[_Key, tuple[int, DataFile]] = OrderedDict()
         self._locations: list[str] = []
         self._finished: dict[int, WrittenFile] = {}
@@ -83,30 +83,30 @@ class TaskWriter:
         """Every file begun so far, finished or not, by ordinal."""
         return tuple(self._locations)
 
-    def write(self, batch: pa.RecordBatch) -> RowPlaces:
-        """Take the rows and tell where each of them lies, at the latest when all is closed.
+    def write(self, batch: pa.RecordBatch) -> WrittenPositions:
+        """Write the rows; their positions are known when the writer is closed, or before.
 
-        Raises UnrepresentableValueError before anything of the batch is taken, and StorageError.
+        Raises UnrepresentableValueError before any row of the batch is written, and StorageError.
         """
         fitted = conform(batch, self._target.schema, self._schema)
-        placement = RowPlaces(
+        written = WrittenPositions(
             np.empty(fitted.num_rows, np.int32), np.empty(fitted.num_rows, np.int64)
         )
         if fitted.num_rows == 0:
-            return placement
+            return written
         if not self._target.spec.fields:
-            self._write_part((), fitted, slice(None), placement)
-            return placement
+            self._write_part((), fitted, slice(None), written)
+            return written
         parts = [(_key(part.partition), part) for part in self._splitter.split(fitted)]
         if self._spill is None and self._are_many(parts):
             self._spill = PartitionSpill(self._schema, table=self._target.table)
         if self._spill is not None:
             self._spill.add(fitted, parts)
-            self._spilled.append(placement)
-            return placement
+            self._spilled.append(written)
+            return written
         for _, part in parts:
-            self._write_part(part.partition, _rows_of(fitted, part), part.rows, placement)
-        return placement
+            self._write_part(part.partition, _rows_of(fitted, part), part.rows, written)
+        return written
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Finish every file; raises StorageError."""
@@ -114,14 +114,14 @@ class TaskWriter:
         if self._spill is not None:
             for pieces in self._spill.drain():
                 for piece in pieces:
-                    placement = self._spilled[piece.batch]
-                    self._write_part(piece.partition, piece.rows, piece.places, placement)
+                    written = self._spilled[piece.batch]
+                    self._write_part(piece.partition, piece.rows, piece.row_indices, written)
                 self._finish_all()
             self._spill = None
         return tuple(self._finished[ordinal] for ordinal in sorted(self._finished))
 
     def abandon(self) -> tuple[str, ...]:
-        """Give up without deleting anything, and tell which files were begun."""
+        """Stop without deleting anything; returns the files that were begun."""
         while self._current:
             _, (_, file) = self._current.popitem()
             file.abandon()
@@ -137,8 +137,8 @@ class TaskWriter:
         self,
         partition: tuple[PartitionValue, ...],
         rows: pa.RecordBatch,
-        places: npt.NDArray[np.int64] | slice,
-        placement: RowPlaces,
+        row_indices: npt.NDArray[np.int64] | slice,
+        written: WrittenPositions,
     ) -> None:
         size = rows.nbytes / rows.num_rows
         files = np.empty(rows.num_rows, np.int32)
@@ -146,7 +146,7 @@ class TaskWriter:
         taken = 0
         while taken < rows.num_rows:
             ordinal, file = self._file_for(partition)
-            piece = rows.slice(taken, file.room(size))
+            piece = rows.slice(taken, file.remaining_rows(size))
             first = file.append(piece)
             until = taken + piece.num_rows
             files[taken:until] = ordinal
@@ -155,8 +155,8 @@ class TaskWriter:
             if file.is_full:
                 self._finish(_key(partition))
             self._stay_within_memory()
-        placement.file[places] = files
-        placement.position[places] = positions
+        written.file[row_indices] = files
+        written.position[row_indices] = positions
 
     def _file_for(self, partition: tuple[PartitionValue, ...]) -> tuple[int, DataFile]:
         key = _key(partition)
@@ -180,7 +180,7 @@ class TaskWriter:
         del self._current[key]
 
     def _stay_within_memory(self) -> None:
-        """Encode the fullest buffers and close the files that were not used for longest."""
+        """Encode the fullest buffers and close the least recently used files."""
         files = [file for _, file in self._current.values()]
         buffered = sum(file.buffered_bytes for file in files)
         if buffered > self._target.row_group_bytes:
@@ -191,12 +191,12 @@ class TaskWriter:
 
 
 def _key(partition: tuple[PartitionValue, ...]) -> _Key:
-    # Python takes the two zeros for one key; the partitions are two.
+    # In Python both zeros are one key; the partitions are two.
     return tuple(str(each) if isinstance(each, float) else each for each in partition)
 
 
 def _rows_of(batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
     if len(part.rows) == batch.num_rows:
         return batch
-    # Taken one by one and not sliced from a sorted copy: a rare partition would keep all of it.
+    # Not sliced from a sorted copy: a small partition would keep all of it in memory.
     return batch.take(pa.array(part.rows))

@@ -1,4 +1,4 @@
-"""Everything a task must know to write data files of one table: plain values, made to travel."""
+"""Everything a task must know to write data files of one table: plain, picklable values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Scalar, Schema
 
 _MIB = 2**20
-# Large enough for long scans, small enough that a task holds little and a merge rewrites little.
+# Large enough for long scans, small enough that a task buffers and a compaction rewrites little.
 TARGET_FILE_BYTES = 128 * _MIB
 # Arrow memory of one row group: what a task buffers at most before it encodes.
 ROW_GROUP_BYTES = 64 * _MIB
@@ -36,11 +36,11 @@ _CODECS = {
 _BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
 _FPP_PREFIX = "write.parquet.bloom-filter-fpp.column."
 _NDV_PREFIX = "write.parquet.bloom-filter-ndv.column."
-# Iceberg's own default chance of a false answer.
+# Iceberg's default for the rate of false positives.
 _FALSE_POSITIVES = 0.01
 _REFUSED = {
     "encryption.key-id": "encrypted tables cannot be written",
-    "write.location-provider.impl": "a location provider in Java cannot be asked for paths",
+    "write.location-provider.impl": "a location provider in Java is not supported",
     "write.object-storage.path": "it was replaced by write.data.path",
     "write.folder-storage.path": "it was replaced by write.data.path",
 }
@@ -48,7 +48,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """A filter the table asks for; ``column`` is the dotted name."""
+    """A filter configured by the table; ``column`` is the dotted name."""
 
     column: str
     false_positives: float
@@ -57,7 +57,7 @@ class BloomFilter:
 
 @dataclass(frozen=True, slots=True)
 class HashedPaths:
-    """Object-store layout: a hash before the path, so that no prefix runs hot."""
+    """Object-store layout: a hash before the path, to distribute load over prefixes."""
 
     context: str | None
     partition_paths: bool
@@ -65,7 +65,7 @@ class HashedPaths:
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """One table as a writer sees it. Holds credentials, which it does not show."""
+    """One table as a writer needs it. Has credentials, which ``repr`` hides."""
 
     table: str
     data_location: str
@@ -109,9 +109,9 @@ def plan_write_target(
     format_version: int = 3,
     target_file_bytes: int = TARGET_FILE_BYTES,
 ) -> WriteTarget:
-    """What the table's own properties ask for; the file size given here is only a default.
+    """The target as configured by the table's properties; the given file size is a default.
 
-    Raises ConfigError for a property that would have to be ignored, with its name.
+    Raises ConfigError, naming the property, for one that is not supported.
     """
     spec.check(schema)
     _refuse_unsupported(table, properties)
@@ -159,7 +159,7 @@ def _codec(table: str, properties: Mapping[str, str]) -> str:
 
 def _number(table: str, properties: Mapping[str, str], name: str) -> int | None:
     text = properties.get(name)
-    # Iceberg writes the word when a level is unset.
+    # Iceberg writes ``null`` when a level is unset.
     if text is None or text == "null":
         return None
     if not text.isdecimal() or int(text) == 0:
@@ -175,12 +175,12 @@ def _is_true(properties: Mapping[str, str], name: str, *, default: bool) -> bool
 def _bloom_filters(
     table: str, schema: Schema, properties: Mapping[str, str]
 ) -> tuple[BloomFilter, ...]:
-    asked = [
+    columns = [
         key.removeprefix(_BLOOM_PREFIX)
         for key in sorted(properties)
         if key.startswith(_BLOOM_PREFIX) and _is_true(properties, key, default=False)
     ]
-    for name in asked:
+    for name in columns:
         column = schema.by_name(name)
         if column is None or not column.is_leaf or column.field.type is Primitive.BOOLEAN:
             message = f"the table property {_BLOOM_PREFIX}{name}: no filter can be made for it"
@@ -191,7 +191,7 @@ def _bloom_filters(
             _chance(table, properties, f"{_FPP_PREFIX}{name}"),
             _number(table, properties, f"{_NDV_PREFIX}{name}") or ROW_GROUP_ROWS,
         )
-        for name in asked
+        for name in columns
     )
 
 
@@ -212,7 +212,7 @@ def _hashed_paths(
 ) -> HashedPaths | None:
     if not _is_true(properties, "write.object-storage.enabled", default=False):
         return None
-    # Outside the table's own folder the path must still say whose file it is.
+    # Outside the table's own folder the path must still name the table.
     inside = data_location.startswith(location)
     context = None if inside else "/".join(location.rstrip("/").split("/")[-2:])
     partitioned = _is_true(properties, "write.object-storage.partitioned-paths", default=True)

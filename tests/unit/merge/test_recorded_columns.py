@@ -1,4 +1,4 @@
-"""The property that tells which field is which."""
+"""The property that maps fields of the changelog to the mirror."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.planning.column_map import (
-    ColumnMap,
-    MappedField,
-    decode_column_map,
-    encode_column_map,
+from frazil.merge.planning.recorded_columns import (
+    RecordedColumns,
+    RecordedField,
+    decode_columns,
+    encode_columns,
 )
 from frazil.model.schema.types import Primitive
 from tests.unit.merge.schema_facts import (
@@ -57,7 +57,7 @@ def test_a_map_that_cannot_be_read_is_not_guessed(text: str) -> None:
 
 
 MAPPED = st.builds(
-    MappedField,
+    RecordedField,
     changelog=st.integers(1, 2000),
     mirror=st.integers(1, 2000),
     attribute=st.none() | st.integers(1, 1600),
@@ -71,8 +71,8 @@ MAPPED = st.builds(
     deleted=st.none() | st.integers(1, 9),
 )
 def test_a_map_is_read_as_it_was_written(
-    fields: list[MappedField], key: tuple[int, ...], deleted: int | None
+    fields: list[RecordedField], key: tuple[int, ...], deleted: int | None
 ) -> None:
     ordered = tuple(sorted(fields, key=lambda each: each.mirror))
-    columns = ColumnMap(fields=ordered, key=key, deleted=deleted)
-    assert decode_column_map(encode_column_map(columns), table="t") == columns
+    columns = RecordedColumns(fields=ordered, key=key, deleted=deleted)
+    assert decode_columns(encode_columns(columns), table="t") == columns

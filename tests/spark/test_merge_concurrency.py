@@ -1,4 +1,4 @@
-"""Merges beside compaction, appends and sweeps of others, and changes of keys that nobody knows."""
+"""Merges during compaction, appends and orphan removal, and changes of unknown keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVERYTHING = "options => map('rewrite-all', 'true')"
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return attach_files(spark, tmp_path_factory.mktemp("beside"))
+    return attach_files(spark, tmp_path_factory.mktemp("concurrency"))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_merges_compactions_and_appends_at_once_end_with_the_right_rows(
     table.merge()
 
     table.check()
-    # Nobody starves: merges land between compactions, and appends all the time.
+    # No starvation: merges land between compactions, and appends all the time.
     assert crowd.merges >= rounds
     assert crowd.appends > 0
 
@@ -120,7 +120,7 @@ class Crowd:
         self.merges += 1
 
     def compact(self) -> None:
-        """Now and then: whoever compacts all the time may refuse every merge for as long."""
+        """Now and then: continuous compaction could refuse every merge."""
         try:
             for _ in range(self._rounds):
                 before = self.merges

@@ -1,4 +1,4 @@
-"""Changelogs that somebody writes with plain SQL, and the mirrors made from them."""
+"""Changelogs written with plain SQL, and their mirrors."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 _numbers = count()
 
 
-class Feed:
-    """A changelog that somebody writes with plain SQL, and the mirror made from it."""
+class SqlChangelog:
+    """A changelog written with plain SQL, and its mirror."""
 
     def __init__(
         self, spark: SparkSession, case: LakeCase, folder: Path, columns: str, **choices: object
     ) -> None:
         number = next(_numbers)
         self.spark = spark
-        self.changelog = f"{case.catalog}.feeds.log_{number}"
-        self.mirror = f"{case.catalog}.feeds.mirror_{number}"
-        spark.sql(f"create namespace if not exists {case.catalog}.feeds")
+        self.changelog = f"{case.catalog}.logs.log_{number}"
+        self.mirror = f"{case.catalog}.logs.mirror_{number}"
+        spark.sql(f"create namespace if not exists {case.catalog}.logs")
         spark.sql(f"create table {self.changelog} ({columns}) using iceberg")
         settings = MergeSettings(
-            changelog=parse_table_name(f"feeds.log_{number}", catalog=case.catalog),
-            mirror=parse_table_name(f"feeds.mirror_{number}", catalog=case.catalog),
+            changelog=parse_table_name(f"logs.log_{number}", catalog=case.catalog),
+            mirror=parse_table_name(f"logs.mirror_{number}", catalog=case.catalog),
             key=("id",),
             sequence="seq",
             operation="op",
@@ -65,12 +65,12 @@ class Feed:
 
 
 @pytest.fixture
-def feed(
+def sql_changelog(
     spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path
-) -> Callable[..., Feed]:
-    """Makes feeds over SQLite and files."""
+) -> Callable[..., SqlChangelog]:
+    """Creates changelogs over SQLite and files."""
 
-    def make(columns: str, **choices: object) -> Feed:
-        return Feed(spark, lake_of(Kind.SQLITE_FILE), tmp_path, columns, **choices)
+    def make(columns: str, **choices: object) -> SqlChangelog:
+        return SqlChangelog(spark, lake_of(Kind.SQLITE_FILE), tmp_path, columns, **choices)
 
     return make

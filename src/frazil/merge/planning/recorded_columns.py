@@ -1,7 +1,7 @@
 """Which field of the changelog became which field of the mirror: the property ``frazil.columns``.
 
-Names change and come back, field ids do not. The map is written in the same commit as the schema
-that it speaks of.
+Names can be reused, field ids cannot. The map is committed together with the schema that it
+describes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MappedField:
+class RecordedField:
     """A field at any depth, by its id in both tables.
 
-    ``attribute`` is its number at the source where somebody knows it, and is handed on as it was
-    found. A field that the source dropped and the mirror kept is ``dropped``.
+    ``attribute`` is its number at the source, if known, and is kept unchanged. A field that the
+    source dropped and the mirror kept is ``dropped``.
     """
 
     changelog: int
@@ -35,15 +35,15 @@ class MappedField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnMap:
-    """All fields that merges made, with the mirror's ids of its key and of its delete flag."""
+class RecordedColumns:
+    """All fields that merges created, with the mirror's ids of its key and of its delete flag."""
 
-    fields: tuple[MappedField, ...] = ()
+    fields: tuple[RecordedField, ...] = ()
     key: tuple[int, ...] = ()
     deleted: int | None = None
 
 
-def encode_column_map(columns: ColumnMap) -> str:
+def encode_columns(columns: RecordedColumns) -> str:
     """One line of JSON; the same map always gives the same text."""
     fields = sorted(columns.fields, key=lambda each: each.mirror)
     document: dict[str, object] = {"version": VERSION, "key": list(columns.key)}
@@ -53,8 +53,8 @@ def encode_column_map(columns: ColumnMap) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def decode_column_map(text: str, *, table: str) -> ColumnMap:
-    """Read the property back; what cannot be read is refused, because names would be a guess."""
+def decode_columns(text: str, *, table: str) -> RecordedColumns:
+    """Parse the property; an invalid one is refused, because matching by name would be a guess."""
     try:
         return _from_json(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -65,18 +65,18 @@ def decode_column_map(text: str, *, table: str) -> ColumnMap:
         raise UnsupportedSchemaChangeError(message, table=table, next_step=step) from error
 
 
-def _from_json(document: Mapping[str, Any]) -> ColumnMap:
+def _from_json(document: Mapping[str, Any]) -> RecordedColumns:
     if document["version"] != VERSION:
         raise ValueError(document["version"])
     deleted = document.get("deleted")
-    return ColumnMap(
+    return RecordedColumns(
         fields=tuple(_field_from_json(each) for each in document["fields"]),
         key=tuple(int(each) for each in document["key"]),
         deleted=None if deleted is None else int(deleted),
     )
 
 
-def _field_to_json(field: MappedField) -> dict[str, object]:
+def _field_to_json(field: RecordedField) -> dict[str, object]:
     document: dict[str, object] = {"changelog": field.changelog, "mirror": field.mirror}
     if field.attribute is not None:
         document["attribute"] = field.attribute
@@ -85,9 +85,9 @@ def _field_to_json(field: MappedField) -> dict[str, object]:
     return document
 
 
-def _field_from_json(document: Mapping[str, Any]) -> MappedField:
+def _field_from_json(document: Mapping[str, Any]) -> RecordedField:
     attribute = document.get("attribute")
-    return MappedField(
+    return RecordedField(
         changelog=int(document["changelog"]),
         mirror=int(document["mirror"]),
         attribute=None if attribute is None else int(attribute),
