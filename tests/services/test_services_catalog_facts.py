@@ -306,7 +306,7 @@ def test_every_problem_is_found_at_once_and_its_sql_ends_it(database: Database) 
         assert stopping == [
             # That one was unlogged before, so it could not be added yet.
             "The publication facts does not have shop.unlogged, and source.publication.create is "
-            "false: whoever manages the publication can add it.",
+            "false: its owner can add the table.",
             "shop.seen is a view, which sends no changes.",
         ]
     finally:

@@ -282,7 +282,7 @@ def test_held_tables_say_why(evolved: Evolved) -> None:
     assert "b is new, and older rows may have values in it" in reasons["random"]
     assert "only format version 3 keeps" in reasons["old_format"]
     assert "a changes from string to int" in reasons["retyped"]
-    assert "it cannot be told which" in reasons["disputed"]
+    assert "it is not known which" in reasons["disputed"]
 
 
 @pytest.mark.fault("T9")

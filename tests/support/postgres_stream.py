@@ -17,7 +17,7 @@ from frazil.codec.pgoutput.messages import (
 from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.sources.change_schema import change_schema
 from frazil.sources.postgres.stream.reader import StreamReader
-from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.segment import SegmentPart
 from frazil.sources.protocol import Split, TableFailure, TableRows
 from tests.support.pgoutput_frames import NULL, encode_message, text
 from tests.support.postgres_change_histories import INT4, INT8, TEXT, ShapedColumn, reading, shape

@@ -363,7 +363,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do_and_confirms_nothing(
         assert spool.position == 5
         with full_disk(monkeypatch):
             stream.send(*transaction(10, relation(), insert()))
-            with pytest.raises(StorageError, match="no room") as caught:
+            with pytest.raises(StorageError, match="no space") as caught:
                 spool.wait(PATIENCE, ALL)
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == errno.ENOSPC

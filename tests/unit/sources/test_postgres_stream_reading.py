@@ -28,8 +28,7 @@ from frazil.model.postgres.lsn import format_lsn
 from frazil.model.postgres.types import PostgresType, plan_column
 from frazil.model.schema.types import Primitive
 from frazil.sources.postgres.stream.reader import MOST_ROWS, StreamReader
-from frazil.sources.postgres.stream.segment import OpenTransaction
-from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.segment import OpenTransaction, SegmentPart
 from frazil.sources.postgres.stream.table_shapes import ShapeReading
 from frazil.sources.protocol import Split, TableRows
 from tests.support.pgoutput_frames import text
@@ -139,7 +138,7 @@ def test_bytes_that_do_not_decode_are_told_with_segment_and_place() -> None:
 def test_parts_of_transactions_that_have_not_committed_are_refused() -> None:
     streamed = Insert(OID, new("1", "a", "1"), xid=5)
     described = replace(DEFAULT.relation, xid=5)
-    with pytest.raises(MalformedChangeError, match="whole transactions"):
+    with pytest.raises(MalformedChangeError, match="complete transactions"):
         read(StreamStart(5, is_first=True), described, streamed, StreamStop())
 
 

@@ -44,7 +44,7 @@ class ArtifactKind(StrEnum):
 class Artifact:
     """One thing at the server, and the statement that removes it.
 
-    ``stays`` says why it is left alone; then the statement is for somebody else, if there is one.
+    ``stays`` says why it is left alone; then the statement is for another process, if there is one.
     """
 
     kind: ArtifactKind
@@ -58,7 +58,7 @@ class Artifact:
 class ArtifactFacts:
     """What is at the server under the names of a pipeline.
 
-    ``readers`` are all slots that begin like ``slot_name``, each with whoever reads it.
+    ``readers`` are all slots that begin like ``slot_name``, each with the process that reads it.
     """
 
     slot_name: str
@@ -69,7 +69,7 @@ class ArtifactFacts:
 
 
 def load_artifact_facts(session: Session, *, slot: str, publication: str) -> ArtifactFacts:
-    """Look for the slot, those of copies, and the publication."""
+    """Find the slot, those of copies, and the publication."""
     with session.one_view():
         return ArtifactFacts(
             slot_name=slot,
@@ -83,7 +83,7 @@ def load_artifact_facts(session: Session, *, slot: str, publication: str) -> Art
 def plan_removal(facts: ArtifactFacts, *, creates_publication: bool) -> tuple[Artifact, ...]:
     """Every trace, in the order in which they go; pure.
 
-    The slot goes first: while somebody reads it, nothing has been changed yet.
+    The slot goes first: while someone reads it, nothing has been changed yet.
     """
     return (
         *_slot(facts),
@@ -116,7 +116,7 @@ def _publication(facts: ArtifactFacts, *, creates_publication: bool) -> Iterator
         return
     stays = None
     if not creates_publication:
-        stays = "source.publication.create is false, so somebody else made it"
+        stays = "source.publication.create is false, so another process made it"
     elif facts.server.is_standby:
         stays = "the server is a standby, so it can be dropped on the primary only"
     elif not publication.is_ours:
@@ -149,13 +149,13 @@ def _is_of_copy(name: str, slot: str) -> bool:
 
 
 def require_idle(trace: Artifact) -> None:
-    """SlotBusyError, naming who must stop, while somebody reads the slot."""
+    """SlotBusyError, naming who must stop, while someone reads the slot."""
     if trace.stays is None and trace.reader is not None:
         refuse_busy(trace.reader)
 
 
 def refuse_busy(reader: SlotReader) -> None:
-    """SlotBusyError, naming who must stop, if anybody reads the slot."""
+    """SlotBusyError, naming who must stop, if anyone reads the slot."""
     if reader.process is None:
         return
     called = "" if reader.application is None else f" ({reader.application})"
@@ -170,7 +170,7 @@ def refuse_busy(reader: SlotReader) -> None:
 def remove(session: Session, trace: Artifact) -> bool:
     """Remove it; False when it was gone already. Needs a session that may write.
 
-    SlotBusyError when somebody began to read the slot after it was looked at.
+    SlotBusyError when someone began to read the slot after it was checked.
     """
     if trace.stays is not None or trace.statement is None:
         message = f"the {trace.kind} {trace.name} is not ours to remove"

@@ -41,7 +41,7 @@ def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
     except FrazilError as error:
         # Another table has its name in the lake.
         options, obstacle = None, obstacle or error
-    # Without one, it is gone for whoever captured it under this name.
+    # Without one, it is gone for a changelog that captured it under this name.
     key = () if options is None else options.key
     identity = identity_of(view, key) if is_sendable(view) else ""
     known = SourceTable(name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle)
@@ -49,7 +49,7 @@ def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
         return known
     try:
         described = describe_table(view, options).table
-    except Exception:  # noqa: BLE001 - a defect too is told for its own table
+    except Exception:  # noqa: BLE001 - a defect is reported for its own table
         # The reason is raised when it is read; until then it is only a name.
         return known
     return replace(described, obstacle=obstacle)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.tables.catalog_view import CatalogView
 
-# The server decodes this much of its log in seconds; more is not looked into.
+# The server decodes this much of its log in seconds; more is not decoded.
 MOST_PENDING_BYTES = 256 * 2**20
 
 
@@ -39,8 +39,8 @@ class SourceLook:
     """A server, what is there under the pipeline's names, and the tables that are meant.
 
     ``position`` is how far its log is. ``pending`` has the tables by number with changes that the
-    slot keeps, each with the last one's position; None if that could not be looked into.
-    ``obstacles`` has the tables that cannot be captured now, and why.
+    slot keeps, each with the last one's position; None if that could not be read. ``obstacles`` has
+    the tables that cannot be captured now, and why.
     """
 
     server: ServerFacts
@@ -69,7 +69,7 @@ class SourcePreparation:
 
 
 def load_look(settings: PostgresSettings) -> SourceLook:
-    """Look at the server in a session that cannot write."""
+    """Load the state of the server in a read-only session."""
     with connect(settings.dsn, purpose="plan") as session:
         with session.one_view():
             server = load_server(session)
@@ -157,7 +157,7 @@ def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Mar
     check_continuation(
         settings,
         since,
-        # Where the tables are, and where timelines parted, a run asks.
+        # The tables' positions and the timelines are checked by a run.
         reached=0,
         server=server,
         switches=(),

@@ -19,12 +19,12 @@ class Severity(StrEnum):
     STOPS = "stops"
     """The pipeline cannot start; with a table named, that table cannot."""
     WARNS = "warns"
-    """It works, and a person should know."""
+    """It works, and an operator should know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One sentence, and the SQL that ends the problem where SQL can."""
+    """One sentence, and the SQL that fixes the problem where SQL can."""
 
     severity: Severity
     sentence: str
@@ -54,5 +54,5 @@ def stops(sentence: str, *sql: str, table: str | None = None) -> Problem:
 
 
 def warns(sentence: str, *sql: str, table: str | None = None) -> Problem:
-    """A problem that somebody should know of."""
+    """A problem that an operator should know of."""
     return Problem(Severity.WARNS, sentence, sql, table)

@@ -1,4 +1,4 @@
-"""Changes from a Postgres database: whole tables by snapshots, and what follows by a slot."""
+"""Changes from a Postgres database: tables are copied in snapshots, then read from a slot."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class _Stream:
 class PostgresSource:
     """One database, one publication, one slot.
 
-    Planning changes and planning whole tables may happen in two threads; everything else belongs
-    to whoever plans changes.
+    ``plan`` and ``plan_copy`` may run in two threads; everything else belongs to the thread that
+    plans changes.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class PostgresSource:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
         if self._stream is None:
-            # A stream that is read knows more than the ledger, and nobody else may read the slot.
+            # A stream that is read knows more than the ledger, and no one else may read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
         read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
@@ -191,7 +191,7 @@ class PostgresSource:
                 check_kind(slot, database=server.database)
                 if is_useless(slot, publication):
                     connection.drop_slot(settings.slot)
-                    _log.warning("slot dropped, to begin anew", slot=settings.slot)
+                    _log.warning("slot dropped, to begin again", slot=settings.slot)
                     slot = None
             self._publish(tables)
             if slot is not None:
@@ -227,7 +227,7 @@ class PostgresSource:
         return replace(batch, witness=self._witnessed(end, seen))
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
-        """Some of these tables in the snapshot that is held, or in a new one."""
+        """Some of these tables in the snapshot that is open, or in a new one."""
         with self._rounds:
             if not tables:
                 self._close_round()
@@ -303,13 +303,13 @@ class PostgresSource:
     def close(self) -> None:
         """End the stream; a snapshot that tables are being read in stays."""
         self._close_stream()
-        # Whoever answers there next may be another one.
+        # Who answers there next may be another one.
         self._server = None
 
     # --- the stream ---
 
     def _streaming(self, progress: Progress) -> _Stream:
-        """The stream, begun anew when a table has joined that it left out so far."""
+        """The stream, begun again when a table has joined that it left out so far."""
         tables = {name: relation_oid(each.identity) for name, each in progress.tables.items()}
         if self._stream is not None and not tables.keys() <= self._stream.tables.keys():
             _log.info("stream begins again", tables=len(tables.keys() - self._stream.tables.keys()))
@@ -411,7 +411,7 @@ class PostgresSource:
         )
 
     def _beat(self) -> None:
-        """Write a word into the log, so that a slot behind a busy neighbour moves on."""
+        """Write a message into the log, so that a slot next to a busy database moves on."""
         with (
             suppress(errors.SourceUnavailableError, errors.PermissionError),
             connect(
@@ -489,12 +489,12 @@ class NoReader:
     """Reads nothing, for a batch that has nothing to read."""
 
     def read(self, split: Split) -> Iterator[Reading]:
-        """There is no split to be asked for."""
+        """There is no split to be requested."""
         raise TypeError(split)
 
 
 def _require_same(found: SystemIdentity, known: SystemIdentity) -> None:
     same = (found.system_identifier, found.timeline, found.database)
     if same != (known.system_identifier, known.timeline, known.database):
-        # Prepared anew, it is judged with what the ledger says.
+        # Prepared again, it is judged with what the ledger says.
         raise errors.SourceUnavailableError("the server is another one than a moment ago.")

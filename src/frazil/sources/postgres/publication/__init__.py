@@ -1,1 +1,4 @@
-"""The publication: what is checked, what would be changed, and changing it."""
+"""The publication: what is checked, what would be changed, and changing it.
+
+Start with ``planning.py``.
+"""

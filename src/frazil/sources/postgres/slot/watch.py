@@ -1,4 +1,4 @@
-"""How the server and its slot stand, asked again and again over one connection."""
+"""The state of the server and its slot, queried repeatedly over one connection."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class SlotLook:
 
 
 class SlotWatch:
-    """One thread asks; a connection that is lost is opened anew by the next question."""
+    """Used by one thread; a connection that is lost is opened again by the next call."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._session: Session | None = None
 
     def look(self) -> SlotLook:
-        """Ask the server; raises SourceUnavailableError and what else connecting meets."""
+        """Query the server; raises SourceUnavailableError and what else connecting raises."""
         if self._session is None:
             self._session = connect(self._settings.dsn, purpose="watch")
         try:
@@ -43,7 +43,7 @@ class SlotWatch:
             raise
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
