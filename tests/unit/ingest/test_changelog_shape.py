@@ -374,7 +374,7 @@ def test_strict_evolution_refuses_every_change_and_no_standstill() -> None:
 # What others did to the changelog.
 
 
-def test_a_field_that_somebody_added_stays_and_one_that_is_required_does_not_work() -> None:
+def test_an_added_field_stays_and_a_required_one_is_refused() -> None:
     theirs = Field(50, "theirs", P.STRING)
     now = after(FIRST)
     fields = (theirs, *now.schema.fields)
@@ -388,11 +388,11 @@ def test_a_field_that_somebody_added_stays_and_one_that_is_required_does_not_wor
         plan(USERS, replace(now, schema=replace(now.schema, fields=needed)))
 
 
-def test_a_field_that_somebody_dropped_means_a_resync() -> None:
+def test_a_dropped_field_requires_a_resync() -> None:
     now = after(FIRST)
     fields = tuple(each for each in now.schema.fields if each.name != "name")
     torn = replace(now, schema=replace(now.schema, fields=fields))
-    with pytest.raises(UnsupportedSchemaChangeError, match="somebody dropped name"):
+    with pytest.raises(UnsupportedSchemaChangeError, match="name was dropped from the changelog"):
         plan(USERS, torn)
     assert field_of(plan(USERS, torn, restart=True), 2).id > now.last_column_id
 
@@ -405,7 +405,7 @@ def test_our_own_columns_must_be_there(gone: str) -> None:
         plan(USERS, replace(now, schema=replace(now.schema, fields=fields)))
 
 
-def test_a_previous_key_that_somebody_changed_is_refused() -> None:
+def test_a_changed_previous_key_is_refused() -> None:
     now = after(FIRST)
     fields = tuple(
         replace(each, type=Struct((Field(90, "id", P.INT),)))

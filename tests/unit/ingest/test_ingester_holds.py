@@ -173,7 +173,7 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
 def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None:
     source, ledger = Source(NAME), Ledger(standing(NAME, state))
     ingester = ingester_of(source, ledger)
-    ingester._retries_held = False
+    ingester._retries_paused = False
     ingester.step()
     assert source.acknowledged == [BEGAN]
     assert ledger.marker.position == BEGAN
@@ -218,7 +218,7 @@ def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
     book.refresh()
     ledger.known[NAME] = standing(NAME, Copying())
     ledger.commits += 1
-    book.note([standing(OTHER, Streaming())], batch="b")
+    book.record([standing(OTHER, Streaming())], batch="b")
 
     assert source.tables == (NAME,)
     assert book.refresh()
