@@ -65,7 +65,12 @@ def test_every_way_to_be_refused_has_words_of_its_own(
     wrong = database.dsn_of(server.user, PASSWORD).value
     nowhere = Database(server, "nowhere").dsn.value
     ways = {
-        "refused": (f"postgresql://u:{PASSWORD}@127.0.0.1:9/d", "127.0.0.1:9", 1, "nobody answers"),
+        "refused": (
+            f"postgresql://u:{PASSWORD}@127.0.0.1:9/d",
+            "127.0.0.1:9",
+            1,
+            "the server does not answer",
+        ),
         "unknown": (
             f"postgresql://u:{PASSWORD}@no-such-host.invalid:5433/d?sslmode=disable",
             "no-such-host.invalid:5433",

@@ -47,7 +47,7 @@ SLOT_PATIENCE = timedelta(minutes=5)
 # Before any fail-over or restore.
 FIRST_TIMELINE = 1
 
-_HISTORY_WORDS = 2
+_HISTORY_FIELDS = 2
 _CLOCK = SystemClock()
 # What a slot promised is gone: dropped, invalidated, or its log removed.
 _LOST: Mapping[str, type[FrazilError]] = MappingProxyType(
@@ -137,7 +137,7 @@ class ReplicationConnection:
     def identify(self) -> SystemIdentity:
         """Which server this is."""
         with (
-            translated("asking Postgres for its identity"),
+            translated("loading the identity of Postgres"),
             self._connection.cursor(row_factory=args_row(_IdentityRow)) as cursor,
         ):
             row = cursor.execute(IDENTIFY_SYSTEM.encode()).fetchone()
@@ -153,7 +153,7 @@ class ReplicationConnection:
     def is_standby(self) -> bool:
         """Whether the server follows another one."""
         with (
-            translated("asking Postgres whether it is a standby"),
+            translated("checking whether Postgres is a standby"),
             self._connection.cursor(row_factory=scalar_row) as cursor,
         ):
             return bool(cursor.execute(b"select pg_is_in_recovery()").fetchone())
@@ -163,7 +163,7 @@ class ReplicationConnection:
         if timeline <= FIRST_TIMELINE:
             return ()
         with (
-            translated("asking Postgres for its history"),
+            translated("loading the timeline history of Postgres"),
             self._connection.cursor(row_factory=args_row(_HistoryRow)) as cursor,
         ):
             row = cursor.execute(timeline_history_command(timeline).encode()).fetchone()
@@ -180,7 +180,7 @@ class ReplicationConnection:
         A temporary one lives as long as this connection, and a little longer, until the server has
         seen its end: SlotBusyError while another one has the name. SourceUnavailableError when a
         transaction stays open for longer than the connection's patience; then there is no slot.
-        ``failover`` is asked for where the server has such slots, which a standby cannot have.
+        ``failover`` is requested where the server has such slots, which a standby cannot have.
         """
         command = create_slot_command(
             name,
@@ -210,7 +210,7 @@ class ReplicationConnection:
             self._connection.execute(drop_slot_command(name, wait=wait).encode())
 
     def cancel(self) -> None:
-        """Ask the server to give up the command that is running; from any thread."""
+        """Ask the server to cancel the command that is running; from any thread."""
         with translated("cancelling a command"):
             self._connection.cancel_safe()
 
@@ -235,7 +235,7 @@ class ReplicationConnection:
         return ReplicationStream(self._connection, doing=doing, meanings=_LOST, clock=self._clock)
 
     def is_alive(self) -> bool:
-        """Whether the connection still stands, as far as is known here; nothing is sent.
+        """Whether the connection is open, as far as is known here; nothing is sent.
 
         For a connection that waits: a snapshot that it exported can be adopted as long as it does.
         """
@@ -261,9 +261,9 @@ def parse_history(content: bytes) -> tuple[TimelineSwitch, ...]:
     """The lines of a history file: timeline, position where it ended, and a remark."""
     lines = [line.split(None, 2) for line in content.decode(errors="replace").splitlines()]
     return tuple(
-        TimelineSwitch(int(words[0]), parse_lsn(words[1]))
-        for words in lines
-        if len(words) >= _HISTORY_WORDS and words[0].isdigit()
+        TimelineSwitch(int(fields[0]), parse_lsn(fields[1]))
+        for fields in lines
+        if len(fields) >= _HISTORY_FIELDS and fields[0].isdigit()
     )
 
 
