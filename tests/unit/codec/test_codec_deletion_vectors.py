@@ -109,8 +109,8 @@ def test_positions_no_file_can_have_are_refused(wrong: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [True], ["1"], pa.array([1, None])])
-def test_what_is_not_a_whole_number_is_no_position(wrong: object) -> None:
-    with pytest.raises(TypeError, match="whole numbers"):
+def test_a_position_must_be_an_integer(wrong: object) -> None:
+    with pytest.raises(TypeError, match="integers"):
         DeletionVector.from_positions(wrong)  # type: ignore[arg-type]
 
 

@@ -171,7 +171,7 @@ def test_a_transaction_goes_on_in_the_next_frames() -> None:
     found = decoded(ITEM, row, row, COMMIT, Begin(200, 6, 8), row, inside_transaction=True)
     assert found.transactions[[1, 2, 5]].tolist() == [-1, -1, 0]
     assert found.ordinals[[1, 2, 5]].tolist() == [0, 1, 0]
-    with pytest.raises(MalformedFileError, match="may stand here"):
+    with pytest.raises(MalformedFileError, match="allowed here"):
         decoded(ITEM, row, row, COMMIT)
 
 
@@ -223,13 +223,13 @@ def test_no_messages_say_nothing() -> None:
     [
         ([BEGIN, Insert(1, ())], "a relation described before"),
         ([ITEM, BEGIN, Insert(ITEM.oid, (NULL,))], "2 columns as the relation has, found 1"),
-        ([BEGIN, BEGIN], "may stand here"),
-        ([COMMIT], "may stand here"),
-        ([ITEM, Insert(ITEM.oid, (NULL, NULL))], "may stand here"),
-        ([Truncate((1,), TruncateOption(0))], "may stand here"),
-        ([BEGIN, StreamStart(1, is_first=True)], "may stand here"),
-        ([StreamStop()], "may stand here"),
-        ([StreamStart(1, is_first=True), BEGIN], "may stand here"),
+        ([BEGIN, BEGIN], "allowed here"),
+        ([COMMIT], "allowed here"),
+        ([ITEM, Insert(ITEM.oid, (NULL, NULL))], "allowed here"),
+        ([Truncate((1,), TruncateOption(0))], "allowed here"),
+        ([BEGIN, StreamStart(1, is_first=True)], "allowed here"),
+        ([StreamStop()], "allowed here"),
+        ([StreamStart(1, is_first=True), BEGIN], "allowed here"),
         ([StreamStart(1, is_first=True)], "the end of a part"),
         ([BEGIN, Commit(101, 150, 5)], "the transaction that began, found another"),
         ([BEGIN, Commit(100, 150, 6)], "the transaction that began, found another"),
