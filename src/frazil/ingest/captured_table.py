@@ -63,7 +63,7 @@ class Prepared:
 
     @property
     def must_be_committed(self) -> bool:
-        """Whether there is something to commit next to rows."""
+        """Whether there is something to commit in addition to rows."""
         return self.part.restart is not None or self.plan.evolves or self.has_new_columns
 
 

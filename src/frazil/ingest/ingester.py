@@ -108,7 +108,7 @@ class Ingester:
     def start(self) -> None:
         """Load the ledger, the tables and the source; raises what prevents a start.
 
-        What is read here may be relied on because no one else works for the source by then.
+        What is read here stays valid: no other process works for the source by then.
         """
         with self._ledger_cache.lock, self._turn():
             if self._is_started:
@@ -396,8 +396,8 @@ class Ingester:
     ) -> Position | None:
         """Write the batch down; what may be acknowledged after it.
 
-        The batch has changes of the tables it was ``planned_for``. A table that has become live
-        since is not among them, and needs what it left out.
+        The batch has changes of the tables it was ``planned_for``. A table that has become
+        streaming since is not among them, and needs what it left out.
         """
         with self._ledger_cache.lock:
             # A resync may have been requested since the batch was planned.

@@ -47,7 +47,7 @@ class LedgerCache:
         return self._table_states
 
     def refresh(self) -> bool:
-        """Read what another process wrote; whether anyone did."""
+        """Read what another process wrote; returns whether one did."""
         with self.lock:
             head = self._ledger.table.load_state().head
             newest = None if head is None else SnapshotRef(head.id, head.sequence)

@@ -208,7 +208,7 @@ class InMemorySource:
         return self._load().ends - _number(position)
 
     def acknowledge(self, position: Position) -> None:
-        """Let the database forget what is before this position; never the other way."""
+        """Let the database forget what is before this position."""
         self._load()
         self._database.forget(_number(position))
 
@@ -224,7 +224,7 @@ class InMemorySource:
     def _streaming(
         self, state: DatabaseState, progress: Progress, acknowledged: Position
     ) -> _Stream:
-        """The stream, begun again when a table has joined that was left out of it so far."""
+        """The stream, restarted when a table has joined that was left out of it so far."""
         names = frozenset(progress.tables)
         if self._stream is None or not names <= self._stream.tables:
             since = _number(acknowledged)

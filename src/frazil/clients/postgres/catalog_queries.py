@@ -433,7 +433,7 @@ LEAVES = """
     order by 1, 2
 """
 
-# Locks are shown to everyone, what a session does only to its own role and to administrators.
+# Locks are shown to all roles, what a session does only to its own role and to administrators.
 OPEN_TRANSACTIONS = """
     select
         lock.pid,

@@ -77,7 +77,7 @@ class ReplicationStream:
         self._is_reply_wanted = False
         self._status_due = clock.monotonic() + STATUS_SECONDS
         connection.pgconn.nonblocking = 1
-        # Tells the thread that waits that another one wants to close.
+        # Signals the thread that waits that another one wants to close.
         self._closing, self._close = os.pipe()
 
     def __enter__(self) -> Self:

@@ -38,7 +38,7 @@ CHECKSUMS = "frazil.checksums"
 DECODING_ERRORS = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
 _MAGIC = b"PAR1"
-# No one holds more in one blob, and repeated rows cost a file nothing.
+# No reader holds more in one blob, and repeated rows cost a file nothing.
 _MOST_ENTRIES = 1 << 27
 # Names and checksums in a blob's own footer; Arrow's default is 100 MB of them.
 _LONGEST_METADATA = 1 << 24

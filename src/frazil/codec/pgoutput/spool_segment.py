@@ -81,7 +81,7 @@ class SegmentAssembly:
 
 
 def _around(count: int) -> int:
-    """What a segment with so many messages takes next to them."""
+    """What a segment with so many messages takes in addition to them."""
     return len(MAGIC) + count * _LENGTH.itemsize + _END
 
 

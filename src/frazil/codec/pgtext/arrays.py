@@ -47,11 +47,11 @@ def read_arrays(
     elements = read_elements(parts.elements)
     if elements.misfits is not None:
         owners = np.repeat(np.arange(len(text)), np.diff(parts.offsets))
-        spoilt = np.zeros(len(text), np.bool_)
-        spoilt[owners[elements.misfits]] = True
+        unreadable = np.zeros(len(text), np.bool_)
+        unreadable[owners[elements.misfits]] = True
         # Once more without them: a null list must not hide elements, Parquet cannot store them.
-        again = read_arrays(pc.if_else(spoilt, _ABSENT, kept), delimiter, read_elements)
-        return Read(again.values, spoilt if misfits is None else spoilt | misfits)
+        again = read_arrays(pc.if_else(unreadable, _ABSENT, kept), delimiter, read_elements)
+        return Read(again.values, unreadable if misfits is None else unreadable | misfits)
     values = pa.ListArray.from_arrays(
         pa.array(parts.offsets),
         elements.values,

@@ -1,6 +1,6 @@
 """What Postgres says about a column's type, and what the column becomes in Iceberg.
 
-Built-in types are known by their OID, which never changes, not by their name, which anyone may
+Built-in types are known by their OID, which never changes, not by their name, which any user may
 give to a type of their own. Everything that is not in the table below is text as Postgres prints
 it: that loses nothing.
 """

@@ -83,7 +83,7 @@ def load_artifact_facts(session: Session, *, slot: str, publication: str) -> Art
 def plan_removal(facts: ArtifactFacts, *, creates_publication: bool) -> tuple[Artifact, ...]:
     """Every trace, in the order in which they go; pure.
 
-    The slot goes first: while someone reads it, nothing has been changed yet.
+    The slot goes first: while a process reads it, nothing has been changed yet.
     """
     return (
         *_slot(facts),
@@ -149,13 +149,13 @@ def _is_of_copy(name: str, slot: str) -> bool:
 
 
 def require_idle(trace: Artifact) -> None:
-    """SlotBusyError, naming who must stop, while someone reads the slot."""
+    """SlotBusyError, naming the process to stop, while one reads the slot."""
     if trace.stays is None and trace.reader is not None:
         refuse_busy(trace.reader)
 
 
 def refuse_busy(reader: SlotReader) -> None:
-    """SlotBusyError, naming who must stop, if anyone reads the slot."""
+    """SlotBusyError, naming the process to stop, if one reads the slot."""
     if reader.process is None:
         return
     called = "" if reader.application is None else f" ({reader.application})"
@@ -170,7 +170,7 @@ def refuse_busy(reader: SlotReader) -> None:
 def remove(session: Session, trace: Artifact) -> bool:
     """Remove it; False when it was gone already. Needs a session that may write.
 
-    SlotBusyError when someone began to read the slot after it was checked.
+    SlotBusyError when a process began to read the slot after it was checked.
     """
     if trace.stays is not None or trace.statement is None:
         message = f"the {trace.kind} {trace.name} is not ours to remove"

@@ -120,24 +120,24 @@ def _load_pending(
 
 
 def plan_preparation(
-    look: SourceLook,
+    facts: SourceLook,
     settings: PostgresSettings,
     tables: Collection[str],
     since: Marker | None,
 ) -> SourcePreparation:
     """What ``PostgresSource.prepare`` would do for these tables; pure."""
-    publication, slot = look.publication, look.slot
-    wanted = [view.table for name, view in look.views.items() if name in tables]
+    publication, slot = facts.publication, facts.slot
+    wanted = [view.table for name, view in facts.views.items() if name in tables]
     try:
         if since is not None:
-            _check_continuation(look, settings, since)
+            _check_continuation(facts, settings, since)
         elif slot is not None:
-            check_kind(slot, database=look.server.database)
+            check_kind(slot, database=facts.server.database)
         refuse_unfit(publication)
         plan = plan_publication(
             publication,
             wanted,
-            look.server,
+            facts.server,
             name=settings.publication,
             creates=settings.creates_publication,
         )
@@ -147,12 +147,12 @@ def plan_preparation(
     return SourcePreparation(statements=plan.statements, creates_slot=creates_slot)
 
 
-def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Marker) -> None:
+def _check_continuation(facts: SourceLook, settings: PostgresSettings, since: Marker) -> None:
     server = SystemIdentity(
-        system_identifier=look.server.system_identifier,
-        timeline=look.server.timeline,
-        log_end=look.position,
-        database=look.server.database,
+        system_identifier=facts.server.system_identifier,
+        timeline=facts.server.timeline,
+        log_end=facts.position,
+        database=facts.server.database,
     )
     check_continuation(
         settings,
@@ -161,6 +161,6 @@ def _check_continuation(look: SourceLook, settings: PostgresSettings, since: Mar
         reached=0,
         server=server,
         switches=(),
-        publication=look.publication,
-        slot=look.slot,
+        publication=facts.publication,
+        slot=facts.slot,
     )

@@ -167,7 +167,7 @@ class PostgresSource:
         """Have a publication that sends these tables, and a slot that keeps what follows."""
         settings = self._settings
         if self._stream is None:
-            # A stream that is read knows more than the ledger, and no one else may read the slot.
+            # An open stream knows more than the ledger, and no other process can read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
         read_to = 0 if self._witness is None else self._witness.end
         with self._replication("slot") as connection:
@@ -309,7 +309,7 @@ class PostgresSource:
     # --- the stream ---
 
     def _streaming(self, progress: Progress) -> _Stream:
-        """The stream, begun again when a table has joined that it left out so far."""
+        """The stream, restarted when a table has joined that it left out so far."""
         tables = {name: relation_oid(each.identity) for name, each in progress.tables.items()}
         if self._stream is not None and not tables.keys() <= self._stream.tables.keys():
             _log.info("stream begins again", tables=len(tables.keys() - self._stream.tables.keys()))
@@ -392,7 +392,7 @@ class PostgresSource:
         return encode_witness(self._witness)
 
     def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
-        """Nothing came: once in a while the position of a quiet server is moved all the same."""
+        """Nothing came: the position of an idle server is moved periodically all the same."""
         position = stream.spool.position
         stream.planned_to = max(stream.planned_to, position)
         now = self._clock.monotonic()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SUFFIX = ".segment"
 
 _UNFINISHED = ".part"
-# Rows lie in them: they are no one else's to read.
+# They hold rows: only this user may read them.
 _FILE_MODE = 0o600
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FREE_SPACE = "free space where source.spool.dir points to, or point it elsewhere"
@@ -37,7 +37,7 @@ _CHECK_FOLDER = "check that source.spool.dir can be written to"
 
 
 class SegmentFile(Protocol):
-    """A file that is being written; no one can load it before it is finished."""
+    """A file that is being written; it cannot be loaded before it is finished."""
 
     def write(self, data: bytes) -> None:
         """Add to its end; raises StorageError."""
@@ -58,7 +58,7 @@ class NewFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpoolFiles:
-    """Files of one spool, which no one else uses; crosses to tasks, where they are loaded.
+    """Files of one spool, used by one process; crosses to tasks, where they are loaded.
 
     A folder may be given relative to this process: it is made absolute, because tasks run
     elsewhere.
@@ -80,7 +80,7 @@ class SpoolFiles:
         with _storing(self.location):
             # Tasks load by the location: a folder within it would not be found.
             if private_folder(folder) != folder.resolve():
-                message = f"everyone may write to {folder}"
+                message = f"all users may write to {folder}"
                 raise ForeignFolderError(message)
             return _LocalFile(folder / name)
 

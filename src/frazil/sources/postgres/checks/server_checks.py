@@ -219,7 +219,7 @@ def _slot(slot: SlotFacts, server: ServerFacts) -> Iterator[Problem]:
         found = "is physical" if slot.plugin is None else f"uses {slot.plugin} in {slot.database}"
         yield stops(
             f"The slot {slot.name} {found}, not {PLUGIN} in {server.database}: name another one in "
-            "source.slot, or drop it if no one needs it.",
+            "source.slot, or drop it if it is not needed.",
             drop,
         )
         return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.copy.planning import CopyTable
     from frazil.sources.protocol import Reading, Split
 
-# Large enough that work per batch is small next to work per row.
+# Large enough that work per batch is small compared to work per row.
 MOST_ROWS = 1 << 16
 # A batch is in memory three or four times: as it came, in one piece, and as columns.
 MOST_BYTES = 8 << 20
@@ -119,7 +119,7 @@ def _read(session: Session, table: CopyTable, split: CopySplit) -> Generator[pa.
 
 def _load_wires(session: Session, table: CopyTable, split: CopySplit) -> list[Wire]:
     """How each column comes; UnsupportedSchemaChangeError unless all are as in the snapshot."""
-    # This takes the lock under which no one can change the table until the session ends.
+    # This takes the lock that prevents changes of the table until the session ends.
     columns = session.describe(
         columns_query(table, split), doing=f"copying {table.name}", meanings=_MEANINGS
     )

@@ -131,10 +131,10 @@ def lock_key(slot: str) -> int:
 
 
 def _refuse(slot: str, holders: list[_Holder]) -> None:
-    whom = "another process"
+    reader = "another process"
     if holders:
         process, application = holders[0]
         called = "" if application is None else f", {application}"
-        whom = f"another process (server process {process}{called})"
-    message = f"the slot {slot} is worked for by {whom}."
+        reader = f"another process (server process {process}{called})"
+    message = f"the slot {slot} is used by {reader}."
     raise SlotBusyError(message)

@@ -1,6 +1,6 @@
-"""Which tables have changes that a slot keeps and no one has read yet; reading them takes nothing.
+"""Which tables have changes that a slot keeps and that were not read yet; peeking removes nothing.
 
-Only for a slot that no one reads: the server admits one reader at a time, for peeking too.
+Only for a slot without a reader: the server admits one reader at a time, for peeking too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _MessageRow(NamedTuple):
 def load_pending(session: Session, *, slot: str, publication: str, until: int) -> Mapping[int, int]:
     """The tables that have such changes before ``until``, each with its last one's position.
 
-    Tables go by their numbers at the server. Raises SlotBusyError while someone reads the slot.
+    Tables go by their numbers at the server. Raises SlotBusyError while the slot is read.
     """
     parameters = {
         "slot": slot,

@@ -2,7 +2,7 @@
 
 For every relation message that the server sends, the catalog is read, which may be newer: a column
 that was dropped and added again has the same name and is another one. Relations that only describe
-rows which their table has already are no news, however old they are.
+rows which their table has already change nothing, however old they are.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class StreamPlanner:
         A batch ends where a table that it has changes of changes its shape: what was sent before is
         then written as it was. Tables that cannot be read are its failures.
         """
-        captured = [each for each in self._live(taken, progress) if each.after < (taken.end or 0)]
+        captured = [
+            each for each in self._captured_tables(taken, progress) if each.after < (taken.end or 0)
+        ]
         self._load_views(captured)
         described: list[_Described] = []
         failures: list[TableFailure] = []
@@ -167,7 +169,7 @@ class StreamPlanner:
             troubles=tuple(failures),
         )
 
-    def _live(self, taken: Taken, progress: Progress) -> Iterator[_Captured]:
+    def _captured_tables(self, taken: Taken, progress: Progress) -> Iterator[_Captured]:
         touched = frozenset[int]().union(*(each.oids for each in taken.segments))
         for name, table in progress.tables.items():
             oid = relation_oid(table.identity)

@@ -43,9 +43,9 @@ columns as the message has, and the message shows all of them so, that is the an
 
 Such an answer is likely and not certain, unlike all others. Transactions have their age from their
 first write, to whatever table: one that is older may change a table, or write to it, after a
-younger one did. For the answer to be wrong, names and types must agree by accident as well: someone
-dropped a column and added one of the same name and type, and changed the table once more, without a
-check in between. Where the first step alone would do, there is no answer.
+younger one did. For the answer to be wrong, names and types must agree by accident as well: a
+column was dropped and one of the same name and type added, and the table changed once more, without
+a check in between. Where the first step alone would do, there is no answer.
 """
 
 from __future__ import annotations

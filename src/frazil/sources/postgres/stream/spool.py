@@ -151,7 +151,7 @@ class StreamSpool:
 
     @property
     def position(self) -> int:
-        """Every transaction of the server before this position was taken, or is for no one.
+        """Every transaction of the server before this position was taken, or has no captured rows.
 
         With nothing pending it follows an idle server. What was taken may not be durable yet: that
         is for the caller to know.

@@ -4,8 +4,7 @@ A transaction waits in memory for its Commit. One that grows large goes to segme
 many as it needs. Each segment describes its tables again, so that it can be read alone: a server
 describes a table once in a session, and then only when something about it has changed.
 
-What is for no one is left out: transactions without a row, and the messages that people emit. Both
-still say how far the server is.
+Transactions without a row and emitted messages are left out. Both still say how far the server is.
 
 A row costs a fraction of a microsecond here, which is why the first five bytes of a message, its
 kind and its table, are looked up in one dictionary before anything else is checked.
@@ -322,7 +321,7 @@ class TransactionSpooling:
             self._append_other(payload)
 
     def _leave_out(self, payload: bytes) -> None:
-        """No one reads what was given to ``pg_logical_emit_message``, and it may be much."""
+        """What was given to ``pg_logical_emit_message`` is not used, and it may be large."""
 
     def _describe(self, oid: bytes) -> None:
         if self._segment.describes(oid):
