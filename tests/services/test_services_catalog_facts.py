@@ -286,7 +286,7 @@ def test_a_modest_role_sees_its_own_rights(database: Database) -> None:
     assert not facts.publication.is_ours
 
 
-def test_every_problem_is_found_at_once_and_its_sql_ends_it(database: Database) -> None:
+def test_every_problem_is_found_at_once_and_its_sql_fixes_it(database: Database) -> None:
     settings = PreflightSettings(
         slot="absent", publication="facts", creates_publication=False, held_wal_bytes=2**30
     )
@@ -299,7 +299,7 @@ def test_every_problem_is_found_at_once_and_its_sql_ends_it(database: Database) 
         assert missed == []
         lines = [line for problem in found for line in problem.sql]
         assert len(set(lines)) >= len(EXPECTED) - 4
-        # What is left needs a person's decision, or a restart of the server.
+        # What is left needs an operator's decision, or a restart of the server.
         database.run(*(line for line in lines if "…" not in line and "alter system" not in line))
         after = find_problems(load(database, role="bare", password="bare"), settings)
         stopping = [each.sentence for each in after if each.severity is Severity.STOPS]

@@ -166,7 +166,7 @@ def shop(
     yield from made(postgres, tmp_path, capsys, monkeypatch)
 
 
-def test_a_database_in_order_is_told_in_order(any_shop: Shop) -> None:
+def test_a_database_without_problems_has_none_reported(any_shop: Shop) -> None:
     any_shop.database.run("drop table shop.unlogged")
     code, found = any_shop.check()
     assert (code, stopping(found)) == (ExitCode.DONE, [])
@@ -272,7 +272,7 @@ def test_a_publication_that_sends_too_little_is_completed_by_the_advice(shop: Sh
         (None, "nowhere", ExitCode.FAILED, "correct the database in source.dsn"),
     ],
 )
-def test_a_door_that_stays_closed_is_one_problem(
+def test_a_server_that_cannot_be_reached_is_one_problem(
     shop: Shop, user: str | None, database: str, code: ExitCode, sentence: str
 ) -> None:
     other = Database(shop.database.server, database)
@@ -297,7 +297,7 @@ def test_people_get_a_table_with_the_sql_below_each_problem(shop: Shop) -> None:
     assert "must be fixed" in out.splitlines()[-1]
 
 
-def test_what_a_new_slot_would_wait_for_is_told_without_what_it_does(shop: Shop) -> None:
+def test_what_a_new_slot_would_wait_for_is_reported_without_its_statement(shop: Shop) -> None:
     shop.database.run(
         f"grant usage on schema shop to {ROLE}",
         f"grant select on all tables in schema shop to {ROLE}",
@@ -366,7 +366,7 @@ def test_a_slot_that_is_read_stops_it_before_anything_goes(shop: Shop) -> None:
         assert f"once process {reader} (frazil test) has stopped" in out
 
 
-def test_a_publication_of_somebody_else_stays(shop: Shop) -> None:
+def test_a_foreign_publication_stays(shop: Shop) -> None:
     shop.leave_traces()
     shop.database.run(f"alter role {ROLE} replication")
     code, states = shop.teardown("--yes", dsn=shop.as_role)
@@ -378,7 +378,7 @@ def test_a_publication_of_somebody_else_stays(shop: Shop) -> None:
     assert shop.traces() == (0, 1)
 
 
-def test_who_may_not_drop_a_slot_is_told_so(shop: Shop) -> None:
+def test_a_role_that_may_not_drop_a_slot_is_reported(shop: Shop) -> None:
     shop.leave_traces()
     code, _, err = shop.run("teardown", "--yes", dsn=shop.as_role)
     assert code == ExitCode.PERMISSION
@@ -397,7 +397,7 @@ def test_the_slot_of_a_copy_is_shown_and_goes_by_itself(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "left"), [("n\n", ExitCode.FAILED, (1, 1)), ("y\n", ExitCode.DONE, (0, 0))]
 )
-def test_on_a_terminal_somebody_is_asked_after_seeing_it(
+def test_on_a_terminal_the_operator_confirms_after_seeing_it(
     shop: Shop, answer: str, code: ExitCode, left: tuple[int, int]
 ) -> None:
     shop.leave_traces()

@@ -53,7 +53,7 @@ class TestPostgresSource(
     def test_the_number_of_a_dropped_column_is_not_given_again(
         self, subject: AlterableSource
     ) -> None:
-        # Nobody can tell which of the two a message means if both steps were made unseen.
+        # No one can tell which of the two a message means if both steps were made unseen.
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1, note="gone"))
         subject.drop_column(ORDERS, "note")

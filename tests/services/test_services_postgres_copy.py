@@ -47,7 +47,7 @@ def item(database: Database) -> Iterator[Database]:
     database.run("drop table if exists item cascade")
 
 
-def test_rows_tell_where_they_come_from(item: Database) -> None:
+def test_rows_say_where_they_come_from(item: Database) -> None:
     with copying(item, "item") as copy:
         rows = copy.rows()
         point = copy.snapshot.consistent_point
@@ -372,7 +372,7 @@ def test_a_table_that_changed_since_the_snapshot_is_copied_again(
         item.run("drop table if exists item_before")
 
 
-def test_a_change_that_rows_do_not_feel_is_no_trouble(item: Database) -> None:
+def test_a_change_that_no_row_shows_is_no_failure(item: Database) -> None:
     with copying(item, "item") as copy:
         item.run(
             "alter table item add later int",
@@ -383,7 +383,7 @@ def test_a_change_that_rows_do_not_feel_is_no_trouble(item: Database) -> None:
         assert copy.rows().num_rows == 1000
 
 
-def test_a_query_that_the_server_gives_up_is_the_tables_trouble(item: Database) -> None:
+def test_a_query_that_the_server_cancels_is_a_failure_of_its_table(item: Database) -> None:
     with copying(item, "item", row_filter="1 / (id - 990) < 5") as copy:
         error = copy.trouble()
     assert isinstance(error, errors.PermissionError)

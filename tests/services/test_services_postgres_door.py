@@ -124,7 +124,7 @@ def test_a_writer_writes_a_transaction_or_nothing(database: Database) -> None:
 
 
 @pytest.mark.parametrize("how", ["session", "replication"])
-def test_a_wrong_password_needs_a_person_and_is_not_shown(database: Database, how: str) -> None:
+def test_a_wrong_password_requires_action_and_is_not_shown(database: Database, how: str) -> None:
     wrong = database.dsn_of("modest", "wrong-" + CANARY)
     opening = connect if how == "session" else connect_replication
     with pytest.raises(errors.PermissionError, match="28P01") as caught:
@@ -137,7 +137,7 @@ def test_a_wrong_password_needs_a_person_and_is_not_shown(database: Database, ho
     assert error.__context__ is None
 
 
-def test_a_role_without_the_right_to_replicate_is_told_so(database: Database) -> None:
+def test_a_role_without_the_right_to_replicate_is_reported(database: Database) -> None:
     with pytest.raises(errors.PermissionError, match="42501"):
         connect_replication(database.dsn_of("modest", CANARY), purpose="test")
 
@@ -163,7 +163,7 @@ def test_a_server_that_is_full_or_away_is_tried_again_later(database: Database) 
     assert recovery_for(caught.value).action is RecoveryAction.LATER
 
 
-def test_a_server_without_tls_is_refused_when_tls_is_asked_for(database: Database) -> None:
+def test_a_server_without_tls_is_refused_when_tls_is_requested(database: Database) -> None:
     strict = Secret(database.dsn.value + "?sslmode=require")
     with pytest.raises(errors.SourceUnavailableError, match="sslmode=disable"):
         connect(strict, purpose="test")

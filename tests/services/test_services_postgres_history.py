@@ -141,7 +141,7 @@ def test_a_volume_that_was_set_back_is_refused_once_its_log_has_grown(
 def test_a_volume_set_back_in_an_idle_time_is_refused_for_what_it_has_more(
     server: Postgres, subject: PostgresSubject, tmp_path: Path
 ) -> None:
-    """What it lacks nobody captured; what it has instead would be skipped."""
+    """What it lacks no one captured; what it has instead would be skipped."""
     capture = begun(subject, ORDERS)
     subject.transact(insert(ORDERS, 1))
     capture.catch_up()

@@ -124,7 +124,7 @@ def differences(
         ),
     ],
 )
-def test_what_nobody_announces_is_found(
+def test_unannounced_changes_are_found(
     publish: Database, scope: str, statements: list[str], words: str
 ) -> None:
     (found,) = differences(publish, scope, *statements)

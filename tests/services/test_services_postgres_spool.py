@@ -183,7 +183,7 @@ def test_what_is_written_meanwhile_arrives_once_and_in_order(
 
 
 @pytest.mark.usefixtures("slot")
-def test_a_reader_that_is_terminated_is_told_to_the_driver(
+def test_a_terminated_reader_is_reported_to_the_driver(
     database: Database, tmp_path: Path
 ) -> None:
     with spooling(database.dsn, SpoolFiles(str(tmp_path))) as spool:

@@ -133,7 +133,7 @@ def test_what_was_known_counts_where_a_column_went_and_another_came_since(
     ]
 
 
-def test_a_column_that_makes_place_for_another_is_told_by_who_signed_the_catalog(
+def test_a_column_that_another_one_replaces_is_found_by_the_transaction_that_wrote_the_catalog(
     database: Database,
 ) -> None:
     first = describe_table(look(database), TableOptions()).table

@@ -183,7 +183,7 @@ def test_a_server_that_is_impatient_is_answered(database: Database, slot: str) -
         closing(connection),
         connection.stream(slot, after=0, publications=[PUBLICATION]) as stream,
     ):
-        # Whoever receives answers by the way.
+        # Who receives answers by the way.
         assert any(isinstance(each, Keepalive) and each.wants_reply for each in frames(stream))
         # A reader that has no room for more must say that it is there.
         for _ in range(25):

@@ -57,7 +57,7 @@ def database(postgres: Postgres) -> Iterator[Database]:
         yield made
 
 
-def test_every_way_to_be_refused_has_words_of_its_own(
+def test_every_way_to_be_refused_has_its_own_message(
     run: Callable[..., tuple[ExitCode, str]], database: Database
 ) -> None:
     server = database.server
@@ -94,7 +94,7 @@ def test_every_way_to_be_refused_has_words_of_its_own(
 
 
 @pytest.mark.parametrize("verb", ["run", "ingest"])
-def test_a_server_that_cannot_is_told_with_the_fix_and_nothing_is_created(
+def test_an_unfit_server_is_reported_with_the_fix_and_nothing_is_created(
     run: Callable[..., tuple[ExitCode, str]], verb: str
 ) -> None:
     with embedded_postgres(version=18, settings={"wal_level": "replica"}) as server:
@@ -109,7 +109,7 @@ def test_a_server_that_cannot_is_told_with_the_fix_and_nothing_is_created(
         assert database.ask("select count(*) from pg_replication_slots") == 0
 
 
-def test_a_publication_that_must_be_there_and_is_not_is_told_with_its_sql(
+def test_a_missing_publication_that_is_required_is_reported_with_its_sql(
     run: Callable[..., tuple[ExitCode, str]], database: Database
 ) -> None:
     ended, said = run(database.dsn.value, create="false")
@@ -118,7 +118,7 @@ def test_a_publication_that_must_be_there_and_is_not_is_told_with_its_sql(
     assert database.ask("select count(*) from pg_publication") == 0
 
 
-def test_one_tables_problem_keeps_nobody_from_starting(
+def test_one_tables_problem_does_not_prevent_a_start(
     run: Callable[..., tuple[ExitCode, str]], database: Database
 ) -> None:
     database.run("create unlogged table passing (id int)")

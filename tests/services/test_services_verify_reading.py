@@ -100,12 +100,12 @@ def test_rows_of_partitions_are_found_by_key_too(database: Database) -> None:
     assert numbers_read(database, "public.parted", [["3"], ["13"], ["99"]]) == {3, 13}
 
 
-def test_a_table_that_is_not_there_is_told_by_name(database: Database) -> None:
+def test_a_missing_table_is_reported_by_name(database: Database) -> None:
     with pytest.raises(SourceUnavailableError, match="not at the source"):
         numbers_read(database, "public.nowhere", ())
 
 
-def test_the_changes_that_a_slot_keeps_are_told_by_table_and_stay(database: Database) -> None:
+def test_the_changes_that_a_slot_keeps_are_reported_by_table_and_stay(database: Database) -> None:
     slot = f"kept_{database.name}"
     role = f"reader_{uuid4().hex[:8]}"
     database.run(

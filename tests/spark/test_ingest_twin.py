@@ -54,7 +54,7 @@ __all__ = ["world"]
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 
-def test_whole_tables_and_their_changes_meet_without_a_gap(world: World) -> None:
+def test_copies_and_their_changes_meet_without_a_gap(world: World) -> None:
     world.add(USERS, 1, 2, 3)
     ingester = world.run()
     world.database.transact(
@@ -103,7 +103,7 @@ def test_a_copy_that_ends_anywhere_begins_again(world: World, point: str) -> Non
     world.check(USERS, ORDERS)
 
 
-def test_a_table_that_becomes_live_while_a_batch_is_written_loses_nothing(world: World) -> None:
+def test_a_table_that_begins_streaming_while_a_batch_is_written_loses_nothing(world: World) -> None:
     live(world)
     ingester, source = world.start(tables_at_once=1)
     world.run(ingester)
@@ -145,7 +145,7 @@ def test_a_resync_replaces_all_rows_in_one_commit_of_a_new_epoch(world: World) -
     assert len(world.case.lake.open(world.changelog(USERS)).load_ancestry()) == 2
 
 
-def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
+def test_a_table_that_fails_is_paused_and_the_others_go_on(world: World) -> None:
     live(world)
     ingester = world.run()
     before = ingester.acknowledged
@@ -160,7 +160,7 @@ def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
 
 
 @pytest.mark.fault("N33", "N34")
-def test_a_source_is_asked_about_all_that_any_table_has(world: World) -> None:
+def test_a_source_is_prepared_with_all_positions_of_any_table(world: World) -> None:
     """Also where the ledger waits for a table that is held."""
     live(world)
     world.database.transact(Spoil(USERS, UnrepresentableValueError("a value that fits nowhere.")))
@@ -220,7 +220,7 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     world.check(USERS, ORDERS)
 
 
-def test_a_table_left_out_and_taken_in_again_is_read_whole(world: World) -> None:
+def test_a_table_excluded_and_included_again_is_copied(world: World) -> None:
     live(world)
     without = world.start(wanted=[ORDERS])[0]
     world.run(without)
@@ -233,7 +233,7 @@ def test_a_table_left_out_and_taken_in_again_is_read_whole(world: World) -> None
     assert world.states(again)[USERS] == Streaming()
 
 
-def test_a_source_that_lost_our_position_stops_or_is_read_anew(world: World) -> None:
+def test_a_source_that_lost_our_position_stops_or_is_copied_again(world: World) -> None:
     live(world)
     world.add(USERS, 2)
     world.database.lose_log()

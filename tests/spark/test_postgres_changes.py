@@ -277,7 +277,7 @@ def test_only_what_committed_is_captured_in_the_order_of_commits(done: Round) ->
     ]
 
 
-def test_a_whole_old_row_fills_what_was_not_sent(done: Round) -> None:
+def test_a_complete_old_row_fills_what_was_not_sent(done: Round) -> None:
     assert done.short("whole") == [
         ("UPDATE", 1, "changed", "b"),
         ("DELETE", 2, "old", "b"),
@@ -303,7 +303,7 @@ def test_a_key_stored_out_of_line_is_known(done: Round) -> None:
     assert changes[3].previous == {"k": "k" * _LARGE_KEY + "3"}
 
 
-def test_each_truncated_table_has_one_row_at_its_place_in_the_order(done: Round) -> None:
+def test_each_truncated_table_has_one_row_at_its_position_in_the_order(done: Round) -> None:
     assert done.short("owners") == [
         ("INSERT", 50, "gone"),
         ("TRUNCATE", None, None),

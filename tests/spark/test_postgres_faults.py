@@ -46,7 +46,7 @@ def shop(
 
 
 def drop_slot(shop: Shop, *, and_create_it: bool = False) -> None:
-    """As an administrator would, with changes that nobody keeps."""
+    """As an administrator would, with changes that no one keeps."""
     shop.world.run(f"select pg_drop_replication_slot('{shop.slot}')")
     shop.change()
     if and_create_it:
@@ -60,7 +60,7 @@ def drop_slot(shop: Shop, *, and_create_it: bool = False) -> None:
 def test_a_batch_that_is_cut_at_every_step_in_turn_is_captured_once(shop: Shop) -> None:
     shop.change()
     confirmed = shop.world.confirmed()
-    # Files written; the first table landed and nobody knows; the second one, but not booked.
+    # Files written; the first table landed and no one knows; the second one, but not booked.
     for point in ("ingest.written", "commit.landed", "ingest.committed"):
         with armed(f"{point}=error@1"), pytest.raises(InjectedFault):
             shop.world.ingest()
@@ -165,7 +165,7 @@ def test_a_lost_slot_stops_everything_until_all_is_read_again(shop: Shop) -> Non
 
 
 @pytest.mark.fault("O6")
-def test_a_lost_slot_repairs_itself_where_that_is_wished(shop: Shop) -> None:
+def test_a_lost_slot_is_repaired_where_that_is_configured(shop: Shop) -> None:
     shop.world.reconfigure(source={"on_slot_lost": "resync"})
     drop_slot(shop, and_create_it=True)
     shop.check()
@@ -258,7 +258,7 @@ def test_an_idle_hour_pins_no_log_and_raises_no_alarm(shop: Shop) -> None:
 # --- tables that are held, left out or taken in again (N3) ---
 
 
-def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None:
+def test_a_paused_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None:
     world = shop.world
     world.run(
         "create table dated (id int primary key, day date)", "insert into dated values (1, now())"
@@ -297,9 +297,9 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
 
 
 @pytest.mark.fault("N3")
-def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: Shop) -> None:
+def test_past_its_bound_a_paused_table_requires_a_resync_and_nothing_less(shop: Shop) -> None:
     world = shop.world
-    # Far above what a server writes by itself meanwhile: its log is everybody's.
+    # Far above what a server writes by itself meanwhile: its log is everyone's.
     bound = 16 << 20
     world.reconfigure(source={"exclude": [], "on_stopped_table": {"hold": "16MiB"}})
     world.run("create table dated (id int primary key, day date)")

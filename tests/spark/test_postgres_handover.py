@@ -55,7 +55,7 @@ def hand_over(
         with SlotWatch(world) as watch:
             with living:
                 ends = kill_all(document, planned[: kills // 2])
-                # Somebody wants a table anew, between two processes.
+                # Someone wants a table again, between two processes.
                 world.resync("item")
                 ends += kill_all(document, planned[kills // 2 :], first=kills // 2)
             print("; ".join(ends))  # noqa: T201

@@ -117,7 +117,7 @@ def counted(shop: Shop, table: str) -> dict[str, int]:
 
 
 @pytest.mark.fault("O2")
-def test_a_disk_without_room_confirms_nothing_and_is_gone_on_with_later(shop: Shop) -> None:
+def test_a_full_disk_confirms_nothing_and_ingest_continues_later(shop: Shop) -> None:
     world = shop.world
     world.run("create table wide (id int primary key, body text)")
     shop.check()
@@ -213,7 +213,7 @@ def test_a_server_that_starts_again_is_gone_on_with(
 
 
 @pytest.mark.fault("O6")
-def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
+def test_an_invalidated_slot_stops_everything_or_is_created_again(
     spark: SparkSession, own_server: Postgres, tmp_path: Path
 ) -> None:
     with open_shop(spark, own_server, tmp_path) as shop:
@@ -249,7 +249,7 @@ def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
 
 
 def read_while_the_slot_is_lost(shop: Shop, ingester: Ingester, gate: Path) -> None:
-    """A copy has read its rows; before they are committed, the slot is lost and made anew."""
+    """A copy has read its rows; before they are committed, the slot is lost and made again."""
     gate.touch()
     failed: list[Exception] = []
 

@@ -241,7 +241,7 @@ def test_the_same_on_an_old_server(evolved_16: Evolved, table: str) -> None:
 
 @pytest.mark.fault("T10", "T3")
 @pytest.mark.parametrize("table", [each for each in _HELD if each not in _WITH_ANOTHER_KEY])
-def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
+def test_what_cannot_be_followed_pauses_its_table_until_it_is_copied_again(
     evolved: Evolved, table: str
 ) -> None:
     state = evolved.states[table]
@@ -254,7 +254,7 @@ def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
 
 
 @pytest.mark.fault("T3")
-def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evolved) -> None:
+def test_a_mirror_with_another_key_is_created_again_once_it_was_dropped(evolved: Evolved) -> None:
     db = evolved.db
     state = evolved.states["rekeyed"]
     assert isinstance(state, ResyncRequired)
@@ -277,7 +277,7 @@ def test_a_table_that_lost_its_key_goes_on_with_a_changelog(evolved: Evolved) ->
     assert sorted(last[1:]) == [("READ", 1, "twice"), ("READ", 1, "x"), ("READ", 2, "y")]
 
 
-def test_held_tables_say_why(evolved: Evolved) -> None:
+def test_paused_tables_say_why(evolved: Evolved) -> None:
     reasons = {name: str(state) for name, state in evolved.states.items()}
     assert "b is new, and older rows may have values in it" in reasons["random"]
     assert "only format version 3 keeps" in reasons["old_format"]

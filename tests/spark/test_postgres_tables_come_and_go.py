@@ -235,7 +235,7 @@ def test_what_was_not_sent_is_kept_though_its_column_was_renamed_before_the_merg
     assert [each.unchanged for each in lived.db.changes("toasted")][3:] == [("story",)] * 2
 
 
-def test_a_widened_type_is_accepted_or_stops_its_table_as_told(lived: Lived) -> None:
+def test_a_widened_type_is_accepted_or_stops_its_table_as_configured(lived: Lived) -> None:
     assert lived.seen["changed"]["accepted"] == Streaming()
     assert [each.operation for each in lived.db.changes("accepted")] == ["READ", "INSERT"]
     stopped = lived.seen["repaired"]["stopped"]

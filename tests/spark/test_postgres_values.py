@@ -330,7 +330,7 @@ def test_text_is_what_postgres_prints(
 @pytest.mark.fault("T6")
 @pytest.mark.parametrize("table", ["changelog", "mirror"])
 @pytest.mark.parametrize("reader", ["by_pyiceberg", "by_spark"])
-def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
+def test_a_value_is_the_same_by_every_path_and_in_every_engine(
     values: Values,
     plans: Mapping[str, ColumnPlan],
     mirrored: Mapping[str, list[object]],
@@ -349,7 +349,7 @@ def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
         found = rows_from(rows, way)
         assert found["id"].to_pylist() == list(range(way, way + values.count))
         for name, plan in plans.items():
-            # The words for numbers tell zeros apart, and find NaNs alike.
+            # The words for numbers distinguish zeros, and find NaNs alike.
             if repr(as_read(found[name], plan)) != repr(mirrored[name]):
                 wrong[way, values.columns[name]] = name
     assert not wrong, f"seed {SEED}"

@@ -1,4 +1,4 @@
-"""Tables of which something was not sent, and nobody said so, wait for a resync that mends them."""
+"""Tables of which something was not sent, and no one said so, wait for a resync that mends them."""
 
 from __future__ import annotations
 

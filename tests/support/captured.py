@@ -396,7 +396,7 @@ def captured_database(
     word = uuid4().hex[:8]
     with database_on(server, f"db_{word}") as database:
         document = {
-            # Slots belong to the whole server, so that each pipeline has a name of its own.
+            # Slots belong to the entire server, so that each pipeline has a name of its own.
             "pipeline": f"p_{word}",
             "catalog": {
                 "name": f"cat_{word}",

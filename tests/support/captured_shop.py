@@ -93,7 +93,7 @@ class Shop:
     @contextmanager
     def running(self) -> Iterator[Running]:
         """An ingest that goes on by itself until the block ends."""
-        # So that the position follows what nobody captures, too.
+        # So that the position follows what no one captures, too.
         before = self.world.document["source"].get("heartbeat", "60s")
         self.world.reconfigure(source={"heartbeat": "300ms"}, ingest={"interval": "100ms"})
         run = Running(self.world, build_capture(self.world.spark, self.world.config))

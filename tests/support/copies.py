@@ -62,7 +62,7 @@ class Copying:
         return self.reader().read(Split(piece, 1))
 
     def rows(self, ranges: Sequence[PageRange] = WHOLE) -> pa.Table:
-        """All rows of these ranges; there must be no trouble."""
+        """All rows of these ranges; there must be no problem."""
         batches = []
         for pages in ranges:
             for reading in self.read(pages):

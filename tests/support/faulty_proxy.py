@@ -1,6 +1,6 @@
 """Proxies that break the conversation with a real catalog, on cue and from outside.
 
-`HttpProxy` stands before a REST catalog, `TcpProxy` before the database of a JDBC catalog. Both
+`HttpProxy` is before a REST catalog, `TcpProxy` before the database of a JDBC catalog. Both
 pass everything on until a test scripts a fault, and leave neither sockets nor threads behind.
 """
 
@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 PATIENCE_SECONDS = 30.0
 CHUNK_BYTES = 64 * 1024
 # They describe one connection, so they are not passed on (RFC 9110, 7.6.1): the proxy frames bodies
-# anew, names the upstream as host and answers `Expect` itself.
+# again, names the upstream as host and answers `Expect` itself.
 HOP_BY_HOP = re.compile(
     "(?i)connection|content-length|expect|host|keep-alive|te|trailer|transfer-encoding|upgrade"
 )
@@ -225,7 +225,7 @@ class HttpProxy:
 
     @property
     def url(self) -> str:
-        """The address that clients use in place of the upstream's."""
+        """The address that clients use instead of the upstream's."""
         return f"http://{LOOPBACK}:{self._listener.port}{self._upstream.path}"
 
     def script(self, match: Match, *faults: Fault) -> None:
@@ -405,7 +405,7 @@ class TcpProxy:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1 that clients use in place of the upstream's."""
+        """The port on 127.0.0.1 that clients use instead of the upstream's."""
         return self._listener.port
 
     def cut_replies_when(self, cue: Callable[[bytes], bool]) -> None:
@@ -469,6 +469,6 @@ class TcpProxy:
 
 
 def _reset(sock: socket.socket) -> None:
-    # Closing without lingering sends RST in place of FIN.
+    # Closing without lingering sends RST instead of FIN.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()

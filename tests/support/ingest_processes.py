@@ -1,4 +1,4 @@
-"""Processes that run ``frazil ingest`` and are killed, and somebody who watches the slot."""
+"""Processes that run ``frazil ingest`` and are killed, and someone who watches the slot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 120.0
 
 # Where a copy has read nothing yet, has written all of it, and has committed a part of it.
 COPY_POINTS = ("ingest.planned@1", "ingest.written@1", "ingest.committed@2", "commit.landed@3")
-# Files written, before the commit; landed, with nobody told; between two tables; booked but not
+# Files written, before the commit; landed, with no one told; between two tables; booked but not
 # acknowledged; acknowledged.
 STREAM_POINTS = (
     "ingest.written",

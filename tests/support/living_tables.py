@@ -56,7 +56,7 @@ class LivingTable:
 
 
 def replay(state: State, change: Done) -> None:
-    """One change in a dictionary; rows without a key are told apart by their numbers."""
+    """One change in a dictionary; rows without a key are distinguished by their numbers."""
     operation, key, version = change
     if operation == "TRUNCATE":
         state.clear()
@@ -81,7 +81,7 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def fill(self, rows: int) -> None:
-        """Rows that are there before anybody reads."""
+        """Rows that are there before anyone reads."""
         with psycopg.connect(self._dsn) as connection:
             for table in self._tables:
                 changes = [self._insert(connection, table, {}) for _ in range(rows)]
@@ -201,7 +201,7 @@ class LivingDatabase:
 
     @classmethod
     def create(cls, database: Database, *, seed: int, rows: int, pause: float) -> Self:
-        """The tables with rows in them; nobody writes yet."""
+        """The tables with rows in them; no one writes yet."""
         database.run(*SCHEMA)
         tables = {name: LivingTable(name, key) for name, key in KEYS.items()}
         dsn = database.dsn.value
@@ -232,7 +232,7 @@ def check_changelog(rows: Sequence[dict[str, Any]], table: LivingTable) -> None:
     for row in rows:
         epochs.setdefault(parse_sequence(row["cdc_sequence_number"]).epoch, []).append(row)
     numbers = [row["cdc_sequence_number"] for row in rows]
-    # Rows of a copy share the number of their snapshot; they are told apart by their keys below.
+    # Rows of a copy share the number of their snapshot; they are distinguished by their keys below.
     streamed = [row["cdc_sequence_number"] for row in rows if row["cdc_operation"] != "READ"]
     assert len(set(streamed)) == len(streamed), f"{table.name}: a change is there twice"
     assert numbers == sorted(numbers)

@@ -101,7 +101,7 @@ def _live_in_parts(server: Postgres, connection: psycopg.Connection) -> tuple[by
         reader.up_to_now(connection)
         for step in IN_PARTS:
             writer.execute(step)
-            # Without this a part that was rolled back would be over before it is looked at.
+            # Without this a part that was rolled back would be over before it is checked.
             messages += reader.up_to_now(connection)
         writer.commit()
         writer.execute("insert into part values (null, 10)")

@@ -60,7 +60,7 @@ class Histories:
         self._lsn = 0
 
     def history(self) -> list[Message]:
-        """Some transactions, whole and in parts, and what may stand between them."""
+        """Some transactions, whole and in parts, and what may are between them."""
         messages: list[Message] = [self._relation(None)]
         for _ in range(self._chance.randrange(6)):
             kind = self._chance.randrange(4)

@@ -98,7 +98,7 @@ class Database:
         raise AssertionError
 
 
-# Frames come several at a time: what somebody did not look at is for whoever looks next.
+# Frames come several at a time: what someone did not look at is for whoever looks next.
 _NOT_SEEN: WeakKeyDictionary[ReplicationStream, deque[object]] = WeakKeyDictionary()
 
 

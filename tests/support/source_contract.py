@@ -32,7 +32,7 @@ UNWANTED = "other.audit"
 COLUMNS = {"id": Primitive.LONG, "name": Primitive.STRING, "note": Primitive.STRING}
 ID, NAME, NOTE = "1", "2", "3"
 
-# Larger than what a database keeps beside the other values, and hard to compress.
+# Larger than what a database keeps next to the other values, and hard to compress.
 LARGE = "".join(sha256(str(number).encode()).hexdigest() for number in range(200))
 
 
@@ -151,7 +151,7 @@ class SourceContract:
         assert names(capture.told(ORDERS)) == ["covered", "later"]
         assert names(capture.told(ITEMS)) == ["new"]
 
-    def test_a_table_that_is_not_asked_for_is_left_out_and_loses_nothing(
+    def test_a_table_that_is_not_requested_is_left_out_and_loses_nothing(
         self, subject: SourceUnderTest
     ) -> None:
         capture = begun(subject, ORDERS, ITEMS)
@@ -172,7 +172,7 @@ class SourceContract:
         subject.transact(insert(ORDERS, 1))
         subject.transact(insert(UNWANTED, 1))
         capture.catch_up()
-        # What nobody asked for may move the acknowledgement, then there is nothing.
+        # What no one requested may move the acknowledgement, then there is nothing.
         for _ in range(5):
             batch = capture.next_batch()
             if batch is None:
@@ -189,7 +189,7 @@ class SourceContract:
             assert batch is None or not (batch.parts or batch.splits)
         assert capture.source.plan_copy(()) is None
 
-    def test_the_source_keeps_changes_from_where_it_is_told(self, subject: SourceUnderTest) -> None:
+    def test_the_source_keeps_changes_from_the_given_position(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
@@ -298,7 +298,7 @@ class LogContract:
         assert capture.acknowledged is not None
         kept = capture.source.kept_since
         assert kept(capture.acknowledged) < kept(old.position)
-        # What is asked for again is lost, which is an error and never a silent gap.
+        # What is requested again is lost, which is an error and never a silent gap.
         capture.restart()
         with pytest.raises(PositionLostError):
             capture.source.prepare([ORDERS], old)
@@ -388,7 +388,7 @@ class KeyContract:
         assert capture.told(ORDERS)[-1][ChangeColumn.UNCHANGED] is None
         capture.expect_the_truth()
 
-    def test_truncate_stands_at_its_place(self, subject: SourceUnderTest) -> None:
+    def test_a_truncation_is_in_order(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS, ITEMS)
         subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
         subject.transact(

@@ -22,7 +22,7 @@ _WRITES = 100
 class WholeReadContract:
     """For sources that can read a table from its first row to its last."""
 
-    def test_a_whole_read_takes_the_place_of_everything(self, subject: SourceUnderTest) -> None:
+    def test_a_copy_replaces_everything(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
@@ -43,7 +43,7 @@ class WholeReadContract:
         capture.catch_up()
         assert words(capture.told(ORDERS)) == ["INSERT", "READ", "READ"]
 
-    def test_an_empty_table_is_read_whole_as_well(self, subject: SourceUnderTest) -> None:
+    def test_an_empty_table_is_copied_as_well(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         assert ORDERS in capture.markers
         assert capture.told(ORDERS) == []
@@ -67,7 +67,7 @@ class WholeReadContract:
         capture.catch_up()
         capture.expect_the_truth()
 
-    def test_a_whole_read_and_the_changes_after_it_meet_whenever_somebody_writes(
+    def test_a_copy_and_the_changes_after_it_meet_whenever_rows_are_written(
         self, subject: SourceUnderTest
     ) -> None:
         capture = begun(subject, ORDERS)
@@ -84,7 +84,7 @@ class WholeReadContract:
         capture.catch_up(TIGHT)
         capture.expect_the_truth()
 
-    def test_a_whole_read_and_the_changes_after_it_meet_while_writes_go_on(
+    def test_a_copy_and_the_changes_after_it_meet_while_writes_go_on(
         self, subject: SourceUnderTest
     ) -> None:
         capture = begun(subject, ORDERS, ITEMS)

@@ -83,7 +83,7 @@ class AlterContract:
         assert [row.get(str(after)) for row in capture.told(ORDERS)] == [None, "new"]
         capture.expect_the_truth()
 
-    def test_what_was_unchanged_in_a_dropped_column_is_not_told(
+    def test_what_was_unchanged_in_a_dropped_column_is_not_reported(
         self, subject: AlterableSource
     ) -> None:
         capture = begun(subject, ORDERS)
@@ -155,7 +155,7 @@ class AlterContract:
 class TroubleContract:
     """For sources that may hold what cannot be read."""
 
-    def test_an_error_while_reading_one_table_is_that_tables_trouble(
+    def test_an_error_while_reading_one_table_is_a_failure_of_that_table(
         self, subject: SpoilableSource
     ) -> None:
         capture = begun(subject, ORDERS, ITEMS)

@@ -44,7 +44,7 @@ def place(row: Row) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Readings:
-    """What splits gave: rows in the order of their places, and troubles."""
+    """What splits gave: rows in the order of their places, and problems."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     troubles: dict[str, FrazilError] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Replay:
 
     def restart_at(self, position: int) -> None:
         """A TRUNCATE goes before the rows that come."""
-        # Twice at one position, when nothing happened in between: epochs tell these apart.
+        # Twice at one position, when nothing happened in between: epochs distinguish these.
         assert position >= self._last[0]
         self._last = (position, 0)
         self.rows.clear()
@@ -95,7 +95,7 @@ class Replay:
         for row in rows:
             self.told.append(row)
             if row[ChangeColumn.OPERATION] == Operation.READ:
-                # All rows of a copy stand at one place, right after its TRUNCATE.
+                # All rows of a copy are at one place, right after its TRUNCATE.
                 self._last = max(self._last, place(row))
                 assert place(row) == self._last
             else:
@@ -161,7 +161,7 @@ class Capture:
     """Captures tables as a pipeline does: each moves its own marker, then all is acknowledged.
 
     Markers, replays and ``acknowledged`` are what is durable; ``restart`` keeps them and nothing
-    else. While a table is held or in trouble, nothing is acknowledged.
+    else. While a table is held or in problem, nothing is acknowledged.
     """
 
     def __init__(self, subject: SourceUnderTest) -> None:
@@ -303,7 +303,7 @@ class Capture:
                 moved = TableProgress(part.goal, part.table.identity, part.table.shape)
                 tables[part.table.name] = moved
             ahead = Progress(acknowledged=batch.end, tables=tables)
-        # What is given up is asked for again only after this.
+        # What is given up is requested again only after this.
         self.source.close()
         return to_come
 

@@ -1,4 +1,4 @@
-"""What a source must offer to be put under the contract: a writer beside it, and little else.
+"""What a source must offer to be put under the contract: a writer next to it, and little else.
 
 All changes of the contract are in tables of the schema ``shop``; the source is configured to want
 all of them, be they there or not, and none of any other schema. Columns are long, int or string.

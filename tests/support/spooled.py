@@ -34,7 +34,7 @@ XID = 3
 
 
 class WholeHistories(Histories):
-    """Transactions that are sent whole, and what may stand between them."""
+    """Transactions that are sent whole, and what may are between them."""
 
     def history(self) -> list[Message]:
         messages: list[Message] = [self._relation(None)]

@@ -160,7 +160,7 @@ def test_every_flipped_bit_is_noticed(positions: list[int], data: st.DataObject)
             decode_deletion_vector(bytes(bent))
 
 
-def test_the_checksum_is_told_apart_from_the_rest() -> None:
+def test_the_checksum_is_distinguished_from_the_rest() -> None:
     blob = bytearray(encode_deletion_vector(DeletionVector.from_positions([1])))
     assert has_valid_checksum(bytes(blob))
     blob[-1] ^= 1
@@ -314,7 +314,7 @@ def test_bent_files_never_take_the_process_down() -> None:
     assert "bend_vector still right" in finished.stdout
 
 
-def test_many_vectors_share_a_file_and_are_told_apart() -> None:
+def test_many_vectors_share_a_file_and_are_distinguished() -> None:
     vectors = {
         "s3://bucket/å.parquet": DeletionVector.from_positions([1, 5]),
         "s3://bucket/b.parquet": DeletionVector.from_positions(np.arange(100)),

@@ -50,7 +50,7 @@ def test_buckets_are_the_topmost_bits_and_cover_everything(
         assert {bucket_of(int(hi), bits) for hi in entries.hi[at]} == {bucket}
 
 
-def test_taking_by_mask_by_place_and_by_slice() -> None:
+def test_taking_by_mask_by_position_and_by_slice() -> None:
     entries = entries_of([(1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3)], sequence=True)
     first, second, third = rows_of(entries)
     assert rows_of(entries.take(np.array([True, False, True]))) == [first, third]

@@ -63,7 +63,7 @@ def test_a_head_without_young_entries_has_no_run() -> None:
     assert read_head(head.data) == (EMPTY, None)
 
 
-def test_a_head_is_a_puffin_file_that_tells_what_it_is_about() -> None:
+def test_a_head_is_a_puffin_file_that_says_what_it_is_about() -> None:
     footer = read_footer(HEAD, file_size=len(HEAD))
     manifest, young = footer.blobs
     assert FACTS.items() <= footer.properties.items()
@@ -97,7 +97,7 @@ def test_a_head_with_any_bit_flipped_is_refused_or_read_as_it_was_written() -> N
         data = bytearray(HEAD)
         data[bit // 8] ^= 1 << bit % 8
         refused += is_refused_or_right(bytes(data))
-    # What nobody relies on may change: the name of the writer, a count beside a blob.
+    # What no one relies on may change: the name of the writer, a count next to a blob.
     assert refused > 4 * len(HEAD)
 
 

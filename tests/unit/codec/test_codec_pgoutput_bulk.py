@@ -81,7 +81,7 @@ def slow(messages: list[bytes]) -> Told | None:
 
 @given(SEEDS)
 @settings(max_examples=150)
-def test_a_history_is_told_as_it_is_one_by_one(seed: int) -> None:
+def test_a_history_decodes_as_it_does_one_by_one(seed: int) -> None:
     messages = [encode_message(each) for each in Histories(chance_of(seed)).history()]
     told = fast(messages)
     assert told is not None
@@ -115,7 +115,7 @@ def test_a_row_cut_or_prolonged_is_refused(seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", ["whole", "in_parts"])
-def test_what_a_server_sent_is_told_as_it_is_one_by_one(part: str) -> None:
+def test_what_a_server_sent_decodes_as_it_does_one_by_one(part: str) -> None:
     messages = list(getattr(golden(), part))
     told = fast(messages)
     assert told is not None
@@ -249,7 +249,7 @@ def test_what_cannot_be_is_refused_without_showing_a_value(
     assert refused.value.__cause__ is None
 
 
-def test_a_refusal_names_its_place_in_the_frames() -> None:
+def test_a_refusal_names_its_offset_in_the_frames() -> None:
     first = encode_message(ITEM)
     with pytest.raises(MalformedFileError, match="found the kind 0x7a") as unknown:
         decode_frames(Frames.of([first, b"z"]))

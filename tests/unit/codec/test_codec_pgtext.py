@@ -151,7 +151,7 @@ def test_a_numeric_that_does_not_fit_is_never_rounded_or_clamped(text: str) -> N
     assert kept.values.to_pylist() == ["1.00", text, None]
 
 
-# What lies just outside wraps around in readers that do not look: 2**128 + 1 looks like 1.
+# What lies just outside wraps around in readers that do not look: 2**128 + 1 resembles 1.
 @pytest.mark.parametrize("text", [str(2**128 + 1), str(10**38), f"{10**38}.00", f"0.{'0' * 38}1"])
 def test_the_widest_decimal_refuses_what_is_wider(text: str) -> None:
     assert converted([text], "numeric", declared=Decimal(38, 0), policy=NULL).nulled == 1

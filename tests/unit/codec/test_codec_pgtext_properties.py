@@ -1,4 +1,4 @@
-"""Whole columns beside the slow and obvious way to read each value."""
+"""Whole columns next to the slow and obvious way to read each value."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_boxes_are_kept_apart_by_semicolons(arrays: list[list[str | None]]) -> N
 
 
 @given(st.lists(st.sampled_from(["{2020-01-01}", "{infinity,2020-01-01}", "{{2020-01-01}}", None])))
-def test_an_array_with_an_element_that_does_not_fit_is_null_as_a_whole(
+def test_an_array_with_an_element_that_does_not_fit_is_null(
     texts: list[str | None],
 ) -> None:
     found = converted(texts, "date[]", policy=NULL)

@@ -106,14 +106,14 @@ def test_a_file_without_blobs_is_a_file() -> None:
 
 
 @pytest.mark.parametrize("given_bytes", [0, 3, 11])
-def test_a_tail_without_the_trailer_asks_for_it(given_bytes: int) -> None:
+def test_a_tail_without_the_trailer_requests_it(given_bytes: int) -> None:
     tail = SAMPLE.data[len(SAMPLE.data) - given_bytes :]
     with pytest.raises(TailTooShortError, match="last 12 bytes") as refused:
         read_footer(tail, file_size=len(SAMPLE.data))
     assert refused.value.needed == 12
 
 
-def test_a_tail_shorter_than_the_footer_asks_for_all_of_it() -> None:
+def test_a_tail_shorter_than_the_footer_requests_all_of_it() -> None:
     size = len(SAMPLE.data)
     for given_bytes in (12, SAMPLE.footer_size - 1):
         with pytest.raises(TailTooShortError) as refused:
@@ -261,7 +261,7 @@ def test_a_footer_too_large_to_be_meant_is_refused_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("at", ["head", "footer", "end"])
-def test_a_wrong_magic_is_refused_with_its_place(at: str) -> None:
+def test_a_wrong_magic_is_refused_with_its_offset(at: str) -> None:
     data = bytearray(SAMPLE.data)
     footer_starts = len(data) - SAMPLE.footer_size
     place = {"head": 0, "footer": footer_starts, "end": len(data) - 4}[at]
@@ -287,7 +287,7 @@ def test_a_footer_that_opens_to_too_much_is_refused() -> None:
 
 @pytest.mark.fault("P5")
 @pytest.mark.parametrize("codec", [BlobCompression.LZ4, BlobCompression.ZSTD])
-def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: BlobCompression) -> None:
+def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_in_memory(codec: BlobCompression) -> None:
     bomb = bytes(compress(bytes(64 << 20), codec))
     assert len(bomb) < 300_000
     before = pa.total_allocated_bytes()
@@ -297,7 +297,7 @@ def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: BlobC
 
 
 @pytest.mark.parametrize("codec", [BlobCompression.LZ4, BlobCompression.ZSTD])
-def test_compressed_bytes_are_opened_whole_or_refused(codec: BlobCompression) -> None:
+def test_compressed_bytes_are_opened_completely_or_refused(codec: BlobCompression) -> None:
     content = b"what a blob holds " * 20
     frame = bytes(compress(content, codec))
     assert decompress(frame, codec, at_most=len(content), offset=0) == content
@@ -315,7 +315,7 @@ def test_a_range_of_another_length_is_refused() -> None:
         read_blob(blob, SAMPLE.data[blob.offset : blob.end - 1])
 
 
-def test_a_refusal_crosses_to_the_driver_with_its_place() -> None:
+def test_a_refusal_crosses_to_the_driver_with_its_position() -> None:
     again = pickle.loads(pickle.dumps(MalformedFileError("expected more", offset=5)))
     assert (again.what, again.offset, str(again)) == (
         "expected more",

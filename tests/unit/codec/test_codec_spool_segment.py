@@ -100,7 +100,7 @@ def test_a_segment_does_not_grow_past_what_arrow_can_count() -> None:
     megabyte = bytes(1 << 20)
     with pytest.raises(ValueError, match="at most 2147483647 bytes"):
         assembly.add([megabyte] * 2048)
-    # Memory that nobody touches is not there yet, and costs nothing.
+    # Memory that no one touches is not there yet, and costs nothing.
     with mmap.mmap(-1, 1 << 31) as huge:
         huge[:8] = huge[-8:] = MAGIC
         with (

@@ -69,7 +69,7 @@ def test_columns_that_were_not_sent_are_named_by_field_id() -> None:
     assert laid["cdc_unchanged"] == [[30], None, [12, 30]]
 
 
-def test_rows_that_were_sent_whole_name_no_column() -> None:
+def test_rows_that_were_sent_completely_name_no_column() -> None:
     whole = rows().slice(1, 1)
     assert LAYOUT.lay_out(whole).to_pydict()["cdc_unchanged"] == [None]
 

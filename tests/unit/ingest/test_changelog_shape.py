@@ -126,7 +126,7 @@ def test_a_new_changelog_has_the_sources_columns_and_then_ours() -> None:
     assert not FIRST.evolves
 
 
-def test_the_property_tells_numbers_fields_key_and_the_sources_own_words() -> None:
+def test_the_property_has_numbers_fields_key_and_the_sources_shape() -> None:
     document = json.loads(FIRST.columns)
     assert document == {
         "version": 1,
@@ -182,7 +182,7 @@ def test_a_plan_keeps_the_id_of_the_schema_it_was_made_from() -> None:
     assert then(ID).schema.schema_id == 1
 
 
-def test_a_new_column_stands_behind_the_sources_others_with_its_default() -> None:
+def test_a_new_column_comes_after_the_sources_others_with_its_default() -> None:
     late = column(6, "late", P.DATE, default="2024-02-29")
     made = then(*USERS.columns, late)
     assert names(made) == ["id", "name", "price", "tags", "late"]
@@ -275,7 +275,7 @@ def test_a_type_may_widen(number: int, wider: Type) -> None:
     ],
     ids=["text", "scale", "narrower", "no list", "another list"],
 )
-def test_another_type_is_refused_and_taken_in_a_copy_that_begins_anew(
+def test_another_type_is_refused_except_in_a_new_copy(
     new: SourceColumn, words: str
 ) -> None:
     changed = [new if each.number == new.number else each for each in USERS.columns]
@@ -288,12 +288,12 @@ def test_another_type_is_refused_and_taken_in_a_copy_that_begins_anew(
         assert member_of(made, 1).type is P.STRING
 
 
-def test_every_difference_is_told_at_once() -> None:
+def test_every_difference_is_reported_at_once() -> None:
     text = refusal(replace(ID, type=P.STRING), replace(NAME, type=P.INT), PRICE, TAGS)
     assert "id changes from int to string; name changes from string to int" in text
 
 
-def test_a_dropped_column_is_kept_and_told_once() -> None:
+def test_a_dropped_column_is_kept_and_reported_once() -> None:
     gone = then(ID, PRICE, TAGS)
     assert names(gone) == ["id", "name", "price", "tags"]
     assert gone.changes == ("name is gone at the source and is kept",)
@@ -306,7 +306,7 @@ def test_a_dropped_column_is_kept_and_told_once() -> None:
     assert again.columns == gone.columns
 
 
-def test_a_dropped_column_goes_where_that_is_wished() -> None:
+def test_a_dropped_column_goes_where_that_is_configured() -> None:
     gone = then(ID, PRICE, TAGS, on_drop=OnDrop.DROP)
     assert names(gone) == ["id", "price", "tags"]
     assert gone.changes == ("name is dropped",)
@@ -338,7 +338,7 @@ def test_a_dropped_column_that_comes_back_means_a_resync() -> None:
 
 
 @pytest.mark.parametrize("key", [(2,), (1, 2), ()], ids=["another", "more", "none"])
-def test_another_key_is_refused_and_taken_in_a_copy_that_begins_anew(key: tuple[int, ...]) -> None:
+def test_another_key_is_refused_except_in_a_new_copy(key: tuple[int, ...]) -> None:
     assert "the key changes from (id) to (" in refusal(*USERS.columns, key=key)
     made = then(*USERS.columns, key=key, restart=True)
     assert set(made.key_ids) == set(key)
@@ -417,7 +417,7 @@ def test_a_changed_previous_key_is_refused() -> None:
         plan(USERS, replace(now, schema=replace(now.schema, fields=fields)))
 
 
-def test_without_the_property_only_a_copy_that_begins_anew_goes_on() -> None:
+def test_without_the_property_only_a_new_copy_goes_on() -> None:
     bare = after(FIRST, columns=None)
     with pytest.raises(UnsupportedSchemaChangeError, match="lost its property"):
         plan(USERS, bare)
@@ -427,7 +427,7 @@ def test_without_the_property_only_a_copy_that_begins_anew_goes_on() -> None:
     assert made.key_ids == FIRST.key_ids
 
 
-def test_a_table_that_was_made_again_is_matched_by_name_in_a_copy_that_begins_anew() -> None:
+def test_a_table_created_again_is_matched_by_name_in_a_new_copy() -> None:
     # The same columns under other numbers, and one more that has an old number.
     again = table(
         column(1, "email", P.STRING), column(2, "id"), column(3, "name", P.STRING), key=(2,)
@@ -436,7 +436,7 @@ def test_a_table_that_was_made_again_is_matched_by_name_in_a_copy_that_begins_an
     assert (made.field_ids[2], made.field_ids[3]) == (1, 2)
     assert made.field_ids[1] > 4
     assert made.key_ids[2] == FIRST.key_ids[1]
-    # Numbers are counted from the copy on: what the old table had is nobody's.
+    # Numbers are counted from the copy on: what the old table had is no one's.
     grown = plan(table(*again.columns, column(4, "late"), key=(2,)), after(made))
     assert grown.added == ("late",)
 

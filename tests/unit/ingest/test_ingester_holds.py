@@ -148,7 +148,7 @@ def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
 
 def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
-    # A table that is not copied keeps the source from beginning anew.
+    # A table that is not copied keeps the source from beginning again.
     ledger.known[OTHER] = standing(OTHER, Paused("0/1", "FRZ-SCH-01 it cannot be followed."))
     ingester = ingester_of(source, ledger)
     ingester.start()
@@ -164,13 +164,13 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source.while_reading = meanwhile
     ingester.copy_tables()
     assert source.acknowledged == [BEGAN]
-    # Nobody reads it any more: what is read later is read as of later.
+    # No one reads it any more: what is read later is read as of later.
     ingester.step()
     assert source.acknowledged == [BEGAN, LATER]
 
 
 @pytest.mark.parametrize("state", [Paused("0/1", "FRZ-SCH-01 it cannot be followed."), Streaming()])
-def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None:
+def test_a_table_that_the_batch_left_out_keeps_the_source_from_moving(state: object) -> None:
     source, ledger = Source(NAME), Ledger(standing(NAME, state))
     ingester = ingester_of(source, ledger)
     ingester._retries_paused = False
@@ -197,7 +197,7 @@ def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved:
 
 
 @pytest.mark.fault("N3")
-def test_a_resync_that_somebody_asks_for_while_a_batch_is_written_is_taken_up() -> None:
+def test_a_resync_requested_while_a_batch_is_written_is_applied() -> None:
     source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
@@ -212,7 +212,7 @@ def test_a_resync_that_somebody_asks_for_while_a_batch_is_written_is_taken_up() 
     assert ledger.known[NAME].state == Copying()
 
 
-def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
+def test_what_is_written_between_two_commits_of_ours_is_read() -> None:
     source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
     book = LedgerCache(ledger, "p")  # type: ignore[arg-type]
     book.refresh()
@@ -228,7 +228,7 @@ def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
 
 @pytest.mark.fault("N45")
 @pytest.mark.parametrize(("unread", "is_forgotten"), [(900, False), (0, True)])
-def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
+def test_an_unread_backlog_is_not_kept_for_a_paused_table(
     unread: int, *, is_forgotten: bool
 ) -> None:
     paused = Paused("0/1", "FRZ-SCH-01 it cannot be followed.")

@@ -124,11 +124,11 @@ def built_commands(tree: ast.AST) -> list[tuple[int, str]]:
         '"frazil resync " + name',
     ],
 )
-def test_the_look_for_commands_finds_every_way_to_build_one(source: str) -> None:
+def test_the_search_for_commands_finds_every_way_to_build_one(source: str) -> None:
     assert built_commands(ast.parse(f"step = {source}"))
 
 
-def test_commands_with_names_are_built_in_one_place() -> None:
+def test_commands_with_names_are_built_in_one_module() -> None:
     elsewhere = [
         f"{path.name}:{line}: {text}"
         for path in SOURCES

@@ -118,7 +118,7 @@ def test_the_origin_is_printed_as_postgres_prints_positions(lsn: int) -> None:
     assert [each["origin"] for each in found.rows["public.item"]] == [format_lsn(lsn)]
 
 
-def test_a_delete_with_a_whole_old_row_has_all_of_it() -> None:
+def test_a_delete_with_a_complete_old_row_has_all_of_it() -> None:
     deleted = Delete(OID, old_row("1", "a", NULL))
     assert items(deleted, as_shape=FULL) == [row("DELETE", (1, "a", None))]
 
@@ -143,7 +143,7 @@ def test_columns_that_were_not_sent_are_named_by_number_and_null() -> None:
     ]
 
 
-def test_a_whole_old_row_fills_what_was_not_sent() -> None:
+def test_a_complete_old_row_fills_what_was_not_sent() -> None:
     assert items(
         Update(OID, old_row("1", "long", NULL), new("1", UNCHANGED, UNCHANGED)), as_shape=FULL
     ) == [row("UPDATE", (1, "long", None))]
@@ -169,7 +169,7 @@ def test_a_key_change_deletes_the_old_key_and_then_inserts_the_new_row() -> None
     ]
 
 
-def test_with_a_whole_old_row_a_key_change_lacks_nothing() -> None:
+def test_with_a_complete_old_row_a_key_change_lacks_nothing() -> None:
     changed = Update(OID, old_row("1", "long", "4"), new("2", UNCHANGED, "5"))
     assert items(changed, as_shape=FULL) == [
         row("DELETE", (1, "long", 4), 0),
@@ -316,7 +316,7 @@ def test_a_shape_without_the_key_is_refused() -> None:
 # --- truncations, ordinals and shapes ---
 
 
-def test_a_truncation_is_one_row_for_each_captured_table_at_its_place() -> None:
+def test_a_truncation_is_one_row_for_each_captured_table_in_order() -> None:
     found = read(
         DEFAULT.relation,
         FOREIGN.relation,

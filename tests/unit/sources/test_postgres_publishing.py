@@ -140,7 +140,7 @@ ADD = 'alter publication "sales_frazil" add table only "shop"."orders";'
         (obstacle(replace(TABLE, kind=RelationKind.VIEW)), "a view", "source.exclude"),
     ],
 )
-def test_what_keeps_a_table_out_is_told_with_the_sql_that_lets_it_in(
+def test_what_keeps_a_table_out_is_reported_with_the_sql_that_lets_it_in(
     found: FrazilError | None, words: str, sql: str
 ) -> None:
     assert found is not None
@@ -148,7 +148,7 @@ def test_what_keeps_a_table_out_is_told_with_the_sql_that_lets_it_in(
     assert sql in str(found.next_step)
 
 
-def test_a_table_that_is_named_and_not_there_is_told_with_the_one_that_is_meant() -> None:
+def test_a_missing_table_is_reported_with_the_nearest_name() -> None:
     names = ("shop.orders", "shop.part", "x.y")
     include = ("shop.*", "shop.oders", "shop.part", "shop.left_out", "a.b")
     settings: Any = SimpleNamespace(include=include, exclude=("shop.left_out",))

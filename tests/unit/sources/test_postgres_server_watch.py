@@ -35,7 +35,7 @@ class _Names:
     publication = "p"
 
 
-# Nothing else of the settings is looked at.
+# Nothing else of the settings is checked.
 SETTINGS = cast("PostgresSettings", _Names)
 
 
@@ -108,12 +108,12 @@ def test_a_slot_that_is_gone_or_invalid_is_lost(found: SlotFacts | None) -> None
 
 
 @pytest.mark.parametrize("found", [slot(plugin="wal2json"), slot(database="other")])
-def test_a_slot_of_somebody_else_is_not_touched(found: SlotFacts) -> None:
+def test_a_foreign_slot_is_not_touched(found: SlotFacts) -> None:
     with pytest.raises(ConfigError, match=r"source\.slot"):
         watch(found)
 
 
-def test_the_same_timeline_asks_nothing() -> None:
+def test_the_same_timeline_queries_nothing() -> None:
     check_timeline(server(), (), generation=1, position=POSITION)
 
 
@@ -144,7 +144,7 @@ def test_a_server_that_ends_before_what_we_have_was_set_back() -> None:
         check_timeline(server(), (), generation=1, position=server().log_end + 1)
 
 
-def test_a_switch_away_from_the_very_timeline_we_are_on_is_looked_at() -> None:
+def test_a_switch_away_from_the_very_timeline_we_are_on_is_checked() -> None:
     switches = (TimelineSwitch(1, 0x10), TimelineSwitch(2, POSITION - 1))
     with pytest.raises(SourceReplacedError, match="left timeline 2"):
         check_timeline(server(3), switches, generation=2, position=POSITION)
@@ -187,7 +187,7 @@ def continued(
     )
 
 
-def test_all_of_it_is_looked_at_before_anything_is_read() -> None:
+def test_all_of_it_is_checked_before_anything_is_read() -> None:
     continued(kept=slot(confirmed_flush=POSITION))
     with pytest.raises(SourceReplacedError):
         continued(replace(SINCE, source="postgres/7301/shop/other"), kept=slot())

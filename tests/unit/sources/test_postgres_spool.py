@@ -139,7 +139,7 @@ def test_complete_transactions_are_taken_and_the_open_one_stays(tmp_path: Path) 
 
 
 @pytest.mark.fault("N55")
-def test_it_tells_how_far_it_received_and_which_tables_are_not_written(tmp_path: Path) -> None:
+def test_it_knows_how_far_it_received_and_which_tables_are_not_written(tmp_path: Path) -> None:
     with spooling(tmp_path, segment_bytes=1) as (stream, spool):
         stream.send(*transaction(10, relation(), insert()))
         stream.send(*transaction(20, relation(8), insert(8)), Begin(30, MOMENT, 1), insert(7))
@@ -239,7 +239,7 @@ def test_an_idle_server_moves_the_position(tmp_path: Path) -> None:
         assert spool.position == spool.server_position == 200
 
 
-def test_the_position_stands_still_while_something_is_pending(tmp_path: Path) -> None:
+def test_the_position_does_not_move_while_something_is_pending(tmp_path: Path) -> None:
     with spooling(tmp_path) as (stream, spool):
         stream.send_frames(Keepalive(100, 0, wants_reply=False))
         stream.wait_until_read()
@@ -269,7 +269,7 @@ def test_a_full_spool_pauses_the_reader_which_goes_on_answering(tmp_path: Path) 
         assert words(tmp_path, spool.take(ALL)) == ["b"]
 
 
-def test_a_transaction_larger_than_the_spool_is_taken_whole(
+def test_a_transaction_larger_than_the_spool_is_taken_completely(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sizes = {"segment_bytes": 20 * ROW_BYTES, "large_bytes": 10 * ROW_BYTES}
@@ -314,7 +314,7 @@ def test_a_message_that_may_not_come_ends_the_reader(tmp_path: Path) -> None:
 
 
 def test_what_came_with_a_message_that_may_not_come_is_not_taken_for_read(tmp_path: Path) -> None:
-    # Its segment is finished, and nobody collects it any more: confirmed, it would be lost.
+    # Its segment is finished, and no one collects it any more: confirmed, it would be lost.
     with spooling(tmp_path, segment_bytes=1) as (stream, spool):
         bad = LogData(9, 9, 0, b"?")
         stream.send_frames(*framed(transaction(10, relation(), insert())), bad)
@@ -324,7 +324,7 @@ def test_what_came_with_a_message_that_may_not_come_is_not_taken_for_read(tmp_pa
         assert spool.position == 0
 
 
-def test_the_first_failure_is_the_one_that_is_told(
+def test_the_first_failure_is_the_one_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with spooling(tmp_path) as (stream, spool), full_disk(monkeypatch):
@@ -427,7 +427,7 @@ def test_what_an_earlier_reader_left_is_cleared_and_nothing_else(tmp_path: Path)
         assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_files_can_be_read_by_nobody_else(tmp_path: Path) -> None:
+def test_files_can_only_be_read_by_their_user(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "spool"
     files = SpoolFiles(str(folder))
     file = files.write("a.segment")

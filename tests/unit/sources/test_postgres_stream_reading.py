@@ -115,7 +115,7 @@ def test_text_that_is_no_utf8_stops_its_table_and_no_other() -> None:
         assert found.rows.keys() == {"public.other"}
 
 
-def test_a_table_in_trouble_has_no_rows_of_later_segments() -> None:
+def test_a_table_that_failed_has_no_rows_of_later_segments() -> None:
     bad = [DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "?")))]
     good = [DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "1")), lsn=LSN + 9)]
     contents = {"bad": segment(bad), "good": segment(good)}
@@ -127,7 +127,7 @@ def test_a_table_in_trouble_has_no_rows_of_later_segments() -> None:
 # --- segments that are refused ---
 
 
-def test_bytes_that_do_not_decode_are_told_with_segment_and_place() -> None:
+def test_bytes_that_do_not_decode_are_reported_with_segment_and_offset() -> None:
     content = segment([DEFAULT.relation, *transaction(Insert(OID, new("1", "s3cret", "1")))])
     damaged = content.replace(b"s3cret", b"s3cre7")
     with pytest.raises(MalformedChangeError, match=r"'one' of the spool, at byte \d+") as caught:

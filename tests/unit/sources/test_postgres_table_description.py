@@ -75,7 +75,7 @@ def test_computed_columns_are_there_only_where_they_are_sent() -> None:
     assert sent.column(4).rewrote
 
 
-def test_wishes_decide_types() -> None:
+def test_options_decide_types() -> None:
     options = TableOptions(
         declared={"id": P.LONG},
         on_unrepresentable=OnUnrepresentable.STRING,
@@ -94,12 +94,12 @@ def test_a_declared_type_that_cannot_be_is_refused_with_the_table() -> None:
     assert refused.value.table == "shop.orders"
 
 
-def test_names_that_spark_takes_for_one_are_both_told() -> None:
+def test_names_that_spark_takes_for_one_are_both_reported() -> None:
     with pytest.raises(UnsupportedSchemaChangeError, match="'Word' and 'word' would be one"):
         describe_table(view(ID, attribute(2, "Word"), WORD), WISHES)
 
 
-def test_facts_of_two_moments_are_asked_for_again() -> None:
+def test_facts_of_two_moments_are_loaded_again() -> None:
     with pytest.raises(SourceUnavailableError, match="changed while"):
         describe_table(view(columns=("id", "gone")), WISHES)
 
@@ -216,7 +216,7 @@ def test_a_table_that_cannot_be_mirrored_says_why(
     assert str(reason) in str(described.no_key)
 
 
-def test_a_wished_key_needs_an_identity_that_has_it() -> None:
+def test_a_configured_key_needs_an_identity_that_has_it() -> None:
     # What is unique by one column is unique by two.
     full = view(
         identity=IdentityKind.FULL, identity_columns=("id", "word"), unique_keys=(key(7, "id"),)
@@ -309,7 +309,7 @@ def test_a_relation_is_described_by_its_own_names_and_types() -> None:
     ],
     ids=["a default", "renamed since", "rewritten", "plain", "retyped since", "gone since"],
 )
-def test_the_catalog_tells_what_older_rows_show_if_it_still_can(
+def test_the_catalog_shows_what_older_rows_have_if_it_still_can(
     late: Attribute, default: Default | None, *, rewrote: bool
 ) -> None:
     described = describe_relation(

@@ -46,13 +46,13 @@ def key(oid: int, *columns: str, made_by: int = 1) -> UniqueKey:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_nobody_announces_is_told_in_words(changed: dict[str, Any], words: str) -> None:
+def test_unannounced_changes_are_described(changed: dict[str, Any], words: str) -> None:
     before, now = identity_of(view()), identity_of(view(**changed))
     (found,) = identity_differences(before, now)
     assert found.startswith(words)
 
 
-def test_several_differences_are_all_told() -> None:
+def test_several_differences_are_all_reported() -> None:
     now = identity_of(view(row_filter="(id > 1)", sends_truncates=False))
     assert len(identity_differences(identity_of(view()), now)) == 2
 
@@ -88,7 +88,7 @@ def test_options_that_are_what_they_were_again_were_changed() -> None:
 
 
 @pytest.mark.fault("N35")
-def test_a_table_that_nobody_named_missed_what_happened_while_it_was_gone() -> None:
+def test_a_table_published_implicitly_missed_what_happened_while_it_was_gone() -> None:
     named, implicit = identity_of(view()), identity_of(view(is_implicit=True))
     assert identity_differences(named, named, was_gone=True) == ()
     assert identity_differences(implicit, implicit) == ()

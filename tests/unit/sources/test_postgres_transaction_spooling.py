@@ -110,7 +110,7 @@ def check_messages(spooled: Spooled, payloads: Sequence[bytes]) -> None:
 
 
 def check_meaning(spooled: Spooled, payloads: Sequence[bytes]) -> None:
-    """A task that knows one segment reads the same rows as one that knows the whole history."""
+    """A task that knows one segment reads the same rows as one that knows the entire history."""
     described = [each for each in payloads if each[:1] == b"R"]
     whole = SlowReplay().replay(kept_with_relations(payloads)).rows if described else []
     alone = [
@@ -179,7 +179,7 @@ def test_every_message_is_in_one_segment_in_order_and_each_segment_can_be_read_a
 
 
 @pytest.mark.parametrize("large_bytes", [50, 400, 1 << 20])
-def test_what_a_server_sent_is_spooled_whole(large_bytes: int) -> None:
+def test_what_a_server_sent_is_spooled_completely(large_bytes: int) -> None:
     payloads = golden().whole
     spooled = Spooled(large_bytes=large_bytes, segment_bytes=700)
     spooled.spooling.take_frames([LogData(9, 9, 0, each) for each in payloads])
@@ -302,7 +302,7 @@ def test_descriptions_alone_do_not_make_a_transaction_large() -> None:
     assert only.relations == (relation(7, columns=4),)
 
 
-def test_what_people_emit_between_rows_is_left_out() -> None:
+def test_messages_emitted_between_rows_are_left_out() -> None:
     spooled = Spooled(large_bytes=1_000)
     emitted = LogicalMessage(19, "ours", b"x" * 5_000, is_transactional=True)
     spooled.take(*transaction(20, relation(7), emitted, insert(7), emitted))
