@@ -19,7 +19,7 @@ from frazil.model.postgres.facts import (
 from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.problem import PreflightSettings, Severity
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

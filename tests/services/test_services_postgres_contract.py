@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Primitive
 from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import (
     ORDERS,

@@ -18,13 +18,13 @@ from frazil.sources.postgres.copy import reader as copy_reading
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.protocol import TableFailure, TableRows
 from tests.support.copies import copying, ranges_now
-from tests.support.postgres_doors import PATIENCE_SECONDS, database_on
+from tests.support.postgres_access import PATIENCE_SECONDS, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = pytest.mark.services
 

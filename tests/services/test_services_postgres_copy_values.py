@@ -15,7 +15,7 @@ from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.names import quote_identifier
 from tests.support.copies import copying, pinned_to
 from tests.support.postgres_catalog import copied_text
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
     from tests.support.copies import Copying
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = pytest.mark.services
 

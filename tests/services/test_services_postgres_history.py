@@ -15,7 +15,7 @@ import pytest
 from frazil.demo.services import embedded_postgres
 from frazil.errors import SourceReplacedError
 from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import ORDERS, begun, insert
 from tests.support.source_replay import TIGHT

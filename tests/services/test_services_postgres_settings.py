@@ -12,7 +12,7 @@ import pytest
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgtext.convert import SESSION_SETTINGS
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_replay import Capture
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = [pytest.mark.services, pytest.mark.fault("N39")]
 

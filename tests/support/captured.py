@@ -36,7 +36,7 @@ from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
 from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.other_readers import rows_by_pyiceberg
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from frazil.errors import FrazilError
     from frazil.sources.protocol import Reading
-    from tests.support.postgres_doors import Database, Secret
+    from tests.support.postgres_access import Database, Secret
 
 _COLUMNS = """
 select attnum, attname

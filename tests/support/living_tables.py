@@ -18,7 +18,7 @@ from frazil.model.change import parse_sequence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 Key = tuple[Any, ...]
 # The operation, the key, and the number of the change; a delete has no number of its own.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from frazil.model.schema.types import Default
     from frazil.testing.in_memory_database import Change
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 TYPES = {Primitive.LONG: "bigint", Primitive.INT: "integer", Primitive.STRING: "text"}
 

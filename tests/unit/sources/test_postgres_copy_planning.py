@@ -20,7 +20,7 @@ from frazil.sources.postgres.copy.planning import (
 from frazil.sources.postgres.copy.reader import CopyReader
 from frazil.sources.protocol import Split
 from tests.support.postgres_columns import column
-from tests.support.postgres_doors import Secret
+from tests.support.postgres_access import Secret
 
 ORDERS = CopyTable(
     name="shop.orders",
