@@ -69,7 +69,7 @@ def interpreter_for(uid: int, gid: int) -> str:
     )
     for candidate in (sys.executable, "/usr/bin/python3"):
         try:
-            asked = subprocess.run(
+            tried = subprocess.run(
                 [candidate, "-c", question],
                 user=uid,
                 group=gid,
@@ -81,7 +81,7 @@ def interpreter_for(uid: int, gid: int) -> str:
             )
         except OSError:
             continue
-        if asked.returncode == 0:
+        if tried.returncode == 0:
             return candidate
     pytest.skip("no Python 3.11 or later with our sources is reachable for an ordinary user here")
 

@@ -265,7 +265,7 @@ def test_the_question_for_version_14_is_understood(database: Database) -> None:
 
     parameters = {"publication": "facts", "oid": 0}
     with database.session() as session:
-        rows = session.load(Row, catalog_queries.PUBLISHED_14, parameters, doing="asking")
+        rows = session.load(Row, catalog_queries.PUBLISHED_14, parameters, doing="testing")
     (orders,) = (row for row in rows if row.name == "orders")
     assert orders.columns == ["id", "buyer", "paid", "tags", "note", "marks"]
     assert not orders.has_column_list
@@ -295,7 +295,7 @@ def test_every_problem_is_found_at_once_and_its_sql_fixes_it(database: Database)
     try:
         found = find_problems(load(database, role="bare", password="bare"), settings)
         text = "\n".join(problem.sentence for problem in found)
-        missed = [words for words in EXPECTED if words not in text]
+        missed = [each for each in EXPECTED if each not in text]
         assert missed == []
         lines = [line for problem in found for line in problem.sql]
         assert len(set(lines)) >= len(EXPECTED) - 4

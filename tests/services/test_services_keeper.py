@@ -1,4 +1,4 @@
-"""No service outlives its parent, whoever is killed and however."""
+"""No service outlives its parent, however either is killed."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ def test_a_bad_setting_is_one_sentence_with_a_log_that_outlives_the_data() -> No
     assert message.startswith("postgres 18 exited with status 1; its log is ")
     assert 'invalid value for parameter "wal_level": "solid"' in message
     assert "\n" not in message
-    (word,) = [word for word in message.split() if word.endswith(".log;")]
-    log = Path(word.removesuffix(";"))
+    (part,) = [part for part in message.split() if part.endswith(".log;")]
+    log = Path(part.removesuffix(";"))
     assert "solid" in log.read_text()
     assert list(log.parent.iterdir()) == [log]
     log.unlink()

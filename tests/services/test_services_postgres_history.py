@@ -110,7 +110,7 @@ def test_a_server_that_crashed_is_gone_on_with(server: Postgres, subject: Postgr
     subject.transact(insert(ORDERS, 4))
     capture.catch_up()
     capture.expect_the_truth()
-    assert len(capture.told(ORDERS)) == 4
+    assert len(capture.received(ORDERS)) == 4
 
 
 @pytest.mark.fault("N34")
@@ -208,7 +208,7 @@ def test_a_fail_over_that_lacks_what_only_one_table_has_is_refused(
         "alter system set restore_command to 'false'",
     )
     capture.begin(ITEMS)
-    capture.held.add(ITEMS)
+    capture.paused.add(ITEMS)
     capture.source.close()
     checkpoint(subject)
     copy = take_snapshot(server, tmp_path)
@@ -221,7 +221,7 @@ def test_a_fail_over_that_lacks_what_only_one_table_has_is_refused(
     restore(server, copy)
     promote(server)
     grow(subject)
-    # The ledger of a version that kept no witness: the markers alone have to tell.
+    # The ledger of a version that kept no witness: the markers alone have to decide.
     capture.witness = None
     ledger = capture.ledger
     capture.source.close()

@@ -49,7 +49,7 @@ def publish(database: Database) -> Iterator[Database]:
     )
 
 
-def look(database: Database) -> CatalogView:
+def load_view(database: Database) -> CatalogView:
     with connect(database.dsn, purpose="test") as session, session.one_view():
         views = load_views(session, publication="p", include=[TABLE], exclude=())
     return views[TABLE]
@@ -59,13 +59,13 @@ def differences(
     database: Database, scope: str, *statements: str, key: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     database.run(f"create publication p {scope} with (publish_via_partition_root = true)")
-    before = identity_of(look(database), key)
+    before = identity_of(load_view(database), key)
     database.run(*statements)
-    return identity_differences(before, identity_of(look(database), key))
+    return identity_differences(before, identity_of(load_view(database), key))
 
 
 @pytest.mark.parametrize(
-    ("scope", "statements", "words"),
+    ("scope", "statements", "text"),
     [
         pytest.param(
             ALL,
@@ -125,10 +125,10 @@ def differences(
     ],
 )
 def test_unannounced_changes_are_found(
-    publish: Database, scope: str, statements: list[str], words: str
+    publish: Database, scope: str, statements: list[str], text: str
 ) -> None:
     (found,) = differences(publish, scope, *statements)
-    assert found.startswith(words)
+    assert found.startswith(text)
 
 
 ROUTINE = [
@@ -143,7 +143,7 @@ ROUTINE = [
     f"alter table {TABLE} alter id type bigint",
     f"alter table {TABLE} alter free type bigint",
     f"alter table {TABLE} add late text default 'x'",
-    f"alter table {TABLE} rename column body to words",
+    f"alter table {TABLE} rename column body to content",
     f"alter table {TABLE} replica identity full",
     "create table shop.second (id int primary key)",
 ]
@@ -212,7 +212,7 @@ def test_a_declared_key_must_be_kept_unique_by_the_server(
     publish: Database, statement: str, key: tuple[str, ...], *, is_unique: bool
 ) -> None:
     publish.run(statement, f"alter table {TABLE} replica identity full")
-    view = look(publish)
+    view = load_view(publish)
     found = mirror_key(view.table, None, key)
     assert found == (key if is_unique else NoKey(NoKeyReason.NOT_UNIQUE, key))
 
@@ -226,13 +226,13 @@ def test_a_partitioned_table_is_as_durable_as_its_leaves(database: Database) -> 
         f"create publication p for table {TABLE} with (publish_via_partition_root = true)",
     )
     try:
-        before = identity_of(look(database))
-        assert can_be_published(look(database).table)
+        before = identity_of(load_view(database))
+        assert can_be_published(load_view(database).table)
         database.run("alter table shop.leaf set unlogged")
         with pytest.raises(KeyError):
-            look(database)
+            load_view(database)
         database.run("alter table shop.leaf set logged")
-        now = identity_of(look(database))
+        now = identity_of(load_view(database))
         assert identity_differences(before, now) == ()
         assert identity_differences(before, now, was_gone=True)
     finally:

@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 @pytest.fixture(scope="module", params=["postgres", "postgres_16"])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     server: Postgres = request.getfixturevalue(request.param)
-    with database_on(server, "door") as made:
+    with database_on(server, "sessions") as made:
         made.run(
             f"create role modest login password '{CANARY}'",
             "alter role modest set timezone = 'Asia/Tokyo'",
@@ -47,7 +47,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
             "alter role modest set intervalstyle = 'iso_8601'",
             "alter role modest set extra_float_digits = -15",
             "alter role modest set statement_timeout = 1",
-            "create table secret (id int primary key, words text)",
+            "create table secret (id int primary key, body text)",
             "insert into secret values (1, 'a row value')",
         )
         yield made
@@ -64,7 +64,7 @@ def test_a_role_cannot_change_how_values_are_printed(database: Database) -> None
             'default_transaction_read_only', 'application_name')
     """
     with connect(database.dsn_of("modest", CANARY), purpose="copy") as session:
-        found = dict(session.load(Setting, query, doing="asking"))
+        found = dict(session.load(Setting, query, doing="testing"))
     assert found == {
         "TimeZone": "UTC",
         "DateStyle": "ISO, YMD",
@@ -96,7 +96,7 @@ def test_a_role_cannot_bound_the_time_that_a_copy_takes(database: Database) -> N
             session.one_view(snapshot=snapshot.snapshot),
         ):
             time.sleep(0.4)
-            assert session.load(Setting, "select 'a' as name, 'b' as value", doing="asking")
+            assert session.load(Setting, "select 'a' as name, 'b' as value", doing="testing")
             assert snapshot.is_alive()
     finally:
         database.run(f"drop role {role}")
@@ -120,7 +120,7 @@ def test_a_writer_writes_a_transaction_or_nothing(database: Database) -> None:
     with connect(database.dsn, purpose="writer", access=SessionAccess.READ_WRITE) as session:
         with pytest.raises(RuntimeError):
             give_up(session)
-        assert session.execute("update public.secret set words = words", doing="writing") == 1
+        assert session.execute("update public.secret set body = body", doing="writing") == 1
 
 
 @pytest.mark.parametrize("how", ["session", "replication"])
@@ -172,11 +172,11 @@ def test_a_server_without_tls_is_refused_when_tls_is_requested(database: Databas
 def test_errors_name_the_code_and_never_the_row(database: Database) -> None:
     with connect(database.dsn, purpose="test") as session:
         with pytest.raises(errors.PermissionError, match="22P02") as caught:
-            session.execute("select words::int from public.secret", doing="casting")
+            session.execute("select body::int from public.secret", doing="casting")
         assert "row value" not in str(caught.value)
         assert caught.value.__suppress_context__
         # The session goes on.
-        assert session.load(Setting, "select 'a', 'b'", doing="asking") == [("a", "b")]
+        assert session.load(Setting, "select 'a', 'b'", doing="testing") == [("a", "b")]
 
 
 def test_a_backend_that_is_ended_or_cancelled_is_retried(database: Database) -> None:
@@ -188,7 +188,7 @@ def test_a_backend_that_is_ended_or_cancelled_is_retried(database: Database) -> 
         timer.join()
         database.run(f"select pg_terminate_backend({session.backend}, 5000)")
         with pytest.raises(errors.SourceUnavailableError):
-            session.execute("select 1", doing="asking")
+            session.execute("select 1", doing="testing")
 
 
 def test_a_lock_is_waited_for_no_longer_than_wanted(database: Database) -> None:
@@ -205,7 +205,7 @@ def test_a_lock_is_waited_for_no_longer_than_wanted(database: Database) -> None:
 def test_an_exported_snapshot_is_seen_from_another_connection(database: Database) -> None:
     database.run("create table seen (id int primary key)", "insert into seen values (1), (2)")
     with connect_replication(database.dsn, purpose="copy") as exporter:
-        slot = exporter.create_slot("door_copy", temporary=True)
+        slot = exporter.create_slot("sessions_copy", temporary=True)
         database.run("insert into seen values (3)", "delete from seen where id = 1")
         with database.session() as session, session.one_view(snapshot=slot.snapshot):
             copied = [

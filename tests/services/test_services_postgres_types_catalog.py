@@ -25,13 +25,13 @@ MADE = """
     create domain shop.tags as text[];
     create domain shop.seven as int default 7;
     create type shop.mood as enum ('glad', 'sad');
-    create type shop.place as (x int, y int);
+    create type shop.point_pair as (x int, y int);
     create table shop.things (
         id int,
         discounts shop.discount[],
         tags shop.tags,
         mood shop.mood,
-        place shop.place,
+        pair shop.point_pair,
         boxes box[],
         vector int2vector,
         plain numeric(5, 1)
@@ -106,7 +106,7 @@ def test_a_type_comes_with_all_that_it_is_made_of(database: Database) -> None:
     assert printed("discounts") == (TypeKind.ARRAY, TypeKind.DOMAIN, TypeKind.DOMAIN, TypeKind.BASE)
     assert printed("tags") == (TypeKind.DOMAIN, TypeKind.ARRAY, TypeKind.BASE)
     assert printed("mood") == (TypeKind.ENUM,)
-    assert printed("place") == (TypeKind.COMPOSITE,)
+    assert printed("pair") == (TypeKind.COMPOSITE,)
     assert printed("boxes") == (TypeKind.ARRAY, TypeKind.BASE)
     assert printed("vector") == (TypeKind.BASE,)
     assert rows[oid_of(database, "box", "regtype")].delimiter == ";"
@@ -156,7 +156,7 @@ def test_leaves_know_what_older_rows_of_a_partitioned_table_show(database: Datab
     # Its own default is gone, and a later leaf never had older rows.
     assert column(parted, "five").missing_value == "5"
     assert column(parted, "six").missing_value == "6"
-    # A leaf with something else in it: no one can tell any more.
+    # A leaf with something else in it: it is not known any more.
     database.run(
         "create table shop.part_3 (id int, five int)",
         "insert into shop.part_3 values (3)",

@@ -1,4 +1,4 @@
-"""``run`` looks at its source before Spark starts and before anything is created there."""
+"""``run`` checks its source before Spark starts and before anything is created there."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_every_way_to_be_refused_has_its_own_message(
         "tls": (f"{database.dsn.value}?sslmode=require", where, 1, "not with TLS"),
     }
     said = {}
-    for name, (dsn, address, code, words) in ways.items():
+    for name, (dsn, address, code, text) in ways.items():
         ended, said[name] = run(dsn)
         assert ended == code, said[name]
         assert f"connecting to Postgres at {address} failed: " in said[name]
-        assert words in said[name]
+        assert text in said[name]
         assert "does not support SSL" in said[name] or name != "tls"
         assert PASSWORD not in said[name]
         assert server.password not in said[name]

@@ -119,7 +119,7 @@ def test_a_server_that_restarts_is_waited_for() -> None:
             outages = workload.counts.outages
             server.stop()
             wait_until(lambda: workload.counts.outages > outages)
-        # The server was away when the workload was told to end, and no one waited for it.
+        # The server was away when the workload was ended, and nothing waited for it.
         assert not workload.is_running
 
 

@@ -1,4 +1,4 @@
-"""The lock that one process holds at the server while the others stand by."""
+"""The lock that one process holds at the server while the others are standbys."""
 
 from __future__ import annotations
 

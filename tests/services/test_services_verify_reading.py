@@ -1,4 +1,4 @@
-"""What ``verify`` asks a server: rows by their keys, and which tables a slot keeps changes of."""
+"""What ``verify`` loads from a server: rows by key, and which tables a slot keeps changes of."""
 
 from __future__ import annotations
 

@@ -126,9 +126,9 @@ def write_and_read(catalog: Catalog) -> None:
     namespace = f"n{uuid.uuid4().hex[:8]}"
     catalog.create_namespace(namespace)
     rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "word": ["a", "b", "c"]})
-    table = catalog.create_table(f"{namespace}.words", schema=rows.schema)
+    table = catalog.create_table(f"{namespace}.items", schema=rows.schema)
     table.append(rows)
-    assert catalog.load_table(f"{namespace}.words").scan().to_arrow().equals(rows)
+    assert catalog.load_table(f"{namespace}.items").scan().to_arrow().equals(rows)
 
 
 def test_the_rest_catalog_keeps_tables_in_a_folder(file_catalog: RestCatalog) -> None:

@@ -1,4 +1,4 @@
-"""An ingest over the in-memory twin: what is committed, and where a process may die."""
+"""An ingest over the in-memory source: what is committed, and where a process may die."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def resync(world: World, table: str) -> None:
     ledger = Ledger.open(Lake(world.spark, world.case.catalog), name)
     (before,) = [each for each in ledger.table_states() if each.table == table]
     again = TableState(table=table, identity=before.identity, state=Copying())
-    ledger.note([], pipeline="twin", batch=uuid4().hex, table_states=[again])
+    ledger.note([], pipeline="in_memory", batch=uuid4().hex, table_states=[again])
 
 
 def test_a_resync_replaces_all_rows_in_one_commit_of_a_new_epoch(world: World) -> None:
@@ -156,12 +156,12 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(world: World) -> None
     state = world.states(ingester)[USERS]
     assert isinstance(state, Paused)
     assert "does not fit" in state.reason
-    assert ingester.acknowledged == before, "the source must keep what the held table needs"
+    assert ingester.acknowledged == before, "the source must keep what the paused table needs"
 
 
 @pytest.mark.fault("N33", "N34")
 def test_a_source_is_prepared_with_all_positions_of_any_table(world: World) -> None:
-    """Also where the ledger waits for a table that is held."""
+    """Also where the ledger waits for a paused table."""
     live(world)
     world.database.transact(Spoil(USERS, UnrepresentableValueError("a value that fits nowhere.")))
     ingester = world.run()
@@ -175,15 +175,15 @@ def test_a_source_is_prepared_with_all_positions_of_any_table(world: World) -> N
     ingester.start()
     assert source.since is not None
     assert (source.since.position, source.since.epoch) == (waits_at, 1)
-    places = {
+    positions = {
         name: world.case.lake.open(world.changelog(name)).load_marker(MarkerRole.INGEST)
         for name in (USERS, ORDERS)
     }
-    assert source.reached == {each.position for each in places.values() if each is not None}
+    assert source.reached == {each.position for each in positions.values() if each is not None}
     ahead = max(parse_lsn(str(each)) for each in source.reached)
     assert ahead > parse_lsn(str(waits_at))
     assert source.since.witness == f"up to {format_lsn(ahead)}"
-    # Before any table is moved there: what it has must not look like a history of before.
+    # Before any table is moved there: what it has must not resemble an earlier history.
     ingester.close()
     ingester, source = world.start()
     ingester.start()
@@ -205,13 +205,13 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     state = world.states(ingester)[USERS]
     assert isinstance(state, ResyncRequired)
     assert parse_lsn(str(ingester.acknowledged)) > before
-    told = trouble_of_state(USERS, state, since=datetime.now(UTC))
-    assert told is not None
-    assert "does not fit" in told.reason
+    problem = trouble_of_state(USERS, state, since=datetime.now(UTC))
+    assert problem is not None
+    assert "does not fit" in problem.reason
     (record,) = [each for each in caplog.records if each.msg == "resync needed"]
     said = getattr(record, FIELDS_ATTRIBUTE)
-    assert (said["table"], said["code"]) == (USERS, told.code)
-    assert (said["reason"], said["remedy"]) == (told.reason, told.remedy)
+    assert (said["table"], said["code"]) == (USERS, problem.code)
+    assert (said["reason"], said["remedy"]) == (problem.reason, problem.remedy)
     # A new process does not forget it, whatever else happens.
     again = world.run()
     assert isinstance(world.states(again)[USERS], ResyncRequired)

@@ -115,7 +115,7 @@ def test_what_may_not_be_captured_waits_until_it_may_and_the_others_go_on(
         assert "tables: [{source: public.Mine, mirror: " in reasons["Mine"]
         assert "and is the changelog of public.mine." in reasons["mine_changelog"]
         assert (db.confirmed() or 0) > (confirmed or 0)
-        # Someone follows the advice; no one tells the pipeline.
+        # An operator follows the advice; the pipeline is not notified.
         db.run(
             add,
             "alter table unlogged set logged",
@@ -156,7 +156,7 @@ def test_a_publication_that_others_manage_lacks_a_table_and_the_others_go_on(
     assert (db.failures, db.ending) == ([], Ending.ACTION_REQUIRED)
     assert db.states()["theirs"] == Streaming()
     assert "source.publication.create is false" in _reasons(db)["mine"]
-    # Taken out again by whoever manages it: that table needs a resync, the other one begins.
+    # Removed again by its owner: that table requires a resync, the other one begins.
     db.run(f"alter publication {publication} set table only mine")
     db.catch_up()
     states = db.states()

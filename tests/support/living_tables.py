@@ -1,7 +1,7 @@
 """Tables that are written to all the time, by writers who remember what they committed.
 
-Every change has a number of its own in its table, so that a changelog can be held against the
-list of what was done: nothing missing, nothing twice, nothing in another order.
+Every change has a number of its own in its table, so that a changelog can be compared with the list
+of what was done: nothing missing, nothing twice, nothing in another order.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def replay(state: State, change: Done) -> None:
 
 
 class Writer(threading.Thread):
-    """Commits, rolls back and begins again until told to stop; the only one to use its tables."""
+    """Commits, rolls back and begins again until stopped; the only one to use its tables."""
 
     def __init__(self, dsn: str, tables: Sequence[LivingTable], *, seed: int, pause: float) -> None:
         super().__init__(name=f"writer {seed}", daemon=True)
@@ -93,7 +93,7 @@ class Writer(threading.Thread):
             with psycopg.connect(self._dsn) as connection:
                 while not self._end.wait(self._random.uniform(0, 2 * self._pause)):
                     self._transact(connection)
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             self.error = error
 
     def finish(self) -> None:

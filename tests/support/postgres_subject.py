@@ -36,7 +36,7 @@ class PostgresSubject:
     slot: str = field(default_factory=lambda: f"s_{uuid4().hex[:10]}")
 
     has_keys = True
-    has_whole_reads = True
+    has_copies = True
 
     def __post_init__(self) -> None:
         self._keys: dict[str, tuple[str, ...]] = {}

@@ -60,14 +60,14 @@ def test_taking_by_mask_by_position_and_by_slice() -> None:
 
 
 def test_parts_with_and_without_lower_halves_go_together() -> None:
-    whole = entries_of([(1, 7, 0, 0)])
-    halved = Entries(whole.hi, None, whole.file, whole.position)
-    both = Entries.concatenate([Entries.empty(), halved, whole])
+    full = entries_of([(1, 7, 0, 0)])
+    halved = Entries(full.hi, None, full.file, full.position)
+    both = Entries.concatenate([Entries.empty(), halved, full])
     assert rows_of(both) == [(1, 0, 0, 0), (1, 7, 0, 0)]
     assert Entries.concatenate([halved, halved]).lo is None
     assert Entries.concatenate([]).lo is None
     assert len(Entries.concatenate([Entries.empty()])) == 0
-    assert Entries.concatenate([whole, Entries.empty()]) is whole
+    assert Entries.concatenate([full, Entries.empty()]) is full
 
 
 def test_sequences_are_in_all_parts_or_in_none() -> None:

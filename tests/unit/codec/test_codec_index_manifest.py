@@ -27,7 +27,7 @@ def bytes_of(document: object) -> bytes:
 
 
 def paths(node: object, path: Path = ()) -> Iterator[Path]:
-    """Every place in the document."""
+    """Every path in the document."""
     yield path
     if isinstance(node, dict | list):
         for step, inner in node.items() if isinstance(node, dict) else enumerate(node):
@@ -124,7 +124,7 @@ def test_every_member_must_be_there_and_none_that_is_not_known(path: Path) -> No
 @pytest.mark.parametrize("version", [0, 2, 99, -1])
 def test_another_version_is_refused_before_anything_else_is_checked(version: int) -> None:
     with pytest.raises(MalformedFileError, match=f"of version 1, found version {version}"):
-        decode_manifest(bytes_of({"version": version, "what": "nobody knows yet"}))
+        decode_manifest(bytes_of({"version": version, "what": "unknown yet"}))
 
 
 @pytest.mark.parametrize(

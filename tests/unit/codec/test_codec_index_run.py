@@ -54,10 +54,10 @@ class Storage:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.asked: list[tuple[int, int]] = []
+        self.requested: list[tuple[int, int]] = []
 
     def read(self, offset: int, length: int) -> bytes:
-        self.asked.append((offset, length))
+        self.requested.append((offset, length))
         return self.data[offset : offset + length]
 
 
@@ -262,8 +262,8 @@ def test_only_the_row_groups_of_the_keys_are_read() -> None:
     ]
     assert rows_of(found) == rows_of(Entries.concatenate(expected))
     # The footer, the first row group, and two neighbours at once.
-    assert len(storage.asked) == 3
-    assert sum(length for _, length in storage.asked) < len(data) / 5
+    assert len(storage.requested) == 3
+    assert sum(length for _, length in storage.requested) < len(data) / 5
 
 
 @pytest.mark.parametrize("lower", [False, True])
@@ -274,7 +274,7 @@ def test_a_key_that_is_not_there_may_cost_nothing_but_the_footer(*, lower: bool)
     beyond = np.array([int(entries.hi[-1]) + 1], np.uint64)
     found = RunBlobReader(storage.read, blob_of(data, entries)).load(beyond)
     assert rows_of(found) == []
-    assert len(storage.asked) == 1
+    assert len(storage.requested) == 1
 
 
 def run_of_single_rows(entries: Entries, *, damaged: int | None = None) -> bytes:
@@ -304,7 +304,7 @@ def test_a_footer_longer_than_expected_is_read_again() -> None:
     storage = Storage(data)
     found = RunBlobReader(storage.read, blob_of(data, entries)).load(entries.hi[[3, 50]])
     assert rows_of(found) == rows_of(entries.take(np.array([3, 50])))
-    assert len(storage.asked) == 4
+    assert len(storage.requested) == 4
 
 
 def test_a_run_that_was_damaged_before_it_was_sealed_is_refused() -> None:

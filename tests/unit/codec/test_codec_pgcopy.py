@@ -61,12 +61,12 @@ def numeric_bytes(text: str) -> bytes:
     if text in special:
         return struct.pack(">hhHh", 0, 0, special[text], 0)
     # The point lies between two groups of four.
-    whole, _, fraction = text.removeprefix("-").partition(".")
+    integer, _, fraction = text.removeprefix("-").partition(".")
     shown = len(fraction)
-    whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
-    both = whole + fraction.ljust(-(-shown // 4) * 4, "0")
+    integer = integer.rjust(-(-len(integer) // 4) * 4, "0")
+    both = integer + fraction.ljust(-(-shown // 4) * 4, "0")
     groups = [int(both[at : at + 4]) for at in range(0, len(both), 4)]
-    power = len(whole) // 4 - 1
+    power = len(integer) // 4 - 1
     while groups and groups[0] == 0:
         del groups[0]
         power -= 1

@@ -199,7 +199,7 @@ def test_times_count_from_the_year_2000() -> None:
         moment(2**63 - 1)
 
 
-@pytest.mark.parametrize("part", ["whole", "in_parts"])
+@pytest.mark.parametrize("part", ["complete", "in_parts"])
 def test_what_a_server_sent_is_understood_to_the_byte(part: str) -> None:
     messages = getattr(golden(), part)
     assert [encode_message(each) for each in decode_all(messages)] == list(messages)
@@ -207,12 +207,12 @@ def test_what_a_server_sent_is_understood_to_the_byte(part: str) -> None:
 
 def test_a_server_sent_every_kind_of_message() -> None:
     captured = golden()
-    kinds = {each[0] for each in (*captured.whole, *captured.in_parts)}
+    kinds = {each[0] for each in (*captured.complete, *captured.in_parts)}
     assert kinds == {int(kind) for kind in MessageKind}
 
 
 def test_the_history_that_a_server_sent_is_returned() -> None:
-    messages = without_chance(decode_all(golden().whole))
+    messages = without_chance(decode_all(golden().complete))
     (item, *_), (part, *_) = (
         [each for each in messages if isinstance(each, Relation) and each.name == name]
         for name in ("item", "part")

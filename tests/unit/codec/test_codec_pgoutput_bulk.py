@@ -37,11 +37,11 @@ from tests.support.codec_fuzz import bent
 from tests.support.pgoutput_frames import NULL, UNCHANGED, encode_message, text
 from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import (
+    DecodedHistory,
     Histories,
     SlowReplay,
-    Told,
     chance_of,
-    told_by,
+    decoded_history,
 )
 
 SEEDS = st.integers(0, 2**32)
@@ -65,14 +65,14 @@ def decoded(*messages: Message, inside_transaction: bool = False) -> DecodedFram
     return decode_frames(frames, inside_transaction=inside_transaction)
 
 
-def fast(messages: list[bytes]) -> Told | None:
+def fast(messages: list[bytes]) -> DecodedHistory | None:
     try:
-        return told_by(decode_frames(Frames.of(messages)))
+        return decoded_history(decode_frames(Frames.of(messages)))
     except MalformedFileError:
         return None
 
 
-def slow(messages: list[bytes]) -> Told | None:
+def slow(messages: list[bytes]) -> DecodedHistory | None:
     try:
         return SlowReplay().replay(messages)
     except MalformedFileError:
@@ -83,9 +83,9 @@ def slow(messages: list[bytes]) -> Told | None:
 @settings(max_examples=150)
 def test_a_history_decodes_as_it_does_one_by_one(seed: int) -> None:
     messages = [encode_message(each) for each in Histories(chance_of(seed)).history()]
-    told = fast(messages)
-    assert told is not None
-    assert told == slow(messages)
+    found_history = fast(messages)
+    assert found_history is not None
+    assert found_history == slow(messages)
 
 
 @given(SEEDS)
@@ -105,21 +105,21 @@ def test_a_bent_history_is_refused_when_it_is_refused_one_by_one(seed: int) -> N
 def test_a_row_cut_or_prolonged_is_refused(seed: int) -> None:
     row = Update(ITEM.oid, KEY, (text("2"), text("x" * (seed % 20))))
     before = [encode_message(each) for each in (ITEM, BEGIN)]
-    whole = encode_message(row)
-    for length in range(len(whole)):
+    encoded = encode_message(row)
+    for length in range(len(encoded)):
         with pytest.raises(MalformedFileError):
-            decode_frames(Frames.of([*before, whole[:length]]))
+            decode_frames(Frames.of([*before, encoded[:length]]))
     with pytest.raises(MalformedFileError, match="expected the end of the message"):
-        decode_frames(Frames.of([*before, whole + b"n"]))
-    assert decode_frames(Frames.of([*before, whole])).ends_inside_transaction
+        decode_frames(Frames.of([*before, encoded + b"n"]))
+    assert decode_frames(Frames.of([*before, encoded])).ends_inside_transaction
 
 
-@pytest.mark.parametrize("part", ["whole", "in_parts"])
+@pytest.mark.parametrize("part", ["complete", "in_parts"])
 def test_what_a_server_sent_decodes_as_it_does_one_by_one(part: str) -> None:
     messages = list(getattr(golden(), part))
-    told = fast(messages)
-    assert told is not None
-    assert told == slow(messages)
+    found_history = fast(messages)
+    assert found_history is not None
+    assert found_history == slow(messages)
 
 
 def test_columns_are_arrow_texts_and_unchanged_is_not_null() -> None:
@@ -215,7 +215,7 @@ def test_a_table_without_columns_has_rows() -> None:
 
 
 def test_no_messages_say_nothing() -> None:
-    assert told_by(decode_frames(Frames.of([]))) == Told()
+    assert decoded_history(decode_frames(Frames.of([]))) == DecodedHistory()
 
 
 @pytest.mark.parametrize(

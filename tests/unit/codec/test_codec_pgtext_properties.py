@@ -1,4 +1,4 @@
-"""Whole columns next to the slow and obvious way to read each value."""
+"""Columns compared with the slow and obvious way to read each value."""
 
 from __future__ import annotations
 
@@ -237,8 +237,8 @@ def test_a_million_bytes_in_one_value_are_no_special_case() -> None:
     octets = bytes(range(256)) * 4096
     text = f"\\x{octets.hex()}"
     assert converted([text, None, text], "bytea").values.to_pylist() == [octets, None, octets]
-    words = ["word " * 1000] * 200
-    assert converted([array_text(words)], "text[]").values.to_pylist() == [words]
+    texts = ["word " * 1000] * 200
+    assert converted([array_text(texts)], "text[]").values.to_pylist() == [texts]
 
 
 def test_text_itself_is_not_copied() -> None:

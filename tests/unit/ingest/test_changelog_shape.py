@@ -265,7 +265,7 @@ def test_a_type_may_widen(number: int, wider: Type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "words"),
+    ("new", "text"),
     [
         (replace(ID, type=P.STRING), "id changes from int to string"),
         (replace(PRICE, type=Decimal(9, 3)), "price changes from decimal(9, 2) to decimal(9, 3)"),
@@ -275,11 +275,9 @@ def test_a_type_may_widen(number: int, wider: Type) -> None:
     ],
     ids=["text", "scale", "narrower", "no list", "another list"],
 )
-def test_another_type_is_refused_except_in_a_new_copy(
-    new: SourceColumn, words: str
-) -> None:
+def test_another_type_is_refused_except_in_a_new_copy(new: SourceColumn, text: str) -> None:
     changed = [new if each.number == new.number else each for each in USERS.columns]
-    assert words in refusal(*changed)
+    assert text in refusal(*changed)
     made = then(*changed, restart=True)
     assert field_of(made, new.number).id > after(FIRST).last_column_id
     assert str(field_of(made, new.number).type) == str(new.type)

@@ -71,7 +71,7 @@ class Ledger:
 
 
 class Source:
-    """A source with batches that only move the position, and what happens while it is asked."""
+    """A source with batches that only move the position, and what happens while it plans."""
 
     identity, generation = "s", 1
 
@@ -120,7 +120,7 @@ class Source:
         self.acknowledged.append(position)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is kept."""
 
 
 def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) -> Ingester:
@@ -135,7 +135,7 @@ def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) ->
     return ingester
 
 
-def standing(table: str, state: Any) -> TableState:
+def state_of(table: str, state: Any) -> TableState:
     return TableState(table=table, identity="i", state=state)
 
 
@@ -147,9 +147,9 @@ def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
 
 
 def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
-    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
+    source, ledger = Source(NAME, OTHER), Ledger(state_of(NAME, Copying()))
     # A table that is not copied keeps the source from beginning again.
-    ledger.known[OTHER] = standing(OTHER, Paused("0/1", "FRZ-SCH-01 it cannot be followed."))
+    ledger.known[OTHER] = state_of(OTHER, Paused("0/1", "FRZ-SCH-01 it cannot be followed."))
     ingester = ingester_of(source, ledger)
     ingester.start()
     # Paused tables hold the source too: here only the one that is read does.
@@ -171,7 +171,7 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
 
 @pytest.mark.parametrize("state", [Paused("0/1", "FRZ-SCH-01 it cannot be followed."), Streaming()])
 def test_a_table_that_the_batch_left_out_keeps_the_source_from_moving(state: object) -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, state))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, state))
     ingester = ingester_of(source, ledger)
     ingester._retries_paused = False
     ingester.step()
@@ -182,7 +182,7 @@ def test_a_table_that_the_batch_left_out_keeps_the_source_from_moving(state: obj
 @pytest.mark.fault("N56")
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved: bool) -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
     def prepare() -> None:
@@ -198,14 +198,14 @@ def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved:
 
 @pytest.mark.fault("N3")
 def test_a_resync_requested_while_a_batch_is_written_is_applied() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
-    def ask() -> None:
-        ledger.known[NAME] = standing(NAME, Copying())
+    def request_resync() -> None:
+        ledger.known[NAME] = state_of(NAME, Copying())
         ledger.commits += 1
 
-    source.while_planning = ask
+    source.while_planning = request_resync
     ingester.step()
 
     assert ingester.tables_to_read == {NAME}
@@ -213,17 +213,17 @@ def test_a_resync_requested_while_a_batch_is_written_is_applied() -> None:
 
 
 def test_what_is_written_between_two_commits_of_ours_is_read() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
-    book = LedgerCache(ledger, "p")  # type: ignore[arg-type]
-    book.refresh()
-    ledger.known[NAME] = standing(NAME, Copying())
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
+    cache = LedgerCache(ledger, "p")  # type: ignore[arg-type]
+    cache.refresh()
+    ledger.known[NAME] = state_of(NAME, Copying())
     ledger.commits += 1
-    book.record([standing(OTHER, Streaming())], batch="b")
+    cache.record([state_of(OTHER, Streaming())], batch="b")
 
     assert source.tables == (NAME,)
-    assert book.refresh()
-    assert book.table_states[NAME].state == Copying()
-    assert not book.refresh()
+    assert cache.refresh()
+    assert cache.table_states[NAME].state == Copying()
+    assert not cache.refresh()
 
 
 @pytest.mark.fault("N45")
@@ -234,13 +234,13 @@ def test_an_unread_backlog_is_not_kept_for_a_paused_table(
     paused = Paused("0/1", "FRZ-SCH-01 it cannot be followed.")
     source, ledger = (
         Source(NAME, OTHER),
-        Ledger(standing(NAME, Streaming()), standing(OTHER, Streaming())),
+        Ledger(state_of(NAME, Streaming()), state_of(OTHER, Streaming())),
     )
     source.log = {BEGAN: 1000, LATER: unread}
     ingester = ingester_of(source, ledger, held_bytes=500)
     # A new process would try it again.
     ingester.start()
-    ledger.known[NAME] = standing(NAME, paused)
+    ledger.known[NAME] = state_of(NAME, paused)
     ledger.commits += 1
     ingester.step()
 

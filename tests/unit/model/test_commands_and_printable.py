@@ -1,4 +1,4 @@
-"""Names are strangers' text: copied into a shell or shown on a terminal they must do nothing."""
+"""Names are untrusted text: copied into a shell or shown on a terminal they must do nothing."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_json_reads_back_as_the_very_same_value(value: object) -> None:
 
 
 def built_commands(tree: ast.AST) -> list[tuple[int, str]]:
-    """Texts with a command of ours and a place in it that is filled in."""
+    """Texts with a command of ours and a placeholder in it."""
     found = []
     examples = {
         id(node.body[0].value)

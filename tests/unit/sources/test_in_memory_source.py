@@ -1,4 +1,4 @@
-"""The twin keeps the contract of sources, and what tests above it count on."""
+"""The in-memory source keeps the contract of sources, and what other tests rely on."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 class InMemorySubject:
-    """The twin under the contract."""
+    """The in-memory source under the contract."""
 
     has_keys = True
-    has_whole_reads = True
+    has_copies = True
 
     def __init__(self, *, tables_at_once: int | None = None) -> None:
         self.clock = ManualClock(NOON)
@@ -206,7 +206,7 @@ def test_rows_say_when_and_where_they_were_committed(subject: InMemorySubject) -
     subject.transact(insert(ORDERS, 1))
     capture.catch_up()
     capture.copy(ORDERS)
-    change, copied = capture.told(ORDERS)
+    change, copied = capture.received(ORDERS)
     assert change[ChangeColumn.COMMITTED_AT] == subject.clock.now()
     assert change[ChangeColumn.ORIGIN] == begins
     assert copied[ChangeColumn.COMMITTED_AT] is None

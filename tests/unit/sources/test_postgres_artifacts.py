@@ -31,7 +31,7 @@ def plan(facts: ArtifactFacts = FACTS, *, creates_publication: bool = True) -> t
 
 
 def test_the_slot_goes_first_and_then_the_publication() -> None:
-    assert [(trace.kind, trace.stays, trace.statement) for trace in plan()] == [
+    assert [(artifact.kind, artifact.stays, artifact.statement) for artifact in plan()] == [
         (ArtifactKind.SLOT, None, "select pg_drop_replication_slot('sales_frazil');"),
         (ArtifactKind.PUBLICATION, None, 'drop publication if exists "sales_frazil";'),
     ]
@@ -50,9 +50,9 @@ def test_nothing_there_is_nothing_to_remove() -> None:
     ],
 )
 def test_a_slot_that_only_has_the_name_stays(slot: dict[str, Any], reason: str) -> None:
-    trace, _ = plan(replace(FACTS, slot=replace(SLOT, **slot)))
-    assert trace.stays is not None
-    assert reason in trace.stays
+    artifact, _ = plan(replace(FACTS, slot=replace(SLOT, **slot)))
+    assert artifact.stays is not None
+    assert reason in artifact.stays
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,11 @@ def test_slots_of_copies_go_by_themselves_and_are_reported() -> None:
     copying = replace(IDLE, slot="sales_frazil_copy_1f", is_temporary=True, process=7)
     kept = replace(IDLE, slot="sales_frazil_copy_ab")
     other = replace(IDLE, slot="sales_frazil2", is_temporary=True)
-    traces = plan(replace(FACTS, readers=(IDLE, copying, kept, other)))
-    copies = [trace for trace in traces if trace.kind is ArtifactKind.COPY_SLOT]
-    assert [(trace.name, trace.statement) for trace in copies] == [("sales_frazil_copy_1f", None)]
+    artifacts = plan(replace(FACTS, readers=(IDLE, copying, kept, other)))
+    copies = [artifact for artifact in artifacts if artifact.kind is ArtifactKind.COPY_SLOT]
+    assert [(artifact.name, artifact.statement) for artifact in copies] == [
+        ("sales_frazil_copy_1f", None)
+    ]
     assert copies[0].stays is not None
 
 
@@ -88,7 +90,7 @@ def test_the_slot_of_a_copy_is_known_also_where_its_name_was_cut() -> None:
     mine = replace(IDLE, slot=f"{long[:49]}_copy_1f2e3d4c", is_temporary=True)
     short = replace(mine, slot=f"{long[:40]}_copy_1f2e3d4c")
     facts = replace(FACTS, slot_name=long, slot=None, publication=None, readers=(mine, short))
-    assert [trace.name for trace in plan(facts)] == [mine.slot]
+    assert [artifact.name for artifact in plan(facts)] == [mine.slot]
 
 
 def test_a_slot_that_is_read_names_who_must_stop() -> None:

@@ -203,7 +203,7 @@ def test_all_of_it_is_checked_before_anything_is_read() -> None:
 
 @pytest.mark.fault("N33")
 def test_a_fail_over_before_what_any_table_has_is_another_history() -> None:
-    """The ledger waits for a table that is held; another one is ahead of it."""
+    """The ledger waits for a paused table; another one is ahead of it."""
     switches = (TimelineSwitch(1, POSITION + 8),)
     continued(found=server(2), switches=switches, kept=slot(), reached=POSITION + 8)
     with pytest.raises(SourceReplacedError, match="another history"):

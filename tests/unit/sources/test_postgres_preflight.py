@@ -201,7 +201,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         "frazil's own frazil.claims",
         (),
     ),
-    "a publication of a table that nobody wants": (
+    "a publication of a table that is not selected": (
         publication(tables=(SENT, OTHER)),
         WARNS,
         "also sends shop.other",
@@ -229,7 +229,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         "The column list of shop.orders lacks key columns: id.",
         (),
     ),
-    "a table of somebody else, without a publication": (
+    "a table of another role, without a publication": (
         replace(table(privileges=FOREIGN), publication=None),
         STOPS,
         "does not own shop.orders",
@@ -346,10 +346,10 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_problem_is_found_with_what_fixes_it(case: str) -> None:
-    facts, severity, words, sql = CASES[case]
+    facts, severity, text, sql = CASES[case]
     problem = only(facts)
     assert problem.severity is severity
-    assert words in problem.sentence
+    assert text in problem.sentence
     assert problem.sql[: len(sql)] == sql
     assert problem.sentence.endswith((".", ":", "?"))
 

@@ -1,4 +1,4 @@
-"""Which columns a relation message speaks of: the right ones, or a refusal, never others."""
+"""Which columns a relation message describes: the right ones, or a refusal, never others."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_is_known_and_what_is_there_may_seem_equal_and_be_different() -> No
     for xid in (None, 1000):
         with pytest.raises(UnsupportedSchemaChangeError, match="meant by b"):
             numbers(AB, AB, again, xid=xid)
-    # Who looked in between knows.
+    # A check in between decides it.
     assert numbers(again, again, again) == (1, 3)
 
 
@@ -227,8 +227,8 @@ def test_one_step_that_is_checked_at_once_is_never_refused() -> None:
     assert refused_share(plain_history, 1, 0, with_xid=False) == 0
 
 
-# Measured, and a little room: a share that rises shows that something is no longer recognised.
-# These histories drop and add a column of the same name in one step out of eleven.
+# Measured, with a margin: a share that rises shows that something is no longer recognised. These
+# histories drop and add a column of the same name in one step out of eleven.
 @pytest.mark.parametrize(
     ("before", "after", "with_xid", "at_most"),
     [
