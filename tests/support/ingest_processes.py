@@ -47,7 +47,7 @@ STREAM_POINTS = (
 )
 
 
-_RECORDED = re.compile(r"batch ingested|whole tables read")
+_RECORDED = re.compile(r"batch ingested|tables (?:read|copied)")
 
 
 @dataclass(frozen=True)

@@ -76,15 +76,13 @@ class Ingester:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        self._session = session
-        self._lake = lake
-        self._source = source
+        self._session, self._lake, self._source = session, lake, source
         self._settings = settings
         self._captures = captures
         self._turn = nullcontext if claim is None else claim.turn
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
-        self._ledger_cache = LedgerCache(ledger, settings.pipeline)
+        self._ledger = LedgerCache(ledger, settings.pipeline)
         self._tables: dict[str, CapturedTable] = {}
         self._positions: dict[str, CapturedPosition] = {}
         # Being copied: the source must keep what came since.
@@ -97,12 +95,12 @@ class Ingester:
     @property
     def table_states(self) -> Mapping[str, TableState]:
         """The state of every table."""
-        return dict(self._ledger_cache.table_states)
+        return dict(self._ledger.table_states)
 
     @property
     def acknowledged(self) -> Position | None:
         """What the source was acknowledged to."""
-        marker = self._ledger_cache.acknowledged
+        marker = self._ledger.acknowledged
         return None if marker is None else marker.position
 
     def start(self) -> None:
@@ -110,10 +108,10 @@ class Ingester:
 
         What is read here stays valid: no other process works for the source by then.
         """
-        with self._ledger_cache.lock, self._turn():
+        with self._ledger.lock, self._turn():
             if self._is_started:
                 return
-            self._ledger_cache.refresh()
+            self._ledger.refresh()
             self._positions.clear()
             self._tables.clear()
             # A new process tries again: an operator may have acted.
@@ -139,7 +137,7 @@ class Ingester:
             self.start()
             self._notice()
             progress = self._progress()
-            with judging_loss(self._ledger_cache, self._notice):
+            with judging_loss(self._ledger, self._notice):
                 batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 if not progress.tables:
@@ -166,7 +164,7 @@ class Ingester:
         if not wanted:
             self._end_reading()
             return None
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             joins = bool(wanted - self._being_read)
             self._being_read |= wanted
             kept_since = self.acknowledged
@@ -203,21 +201,18 @@ class Ingester:
         result = BatchResult(self._new_name())
         self._running.append(result)
         try:
-            self._run_into(result, batch)
+            run_batch(
+                self._session,
+                batch,
+                {part.table.name: self._table(part.table.name) for part in batch.parts},
+                result=result,
+                clock=self._clock,
+                watch=self._watch,
+            )
         finally:
             self._running.remove(result)
         self._retrying.count(result)
         return result
-
-    def _run_into(self, result: BatchResult, batch: Batch) -> None:
-        run_batch(
-            self._session,
-            batch,
-            {part.table.name: self._table(part.table.name) for part in batch.parts},
-            result=result,
-            clock=self._clock,
-            watch=self._watch,
-        )
 
     def _watch(self, progress: ReadingProgress) -> None:
         self._copy_progress = progress
@@ -225,11 +220,8 @@ class Ingester:
     @property
     def tables_to_read(self) -> set[str]:
         """Tables that are to be copied."""
-        return {
-            name
-            for name, each in self._ledger_cache.table_states.items()
-            if each.state == Copying()
-        }
+        states = self._ledger.table_states
+        return {name for name, each in states.items() if each.state == Copying()}
 
     def close(self) -> None:
         """Let go of everything."""
@@ -250,12 +242,12 @@ class Ingester:
 
     def _notice(self) -> None:
         """Apply what another process wrote in the ledger: a resync, for instance."""
-        with self._ledger_cache.lock:
-            if self._ledger_cache.refresh():
+        with self._ledger.lock:
+            if self._ledger.refresh():
                 self._positions.clear()
 
     def _progress(self) -> Progress:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             known = {}
             for name, each in self._streaming().items():
                 position = self._position(name)
@@ -264,11 +256,8 @@ class Ingester:
             return Progress(acknowledged=self.acknowledged, tables=known)
 
     def _streaming(self) -> dict[str, TableState]:
-        return {
-            name: each
-            for name, each in self._ledger_cache.table_states.items()
-            if isinstance(each.state, Streaming)
-        }
+        states = self._ledger.table_states
+        return {name: each for name, each in states.items() if isinstance(each.state, Streaming)}
 
     def _position(self, name: str) -> CapturedPosition | None:
         """The position of a streaming table; one whose marker cannot be read is paused."""
@@ -289,12 +278,10 @@ class Ingester:
     def _pause(self, name: str, error: errors.FrazilError) -> None:
         log_paused(name, error)
         paused = self._state(name, Paused(self._position_text(), error.told))
-        self._ledger_cache.record([paused], batch=self._new_name())
+        self._ledger.record([paused], batch=self._new_name())
 
     def _state(self, name: str, state: State) -> TableState:
-        return TableState(
-            table=name, identity=self._ledger_cache.table_states[name].identity, state=state
-        )
+        return replace(self._ledger.table_states[name], state=state)
 
     def _position_text(self) -> str:
         return "" if self.acknowledged is None else position_text(self.acknowledged)
@@ -304,7 +291,7 @@ class Ingester:
     def _check_tables(self, *, retries_held: bool = False) -> tuple[TableState, ...]:
         found = {each.name: each for each in self._source.discover()}
         changed = judge_tables(
-            self._ledger_cache.table_states,
+            self._ledger.table_states,
             found,
             selects=self._source.selects,
             explain_identity_change=self._source.explain_identity_change,
@@ -316,24 +303,24 @@ class Ingester:
         return changed
 
     def _check_tables_again(self) -> None:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             changed = self._check_tables()
             if changed:
-                self._ledger_cache.record(changed, batch=self._new_name())
+                self._ledger.record(changed, batch=self._new_name())
 
     def _prepare_source(self, changed: Sequence[TableState]) -> None:
         """Let the source keep what these tables need; then record their states.
 
         In this order: what was seen at a source that is refused is not written down.
         """
-        table_states = {**self._ledger_cache.table_states, **{each.table: each for each in changed}}
+        table_states = {**self._ledger.table_states, **{each.table: each for each in changed}}
         names = [name for name, each in table_states.items() if not isinstance(each.state, Removed)]
-        since = self._ledger_cache.acknowledged
+        since = self._ledger.acknowledged
         if self._counts_nothing([table_states[name] for name in names]):
             # The source may begin wherever it is.
             since = None
         try:
-            with judging_loss(self._ledger_cache, self._notice):
+            with judging_loss(self._ledger, self._notice):
                 position = self._source.prepare(names, since, self._reached(table_states))
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
@@ -343,17 +330,16 @@ class Ingester:
                 replace(each, state=Copying()) if name in names else each
                 for name, each in table_states.items()
             ]
-            self._ledger_cache.record(changed, batch=self._new_name())
+            self._ledger.record(changed, batch=self._new_name())
             since, position, changed = None, self._source.prepare(names, None), ()
         if changed:
-            self._ledger_cache.record(changed, batch=self._new_name())
+            self._ledger.record(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
         elif since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
-            self._ledger_cache.move(
-                self._marker(position, batch=self._new_name(), witness=since.witness)
-            )
+            goal = self._marker(position, batch=self._new_name(), witness=since.witness)
+            self._ledger.move(goal)
 
     def _reached(self, table_states: Mapping[str, TableState]) -> list[Position]:
         """Positions of tables whose rows stay; an unreadable one is reported when it is read."""
@@ -371,13 +357,10 @@ class Ingester:
         return not self._being_read and all(isinstance(each, Copying) for each in states)
 
     def _begin_at(self, position: Position) -> None:
-        goal, known = (
-            self._marker(position, batch=self._new_name()),
-            self._ledger_cache.acknowledged,
-        )
+        goal, known = self._marker(position, batch=self._new_name()), self._ledger.acknowledged
         at = goal.source, goal.epoch, goal.position, goal.witness
         if known is None or (known.source, known.epoch, known.position, known.witness) != at:
-            self._ledger_cache.restart_at(goal)
+            self._ledger.restart_at(goal)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(
@@ -389,7 +372,7 @@ class Ingester:
             witness=witness,
         )
 
-    # --- booking ---
+    # --- recording ---
 
     def _record_changes(
         self, result: BatchResult, batch: Batch, *, planned_for: Collection[str]
@@ -399,7 +382,7 @@ class Ingester:
         The batch has changes of the tables it was ``planned_for``. A table that has become
         streaming since is not among them, and needs what it left out.
         """
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             # A resync may have been requested since the batch was planned.
             self._notice()
             self._take_positions(result)
@@ -410,15 +393,15 @@ class Ingester:
             holds = self._being_read or any(
                 isinstance(each.state, Paused)
                 or (isinstance(each.state, Streaming) and each.table not in planned_for)
-                for each in {**self._ledger_cache.table_states, **table_states}.values()
+                for each in {**self._ledger.table_states, **table_states}.values()
             )
-            known = self._ledger_cache.acknowledged
+            known = self._ledger.acknowledged
             stays = known is not None and (holds or batch.end is None)
             goal = known.position if known is not None and stays else batch.end
             witness = batch.witness or (None if known is None else known.witness)
             if goal is None:
                 return None
-            self._ledger_cache.move(
+            self._ledger.move(
                 self._marker(goal, batch=result.batch, witness=witness),
                 tuple(table_states.values()),
                 ledger_entries(result, self._clock.now()),
@@ -426,7 +409,7 @@ class Ingester:
             return goal
 
     def _record_copy(self, result: BatchResult, *, kept_since: Position | None) -> None:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             self._notice()
             if self.acknowledged != kept_since:
                 # The position stays where it is for as long as tables are read: it began again.
@@ -434,22 +417,17 @@ class Ingester:
                 raise errors.SourceUnavailableError(message)
             self._take_positions(result)
             table_states = [
-                TableState(
-                    table=name,
-                    identity=result.prepared[name].part.table.identity,
-                    state=Streaming(),
-                )
+                TableState(name, result.prepared[name].part.table.identity, Streaming())
                 for name in result.committed
             ]
             # What may pass leaves the table where it is: to be read.
             table_states += [
                 self._state(name, Copying(error.told))
                 for name, error in result.failures.items()
-                if name in self._ledger_cache.table_states
-                and not self._retrying.may_pass(name, error)
+                if name in self._ledger.table_states and not self._retrying.may_pass(name, error)
             ]
             entries = ledger_entries(result, self._clock.now())
-            self._ledger_cache.record(table_states, entries, batch=result.batch)
+            self._ledger.record(table_states, entries, batch=result.batch)
             self._being_read -= {each.table for each in table_states}
 
     def _failed(self, result: BatchResult) -> dict[str, TableState]:
@@ -478,7 +456,7 @@ class Ingester:
         """
         paused = {
             each.table: each.state
-            for each in {**self._ledger_cache.table_states, **changed}.values()
+            for each in {**self._ledger.table_states, **changed}.values()
             if isinstance(each.state, Paused)
         }
         if not paused or self.acknowledged is None or self._being_read or end is None:
@@ -503,7 +481,7 @@ class Ingester:
             )
 
     def _end_reading(self) -> None:
-        with self._ledger_cache.lock:
+        with self._ledger.lock:
             self._being_read.clear()
             self._copy_progress = None
         self._source.plan_copy(())

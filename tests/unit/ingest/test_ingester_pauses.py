@@ -157,7 +157,7 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source.tables = (NAME,)
 
     def meanwhile() -> None:
-        ingester._ledger_cache._table_states.pop(OTHER, None)
+        ingester._ledger._table_states.pop(OTHER, None)
         ingester.step()
         assert source.acknowledged == [BEGAN], "what the copy needs was given up"
 
