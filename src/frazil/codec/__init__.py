@@ -1,5 +1,4 @@
 """Bytes to values and back: pure, so that every format can be tested without a service.
 
-``pgoutput``, ``pgcopy`` and ``pgtext`` decode what Postgres sends; ``puffin``, ``key_index`` and
-``deletes`` are the files of a mirror.
+Postgres: ``pgoutput``, ``pgcopy``, ``pgtext``; a mirror: ``puffin``, ``key_index``, ``deletes``.
 """

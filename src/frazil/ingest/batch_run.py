@@ -1,8 +1,7 @@
 """One batch from its splits to committed changelogs; the same for every source.
 
 A table that fails is left out and reported; the rest of a batch succeeds together, or raises and is
-repeated. Who repeats a batch finds the tables that were committed where they are: their markers say
-so.
+repeated. A repeated batch skips the tables that were committed: their markers say so.
 """
 
 from __future__ import annotations

@@ -205,13 +205,11 @@ class CapturedTable:
 
     def _layout(self, table: SourceTable, plan: ChangelogPlan, epoch: int) -> RowLayout:
         names = {each.id: each.name for each in plan.schema.fields}
-        column_names = {
-            column.number: names[plan.field_ids[column.number]] for column in table.columns
-        }
+        mapped = {column.number: names[plan.field_ids[column.number]] for column in table.columns}
         ours = self._ours
-        taken = {*column_names.values(), *ours.names}
+        taken = {*mapped.values(), *ours.names}
         return RowLayout(
-            names=column_names,
+            names=mapped,
             field_ids=plan.field_ids,
             key=_member_names(plan),
             ours=ours,

@@ -74,7 +74,7 @@ class ReplicationStream:
         self._has_ended = False
         self._received = 0
         self._confirmed = 0
-        self._is_reply_wanted = False
+        self._owes_reply = False
         self._status_due = clock.monotonic() + STATUS_SECONDS
         connection.pgconn.nonblocking = 1
         # Signals the thread that waits that another one wants to close.
@@ -150,7 +150,7 @@ class ReplicationStream:
                     frames = self._buffered(most)
             if self._has_ended:
                 return frames, False
-            if self._is_reply_wanted or self._clock.monotonic() >= self._status_due:
+            if self._owes_reply or self._clock.monotonic() >= self._status_due:
                 self._send_status()
             with translated(self._doing):
                 return frames, self._connection.pgconn.flush() != 0
@@ -182,9 +182,7 @@ class ReplicationStream:
         """How far these have come, and whether one of them wants a reply."""
         # Both kinds begin with a position: that of the message, or the end of the log.
         self._received = max(self._received, max(map(_position, frames), default=0))
-        self._is_reply_wanted |= any(
-            each.wants_reply for each in frames if isinstance(each, Keepalive)
-        )
+        self._owes_reply |= any(each.wants_reply for each in frames if isinstance(each, Keepalive))
 
     def _ending(self) -> FrazilError:
         """Why the server ended the stream."""
@@ -206,7 +204,7 @@ class ReplicationStream:
         with translated(self._doing):
             self._connection.pgconn.put_copy_data(status)
             self._connection.pgconn.flush()
-        self._is_reply_wanted = False
+        self._owes_reply = False
         self._status_due = self._clock.monotonic() + STATUS_SECONDS
 
     def _require_open(self) -> None:

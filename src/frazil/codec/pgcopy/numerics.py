@@ -113,7 +113,7 @@ class _Heads:
 
 
 def _sums(
-    values: BinaryColumn, heads: _Heads, digit_values: _DigitValues, misfits: NDArray[np.bool_]
+    values: BinaryColumn, heads: _Heads, worth: _DigitValues, misfits: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
     """The numbers without sign and point; those with a digit that does not fit join the misfits."""
     unscaled = np.zeros(len(values), np.int64)
@@ -123,10 +123,8 @@ def _sums(
         after = _HEAD_BYTES + _DIGIT_BYTES * number
         digits = values.numbers(">u2", after=after, rows=rows).astype(np.int64)
         refuse_where(digits >= _BASE, values.starts[rows], "expected digits below ten thousand")
-        power = np.clip(
-            heads.powers[rows] - number - digit_values.lowest, 0, digit_values.count - 1
-        )
-        worths = digit_values.worths[power * _BASE + digits]
+        power = np.clip(heads.powers[rows] - number - worth.lowest, 0, worth.count - 1)
+        worths = worth.worths[power * _BASE + digits]
         misfits[rows] |= worths == _DOES_NOT_FIT
         unscaled[rows] += worths
         number += 1

@@ -1,4 +1,1 @@
-"""How a changelog follows its source: schema, column numbers, the state of each table; pure.
-
-Start with ``changelog_plan.py``.
-"""
+"""How changelogs follow their source: schema, table states; pure. Start with ``changelog_plan.py``."""

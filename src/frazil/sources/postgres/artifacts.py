@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
     from frazil.model.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, SlotReader
 
-# What a temporary slot is called after: the pipeline's slot, cut where both would be too long, and
-# a token of the copy.
+# The name of a temporary slot: the pipeline's slot, truncated if too long, and a token of the copy.
 _COPY = re.compile(r"(?P<slot>.*)_copy_[0-9a-f]+")
 _LONGEST_NAME = 63
 # Of slots that begin with this much of the name, the rest is compared here.
@@ -33,7 +32,7 @@ _PREFIX_CHARACTERS = 32
 
 
 class ArtifactKind(StrEnum):
-    """What it is."""
+    """The kind of an artifact."""
 
     SLOT = "slot"
     COPY_SLOT = "temporary slot"
@@ -44,7 +43,7 @@ class ArtifactKind(StrEnum):
 class Artifact:
     """One thing at the server, and the statement that removes it.
 
-    ``stays`` says why it is left alone; then the statement is for another process, if there is one.
+    ``stays`` says why it is left alone; then the statement, if there is one, is for the operator.
     """
 
     kind: ArtifactKind
@@ -81,7 +80,7 @@ def load_artifact_facts(session: Session, *, slot: str, publication: str) -> Art
 
 
 def plan_removal(facts: ArtifactFacts, *, creates_publication: bool) -> tuple[Artifact, ...]:
-    """Every trace, in the order in which they go; pure.
+    """Every artifact, in the order of removal; pure.
 
     The slot goes first: while a process reads it, nothing has been changed yet.
     """

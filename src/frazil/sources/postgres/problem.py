@@ -14,7 +14,7 @@ OWN_SCHEMAS = ("frazil",)
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """How severe a problem is."""
 
     STOPS = "stops"
     """The pipeline cannot start; with a table named, that table cannot."""

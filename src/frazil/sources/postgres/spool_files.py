@@ -46,22 +46,21 @@ class SegmentFile(Protocol):
         """Complete it and give it its name; raises StorageError."""
 
     def abandon(self) -> None:
-        """Let go of it as if it had never been; raises nothing."""
+        """Discard it; raises nothing."""
 
 
 class NewFiles(Protocol):
-    """Where files are begun."""
+    """Creates files."""
 
     def write(self, name: str) -> SegmentFile:
-        """Begin a new file; raises StorageError."""
+        """Create a new file; raises StorageError."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolFiles:
     """Files of one spool, used by one process; crosses to tasks, where they are loaded.
 
-    A folder may be given relative to this process: it is made absolute, because tasks run
-    elsewhere.
+    A relative folder is made absolute, because tasks run elsewhere.
     """
 
     location: str
@@ -73,7 +72,7 @@ class SpoolFiles:
         object.__setattr__(self, "location", absolute)
 
     def write(self, name: str) -> SegmentFile:
-        """Begin a new file; raises StorageError."""
+        """Create a new file; raises StorageError."""
         folder = self._folder
         if folder is None:
             return _StoredFile(self._path(name), self.io_properties)
@@ -157,7 +156,7 @@ class _StoredFile:
             self._files.remove(self._location)
 
 
-# A connection to a store is dear, and neither of these can cross to a task.
+# A connection to a store is expensive, and neither of these can cross to a task.
 @lru_cache(maxsize=4)
 def _created(io_properties: tuple[tuple[str, str], ...]) -> OutputFiles:
     return OutputFiles(dict(io_properties))

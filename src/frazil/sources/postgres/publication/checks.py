@@ -161,8 +161,7 @@ def _missing(
         return
     for table in tables:
         if not may_publish(table, facts.server):
-            # Nothing can be added before there is a publication; the owner of all tables can create
-            # it.
+            # Nothing can be added before there is a publication, which an owner of all can create.
             yield stops(
                 f"The role {role.name} does not own {table.name}, so the publication "
                 f"{settings.publication} that it creates will not have it: a superuser can create "

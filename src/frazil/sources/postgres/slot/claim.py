@@ -68,8 +68,7 @@ class SlotClaim:
     def may_merge(self) -> bool:
         """Whether no other process is known to do this pipeline's work.
 
-        A source that does not answer is no reason to wait: the process that worked before
-        continues.
+        If the source does not answer, the process that worked before continues.
         """
         return self._is_standby is False
 

@@ -60,7 +60,7 @@ class OpenSegment:
         return len(self._relations)
 
     def settle(self, transaction: OpenTransaction) -> None:
-        """A transaction belongs to it now, whatever comes."""
+        """Account for a transaction."""
         if self._first is None:
             self._first = transaction
         self._last = transaction

@@ -112,16 +112,14 @@ class StreamPlanner:
     def plan(self, taken: Taken, progress: Progress) -> tuple[Batch, Taken]:
         """The batch of the first of these segments, and those that are left for the next one.
 
-        A batch ends where a table that it has changes of changes its shape: what was sent before is
-        then written as it was. Tables that cannot be read are its failures.
+        A batch ends where one of its tables changes its shape: what was sent before is then written
+        as it was. Tables that cannot be read are its failures.
         """
-        captured = [
-            each for each in self._captured_tables(taken, progress) if each.after < (taken.end or 0)
-        ]
-        self._load_views(captured)
+        tables = [each for each in self._tables(taken, progress) if each.after < (taken.end or 0)]
+        self._load_views(tables)
         described: list[_Described] = []
         failures: list[TableFailure] = []
-        for each in captured:
+        for each in tables:
             try:
                 described.append(self._describe_all(each))
             except Exception as error:  # noqa: BLE001 - of one table, whatever it is
@@ -129,9 +127,8 @@ class StreamPlanner:
         cut = _cut(taken.segments, described)
         batch_of, rest = _parted(taken, cut)
         kept = [each.until(cut) for each in described]
-        return self._batch(
-            batch_of, [each for each in kept if each.captured.segments], failures
-        ), rest
+        kept = [each for each in kept if each.captured.segments]
+        return self._batch(batch_of, kept, failures), rest
 
     def _batch(
         self, taken: Taken, tables: Sequence[_Described], failures: list[TableFailure]
@@ -158,9 +155,8 @@ class StreamPlanner:
                     after=captured.after,
                 )
             )
-            parts.append(
-                TablePart(table=table, start=captured.progress.position, goal=format_lsn(end))
-            )
+            start = captured.progress.position
+            parts.append(TablePart(table=table, start=start, goal=format_lsn(end)))
         return Batch(
             reader=StreamReader(self._files, tuple(readings)),
             splits=tuple(_splits(taken.segments)) if parts else (),
@@ -169,7 +165,7 @@ class StreamPlanner:
             troubles=tuple(failures),
         )
 
-    def _captured_tables(self, taken: Taken, progress: Progress) -> Iterator[_Captured]:
+    def _tables(self, taken: Taken, progress: Progress) -> Iterator[_Captured]:
         touched = frozenset[int]().union(*(each.oids for each in taken.segments))
         for name, table in progress.tables.items():
             oid = relation_oid(table.identity)
@@ -351,7 +347,7 @@ def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:
 
 
 def _lost_key(known: KnownShape, view: CatalogView, options: TableOptions) -> bool:
-    """Whether rows were found by a key that the table has not any more.
+    """Whether rows were found by a key that the table no longer has.
 
     A message does not say that the replica identity is the full row. The catalog may be ahead of
     it, and then the table stops a little early.

@@ -9,10 +9,11 @@ What does not lie is how Postgres numbers columns:
 * columns are sent in the order of their numbers.
 
 So a known column that the catalog still has was there in between, and one that is new since has a
-number above all that were given; of the new ones up to the youngest that had been born, those that
-the catalog still has were all there. What is left open is which of the columns that went since
-were there still. If the count of columns leaves one answer, that is the answer, whatever the names.
-One thing is assumed: that no column was born computed, and became a plain one, since what is known.
+number above all that were given; of the new ones up to the youngest that existed, those that the
+catalog still has were all there. What is left open is which of the columns that went since were
+there still. If the count of columns leaves one answer, that is the answer, whatever the names. One
+thing is assumed: that no column was created as a computed one and became a plain one since what is
+known.
 
 =====================================  ===========  ==================  ======================
 at the source                          known        the message         the catalog, later
@@ -34,12 +35,12 @@ after the message?
 a computed column became a plain one   1a 3c (2 g)  a g c: refused      1a 2g 3c
 =====================================  ===========  ==================  ======================
 
-[1] Refused, because more than one answer is possible. Who gives the transaction that the
-message came in gets an answer where the catalog's rows and the message agree on what came first.
-Each row is signed by the transaction that changed it last. A row signed by an older one is as it
-was when the message was sent: the column was there, under this name and type, or was gone. A known
-column that a younger one dropped was there still, and is as it was known. If that makes as many
-columns as the message has, and the message shows all of them so, that is the answer.
+[1] Refused, because more than one answer is possible. With the transaction that the message came
+in, there is an answer where the catalog's rows and the message agree on what came first. Each row
+is signed by the transaction that changed it last. A row signed by an older one is as it was when
+the message was sent: the column was there, under this name and type, or was gone. A known column
+that a younger one dropped was there still, and is as it was known. If that makes as many columns as
+the message has, and the message shows all of them so, that is the answer.
 
 Such an answer is likely and not certain, unlike all others. Transactions have their age from their
 first write, to whatever table: one that is older may change a table, or write to it, after a
@@ -158,7 +159,7 @@ def _refuse_unlikely(
 ) -> None:
     """Check again where an assumption may have failed.
 
-    A column that was computed when it was born and is plain by now was not sent then, although
+    A column that was computed when it was created and is plain by now was not sent then, although
     the catalog shows it like any other. Then a new column is under the number of another.
     """
     hidden = [

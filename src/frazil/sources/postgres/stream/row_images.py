@@ -65,8 +65,8 @@ class CutRows:
 
     ``numbers`` are those of the messages, and ``kinds`` what the row is by itself. ``order`` leads
     to the images, those that came and then those that went. Rows that came under a new key are
-    ``is_moved``; the one that went comes right before. ``new`` and ``gone`` are positions of
-    images, and ``filling`` has for each new one the position of the old one, or -1.
+    ``is_moved``; the one that went comes right before. ``new`` and ``gone`` are indexes of
+    images, and ``filling`` has for each new one the index of the old one, or -1.
     """
 
     changes: RelationChanges
@@ -81,50 +81,48 @@ class CutRows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def texts(self, position: int) -> ColumnTexts:
-        """The column at this position of the relation."""
-        column = self.changes.new.columns[position]
+    def texts(self, index: int) -> ColumnTexts:
+        """The column at this index of the relation."""
+        column = self.changes.new.columns[index]
         text = _taken(column.values, self.new)
         unchanged = column.is_unchanged[self.new]
         if unchanged.any():
             fills = unchanged & (self.filling >= 0)
-            fills[fills] = self._has_old(position)[self.filling[fills]]
-            text = self._filled(text, position, fills)
+            fills[fills] = self._has_old(index)[self.filling[fills]]
+            text = self._filled(text, index, fills)
             unchanged &= ~fills
-        gone = self._gone_text(position)
+        gone = self._gone_text(index)
         return ColumnTexts(text, gone, unchanged if unchanged.any() else None)
 
-    def _has_old(self, position: int) -> NDArray[np.bool_]:
+    def _has_old(self, index: int) -> NDArray[np.bool_]:
         """Which old images have a value in this column, NULL included."""
-        has_value = ~self.changes.old.columns[position].is_unchanged
-        if not self.changes.relation.columns[position].is_key:
+        has_value = ~self.changes.old.columns[index].is_unchanged
+        if not self.changes.relation.columns[index].is_key:
             has_value &= self.changes.old_kinds == ImageKind.OLD_ROW
         return has_value
 
-    def _filled(
-        self, text: pa.StringArray, position: int, fills: NDArray[np.bool_]
-    ) -> pa.StringArray:
+    def _filled(self, text: pa.StringArray, index: int, fills: NDArray[np.bool_]) -> pa.StringArray:
         if not fills.any():
             return text
-        both = pa.concat_arrays([text, self.changes.old.columns[position].values])
+        both = pa.concat_arrays([text, self.changes.old.columns[index].values])
         return both.take(pa.array(np.where(fills, self.filling + len(text), np.arange(len(text)))))
 
-    def _gone_text(self, position: int) -> pa.StringArray | None:
-        has_value = self._has_old(position)[self.gone]
+    def _gone_text(self, index: int) -> pa.StringArray | None:
+        has_value = self._has_old(index)[self.gone]
         if not has_value.any():
             return None
-        text = _taken(self.changes.old.columns[position].values, self.gone)
+        text = _taken(self.changes.old.columns[index].values, self.gone)
         return text if has_value.all() else pc.if_else(has_value, text, _NO_TEXT)
 
 
 def cut_rows(changes: RelationChanges, kept: NDArray[np.int64], key: Sequence[int]) -> CutRows:
-    """The rows of the changes at these positions, ascending; ``key`` are positions of columns.
+    """The rows of the changes at these indexes, ascending; ``key`` are indexes of columns.
 
     Raises RefusedRowsError if a key is not known.
     """
     kinds = changes.kinds[kept]
-    new_at = _positions(changes.new.changes, len(changes))[kept]
-    old_at = _positions(changes.old.changes, len(changes))[kept]
+    new_at = _indexes(changes.new.changes, len(changes))[kept]
+    old_at = _indexes(changes.old.changes, len(changes))[kept]
     keys = _Keys(changes, new_at, old_at, key)
     keys.refuse_unknown(kinds, changes.numbers[kept])
     is_new = new_at >= 0
@@ -153,7 +151,7 @@ def cut_rows(changes: RelationChanges, kept: NDArray[np.int64], key: Sequence[in
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Keys:
-    """The keys of changes whose images are at these positions, -1 for none."""
+    """The keys of changes whose images are at these indexes, -1 for none."""
 
     changes: RelationChanges
     new_at: NDArray[np.int64]
@@ -172,7 +170,7 @@ class _Keys:
     def _is_uncovered(self, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Changes of rows whose old key is incomplete, or might be another without being sent."""
         columns = self.changes.relation.columns
-        if all(columns[position].is_key for position in self.key):
+        if all(columns[index].is_key for index in self.key):
             return np.zeros(len(kinds), np.bool_)
         has_full_row = self.old_at >= 0
         is_full_row = self.changes.old_kinds == ImageKind.OLD_ROW
@@ -183,9 +181,9 @@ class _Keys:
     def _is_missing(self) -> NDArray[np.bool_]:
         missing = np.zeros(len(self.new_at), np.bool_)
         has_new, has_old = self.new_at >= 0, self.old_at >= 0
-        for position in self.key:
-            new = self.changes.new.columns[position].is_unchanged
-            old = self.changes.old.columns[position].is_unchanged
+        for index in self.key:
+            new = self.changes.new.columns[index].is_unchanged
+            old = self.changes.old.columns[index].is_unchanged
             if new.any():
                 missing[has_new] |= new[self.new_at[has_new]] & ~has_old[has_new]
             if old.any():
@@ -199,10 +197,10 @@ class _Keys:
         if not len(both):
             return moved
         new_at, old_at = self.new_at[both], self.old_at[both]
-        for position in self.key:
-            column = self.changes.new.columns[position]
+        for index in self.key:
+            column = self.changes.new.columns[index]
             new = _taken(column.values, new_at)
-            old = _taken(self.changes.old.columns[position].values, old_at)
+            old = _taken(self.changes.old.columns[index].values, old_at)
             moved[both] |= _differ(new, old) & ~column.is_unchanged[new_at]
         return moved
 
@@ -215,22 +213,22 @@ def _differ(some: pa.StringArray, others: pa.StringArray) -> NDArray[np.bool_]:
     return differ
 
 
-def _positions(changes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """For each change the position of its image, or -1."""
-    positions = np.full(count, -1, np.int64)
-    positions[changes] = np.arange(len(changes))
-    return positions
+def _indexes(changes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """For each change the index of its image, or -1."""
+    indexes = np.full(count, -1, np.int64)
+    indexes[changes] = np.arange(len(changes))
+    return indexes
 
 
-def _marked(positions: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+def _marked(indexes: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
     marked = np.zeros(count, np.bool_)
-    marked[positions] = True
+    marked[indexes] = True
     return marked
 
 
-def _taken(values: pa.StringArray, positions: NDArray[np.int64]) -> pa.StringArray:
-    """Values at these positions, which ascend: as many as there are means all of them."""
-    return values if len(positions) == len(values) else values.take(pa.array(positions))
+def _taken(values: pa.StringArray, indexes: NDArray[np.int64]) -> pa.StringArray:
+    """Values at these indexes, which ascend: as many as there are means all of them."""
+    return values if len(indexes) == len(values) else values.take(pa.array(indexes))
 
 
 def _uncovered_key() -> UnsupportedSchemaChangeError:

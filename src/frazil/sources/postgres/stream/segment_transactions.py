@@ -48,8 +48,8 @@ def segment_transactions(
 ) -> SegmentTransactions:
     """The transactions that these messages belong to.
 
-    Raises MalformedFileError for parts of transactions that have not committed, which the stream
-    was not requested, and when the open transaction is not the one that commits first.
+    Raises MalformedFileError for parts of transactions that have not committed, and when the open
+    transaction is not the one that commits first.
     """
     if decoded.stream_xids.any():
         at = int(decoded.stream_xids.argmax())

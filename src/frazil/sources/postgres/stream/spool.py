@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
 from frazil.errors import FrazilError, SourceUnavailableError, StorageError
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.spool_files import SpoolFiles
     from frazil.sources.postgres.stream.segment import Segment
 
-# A paused reader does not see the server's questions. Servers that wait for less than a few of
-# these before they hang up would not get along with any network either.
+# A paused reader does not see the server's keepalives. Servers with a timeout below a few of these
+# would not work over any network either.
 KEEP_ALIVE_SECONDS = 0.5
 
 # Only a turn of the loop: frames and closing wake the reader at once.
 _RECEIVE_SECONDS = 5.0
 # A reader that is not stuck in a file system ends within milliseconds.
 _CLOSE_SECONDS = 10.0
-# Enough that two sessions in one folder never meet.
+# Enough that two sessions in one folder never collide.
 _TOKEN_BYTES = 6
 _NEVER = Limit(rows=1 << 63, bytes=1 << 63)
 _LOG = get_logger("frazil.sources.postgres")
@@ -58,7 +59,7 @@ class FrameStream(Protocol):
         """Send the server a status update."""
 
     def close(self) -> None:
-        """End the stream; who is receiving gets SourceUnavailableError."""
+        """End the stream; a thread that is receiving gets SourceUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class StreamSpool:
         self._files = files
         self._max_bytes = max_bytes
         self._keep_alive_seconds = keep_alive_seconds
-        # Who reads the slot is the only one to use the files: what lies there was left behind.
+        # The reader of the slot is the only user of the files: what lies there was left behind.
         files.clear()
         self._spooling = TransactionSpooling(
             files,
@@ -240,11 +241,7 @@ class StreamSpool:
         if not self._reader.is_alive():
             self._spooling.abandon()
         parts = [*self._parts, *self._spooling.take_finished()]
-        left = [
-            *self._taken.values(),
-            *parts,
-            *(each for group in self._complete for each in group),
-        ]
+        left = [*self._taken.values(), *parts, *chain.from_iterable(self._complete)]
         # They are cleared away when the spool is next used.
         with suppress(StorageError):
             self._files.remove(each.name for each in left)
