@@ -1,1 +1,1 @@
-"""How changelogs follow their source: schema, table states; pure. Start with ``changelog_plan.py``."""
+"""How changelogs follow their source: schema, states; pure. Start with ``changelog_plan.py``."""
