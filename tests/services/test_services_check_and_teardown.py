@@ -17,7 +17,7 @@ from frazil.cli.main import main
 from frazil.cli.verbs import check as check_verb
 from frazil.clients.postgres.replication import connect_replication
 from frazil.sources.findings import Findings
-from tests.support.postgres_doors import Database, Secret, database_on
+from tests.support.postgres_access import Database, Secret, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,11 +71,11 @@ class Shop:
     monkeypatch: pytest.MonkeyPatch
 
     def run(
-        self, *words: str, dsn: Secret | None = None, create: bool = True
+        self, *arguments: str, dsn: Secret | None = None, create: bool = True
     ) -> tuple[ExitCode, str, str]:
         self.document.write_text(DOCUMENT.format(create=str(create).lower()))
         self.monkeypatch.setenv("DATABASE_URL", (dsn or self.database.dsn).value)
-        code = ExitCode(main([*words, "-c", str(self.document)]))
+        code = ExitCode(main([*arguments, "-c", str(self.document)]))
         said = self.capsys.readouterr()
         return code, said.out, said.err
 
@@ -86,21 +86,21 @@ class Shop:
         found: dict[str, Any] = json.loads(out)
         return code, found
 
-    def teardown(self, *words: str, **more: Any) -> tuple[ExitCode, dict[str, str]]:
-        code, out, _ = self.run("teardown", "-o", "json", *words, **more)
+    def teardown(self, *arguments: str, **more: Any) -> tuple[ExitCode, dict[str, str]]:
+        code, out, _ = self.run("teardown", "-o", "json", *arguments, **more)
         return code, {each["kind"]: each["state"] for each in json.loads(out)}
 
     @property
     def as_role(self) -> Secret:
         return self.database.dsn_of(ROLE, PASSWORD)
 
-    def leave_traces(self) -> None:
+    def leave_artifacts(self) -> None:
         self.database.run(
             f"select pg_create_logical_replication_slot('{SLOT}', 'pgoutput')",
             f"create publication {SLOT} for table shop.orders",
         )
 
-    def traces(self) -> tuple[object, object]:
+    def artifacts(self) -> tuple[object, object]:
         return (
             self.database.ask(
                 f"select count(*) from pg_replication_slots where slot_name = '{SLOT}'"
@@ -122,13 +122,13 @@ def seen(found: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-def at_the_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_lake(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lake is another test's."""
 
-    def look(_config: Config, _source: Findings) -> Findings:
+    def no_findings(_config: Config, _source: Findings) -> Findings:
         return Findings()
 
-    monkeypatch.setattr(check_verb, "check_lake", look)
+    monkeypatch.setattr(check_verb, "check_lake", no_findings)
 
 
 def made(
@@ -148,9 +148,9 @@ def any_shop(
     tmp_path: Path,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
-    at_the_desk: None,
+    without_lake: None,
 ) -> Iterator[Shop]:
-    del at_the_desk
+    del without_lake
     yield from made(request.getfixturevalue(request.param), tmp_path, capsys, monkeypatch)
 
 
@@ -160,13 +160,13 @@ def shop(
     tmp_path: Path,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
-    at_the_desk: None,
+    without_lake: None,
 ) -> Iterator[Shop]:
-    del at_the_desk
+    del without_lake
     yield from made(postgres, tmp_path, capsys, monkeypatch)
 
 
-def test_a_database_in_order_is_told_in_order(any_shop: Shop) -> None:
+def test_a_database_without_problems_has_none_reported(any_shop: Shop) -> None:
     any_shop.database.run("drop table shop.unlogged")
     code, found = any_shop.check()
     assert (code, stopping(found)) == (ExitCode.DONE, [])
@@ -272,7 +272,7 @@ def test_a_publication_that_sends_too_little_is_completed_by_the_advice(shop: Sh
         (None, "nowhere", ExitCode.FAILED, "correct the database in source.dsn"),
     ],
 )
-def test_a_door_that_stays_closed_is_one_problem(
+def test_a_server_that_cannot_be_reached_is_one_problem(
     shop: Shop, user: str | None, database: str, code: ExitCode, sentence: str
 ) -> None:
     other = Database(shop.database.server, database)
@@ -297,7 +297,7 @@ def test_people_get_a_table_with_the_sql_below_each_problem(shop: Shop) -> None:
     assert "must be fixed" in out.splitlines()[-1]
 
 
-def test_what_a_new_slot_would_wait_for_is_told_without_what_it_does(shop: Shop) -> None:
+def test_what_a_new_slot_would_wait_for_is_reported_without_its_statement(shop: Shop) -> None:
     shop.database.run(
         f"grant usage on schema shop to {ROLE}",
         f"grant select on all tables in schema shop to {ROLE}",
@@ -332,19 +332,19 @@ def test_a_misspelt_table_is_an_error_with_the_one_that_is_meant(shop: Shop) -> 
 
 
 def test_a_dry_run_shows_what_would_go_and_changes_nothing(shop: Shop) -> None:
-    shop.leave_traces()
+    shop.leave_artifacts()
     code, out, _ = shop.run("teardown", "--dry-run")
     assert code == ExitCode.DONE
     assert f"select pg_drop_replication_slot('{SLOT}');" in out
     assert f'drop publication if exists "{SLOT}";' in out
     assert out.splitlines()[-1] == "nothing was changed: --dry-run"
-    assert shop.traces() == (1, 1)
+    assert shop.artifacts() == (1, 1)
 
 
 def test_every_trace_goes_and_a_second_time_there_is_nothing(shop: Shop) -> None:
-    shop.leave_traces()
+    shop.leave_artifacts()
     code, out, _ = shop.run("teardown", "--yes")
-    assert (code, shop.traces()) == (ExitCode.DONE, (0, 0))
+    assert (code, shop.artifacts()) == (ExitCode.DONE, (0, 0))
     assert out.splitlines()[-1] == "removed; the tables of the lake stay as they are"
     code, out, err = shop.run("teardown", "--yes")
     assert (code, err) == (ExitCode.DONE, "")
@@ -352,7 +352,7 @@ def test_every_trace_goes_and_a_second_time_there_is_nothing(shop: Shop) -> None
 
 
 def test_a_slot_that_is_read_stops_it_before_anything_goes(shop: Shop) -> None:
-    shop.leave_traces()
+    shop.leave_artifacts()
     with shop.database.streaming(SLOT, SLOT):
         reader = shop.database.ask(
             f"select active_pid from pg_replication_slots where slot_name = '{SLOT}'"
@@ -360,30 +360,30 @@ def test_a_slot_that_is_read_stops_it_before_anything_goes(shop: Shop) -> None:
         code, _, err = shop.run("teardown", "--yes")
         assert code == ExitCode.BUSY
         assert f"the slot {SLOT} is read by process {reader} there (frazil test)" in err
-        assert shop.traces() == (1, 1)
+        assert shop.artifacts() == (1, 1)
         code, out, _ = shop.run("teardown", "--dry-run")
         assert code == ExitCode.DONE
         assert f"once process {reader} (frazil test) has stopped" in out
 
 
-def test_a_publication_of_somebody_else_stays(shop: Shop) -> None:
-    shop.leave_traces()
+def test_a_foreign_publication_stays(shop: Shop) -> None:
+    shop.leave_artifacts()
     shop.database.run(f"alter role {ROLE} replication")
     code, states = shop.teardown("--yes", dsn=shop.as_role)
     assert code == ExitCode.DONE
     assert states == {"slot": "removed", "publication": "stays"}
-    assert shop.traces() == (0, 1)
+    assert shop.artifacts() == (0, 1)
     code, states = shop.teardown("--yes", create=False)
     assert (code, states) == (ExitCode.DONE, {"publication": "stays"})
-    assert shop.traces() == (0, 1)
+    assert shop.artifacts() == (0, 1)
 
 
-def test_who_may_not_drop_a_slot_is_told_so(shop: Shop) -> None:
-    shop.leave_traces()
+def test_a_role_that_may_not_drop_a_slot_is_reported(shop: Shop) -> None:
+    shop.leave_artifacts()
     code, _, err = shop.run("teardown", "--yes", dsn=shop.as_role)
     assert code == ExitCode.PERMISSION
     assert f"dropping the slot {SLOT} failed" in err
-    assert shop.traces() == (1, 1)
+    assert shop.artifacts() == (1, 1)
 
 
 def test_the_slot_of_a_copy_is_shown_and_goes_by_itself(shop: Shop) -> None:
@@ -397,11 +397,11 @@ def test_the_slot_of_a_copy_is_shown_and_goes_by_itself(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "left"), [("n\n", ExitCode.FAILED, (1, 1)), ("y\n", ExitCode.DONE, (0, 0))]
 )
-def test_on_a_terminal_somebody_is_asked_after_seeing_it(
+def test_on_a_terminal_the_operator_confirms_after_seeing_it(
     shop: Shop, answer: str, code: ExitCode, left: tuple[int, int]
 ) -> None:
-    shop.leave_traces()
+    shop.leave_artifacts()
     shop.monkeypatch.setattr("sys.stdin", Terminal(answer))
     ended, _, err = shop.run("teardown")
-    assert (ended, shop.traces()) == (code, left)
+    assert (ended, shop.artifacts()) == (code, left)
     assert err.index(f"pg_drop_replication_slot('{SLOT}')") < err.index("Remove them?")

@@ -1,4 +1,4 @@
-"""No service outlives its parent, whoever is killed and however."""
+"""No service outlives its parent, however either is killed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def mentioning(folder: Path) -> list[psutil.Process]:
     return [process for process in found if not is_gone(process)]
 
 
-def test_a_fork_that_holds_the_pipes_does_not_keep_services_alive() -> None:
+def test_a_fork_that_keeps_the_pipes_open_does_not_keep_services_alive() -> None:
     with parent_running(LEAVES_A_FORK) as parent:
         assert parent.stdout is not None
         service, fork = (psutil.Process(int(pid)) for pid in parent.stdout.readline().split())

@@ -117,7 +117,7 @@ def test_etcd_keeps_keys_through_a_crash_and_in_its_folder(tmp_path: Path) -> No
         assert keys(server.endpoint) == "aWNl"
 
 
-def test_temporary_data_are_removed_unless_they_shall_be_kept(
+def test_temporary_data_are_removed_unless_they_are_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -147,22 +147,22 @@ def test_temporary_data_are_removed_when_the_block_fails(
     assert not processes[0].is_running()
 
 
-def test_a_bad_setting_is_told_in_one_sentence_with_a_log_that_outlives_the_data() -> None:
+def test_a_bad_setting_is_one_sentence_with_a_log_that_outlives_the_data() -> None:
     with pytest.raises(ServiceError) as failed, embedded_postgres(settings={"wal_level": "solid"}):
         pass
     message = str(failed.value)
     assert message.startswith("postgres 18 exited with status 1; its log is ")
     assert 'invalid value for parameter "wal_level": "solid"' in message
     assert "\n" not in message
-    (word,) = [word for word in message.split() if word.endswith(".log;")]
-    log = Path(word.removesuffix(";"))
+    (part,) = [part for part in message.split() if part.endswith(".log;")]
+    log = Path(part.removesuffix(";"))
     assert "solid" in log.read_text()
     assert list(log.parent.iterdir()) == [log]
     log.unlink()
     log.parent.rmdir()
 
 
-def test_a_damaged_data_directory_is_told_with_the_log(shared_folder: Path) -> None:
+def test_a_damaged_data_directory_is_reported_with_the_log(shared_folder: Path) -> None:
     data = shared_folder / "data"
     data.mkdir(mode=0o700)
     (data / "PG_VERSION").write_text("18\n")

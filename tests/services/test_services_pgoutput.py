@@ -1,4 +1,4 @@
-"""The messages of a running server, decoded both ways, tell the history that was lived."""
+"""The messages of a running server, decoded both ways, give the history that happened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.pgoutput_golden import (
     without_empty_parts,
     without_repetitions,
 )
-from tests.support.pgoutput_histories import SlowReplay, told_by
+from tests.support.pgoutput_histories import SlowReplay, decoded_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +40,10 @@ def test_a_server_says_what_the_golden_messages_say(
     server: Postgres = request.getfixturevalue(version)
     captured, expected = capture(server), golden()
     for messages, recorded in (
-        (captured.whole, expected.whole),
+        (captured.complete, expected.complete),
         (captured.in_parts, expected.in_parts),
     ):
         decoded = decode_all(messages)
         assert [encode_message(each) for each in decoded] == list(messages)
-        assert told_by(decode_frames(Frames.of(messages))) == SlowReplay().replay(messages)
+        assert decoded_history(decode_frames(Frames.of(messages))) == SlowReplay().replay(messages)
         assert essence(decoded) == essence(decode_all(recorded))

@@ -42,18 +42,18 @@ def session(request: pytest.FixtureRequest) -> Iterator[Connection]:
 
 @contextmanager
 def table_of(session: Connection, type_: str, literals: list[str]) -> Iterator[PostgresType]:
-    """A table ``held`` with a column ``v`` of these values and a null."""
-    session.execute(f"create table held (id int, v {type_})")
+    """A table ``sample`` with a column ``v`` of these values and a null."""
+    session.execute(f"create table sample (id int, v {type_})")
     try:
         for at, literal in enumerate([*literals, None]):
-            session.execute(f"insert into held select %s, %s::{type_}", (at, literal))
-        yield column_type(session, "held", "v")
+            session.execute(f"insert into sample select %s, %s::{type_}", (at, literal))
+        yield column_type(session, "sample", "v")
     finally:
-        session.execute("drop table held")
+        session.execute("drop table sample")
 
 
 def text_of(session: Connection) -> pa.StringArray:
-    return copied_text(session, "select v from held order by id")
+    return copied_text(session, "select v from sample order by id")
 
 
 @pytest.mark.parametrize("type_", EXTENSIONS)
@@ -82,9 +82,9 @@ def assert_round_trip(session: Connection, type_: str, literals: list[str]) -> N
             None if each is None else printed(each, plan)
             for each in convert(text, plan).values.to_pylist()
         ]
-        session.execute("truncate held")
+        session.execute("truncate sample")
         for at, each in enumerate(returned):
-            session.execute(f"insert into held select %s, %s::{type_}", (at, each))
+            session.execute(f"insert into sample select %s, %s::{type_}", (at, each))
         assert text_of(session) == text
 
 
@@ -106,17 +106,17 @@ def assert_policies(session: Connection, type_: str, misfits: list[str]) -> None
 def test_a_thousand_random_values_are_those_of_the_binary_protocol(
     session: Connection, type_: str
 ) -> None:
-    session.execute(f"create table held (id serial, v {type_})")
+    session.execute(f"create table sample (id serial, v {type_})")
     try:
         session.execute(
-            f"insert into held (v) select {RANDOM[type_]} from generate_series(1, 1000)"
+            f"insert into sample (v) select {RANDOM[type_]} from generate_series(1, 1000)"
         )
-        plan = plan_column("v", column_type(session, "held", "v"))
+        plan = plan_column("v", column_type(session, "sample", "v"))
         found = convert(text_of(session), plan).values.to_pylist()
         with session.cursor(binary=True) as cursor:
-            expected = [each for (each,) in cursor.execute("select v from held order by id")]
+            expected = [each for (each,) in cursor.execute("select v from sample order by id")]
     finally:
-        session.execute("drop table held")
+        session.execute("drop table sample")
     assert found == expected
 
 

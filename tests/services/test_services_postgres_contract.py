@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Primitive
 from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import (
     ORDERS,
@@ -53,14 +53,14 @@ class TestPostgresSource(
     def test_the_number_of_a_dropped_column_is_not_given_again(
         self, subject: AlterableSource
     ) -> None:
-        # Nobody can tell which of the two a message means if both steps were made unseen.
+        # It is unknown which of the two a message means if both steps were made between two checks.
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1, note="gone"))
         subject.drop_column(ORDERS, "note")
         subject.add_column(ORDERS, "note", Primitive.STRING)
         subject.transact(InsertRow(ORDERS, {"id": 2, "note": "new"}))
         capture.catch_up()
-        error = capture.troubles[ORDERS]
+        error = capture.failures[ORDERS]
         assert isinstance(error, UnsupportedSchemaChangeError)
         assert error.next_step == f"frazil resync {ORDERS}"
 
@@ -73,7 +73,7 @@ class TestPostgresSource(
         subject.add_column(ORDERS, "note", Primitive.STRING)
         subject.transact(InsertRow(ORDERS, {"id": 3, "note": "new"}))
         capture.catch_up()
-        assert capture.told(ORDERS)[-1]["4"] == "new"
+        assert capture.received(ORDERS)[-1]["4"] == "new"
         capture.expect_the_truth()
 
     @pytest.fixture
@@ -89,7 +89,7 @@ class TestPostgres16Source(KeyContract, WholeReadContract):
         yield from subject_on(postgres_16, tmp_path)
 
 
-# Each takes a second or two: a few keep the door to surprises open, the twin runs hundreds.
+# Each takes a second or two: a few here, hundreds on the in-memory source.
 @pytest.mark.fault("E1", "K1")
 @settings(max_examples=5, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(histories)

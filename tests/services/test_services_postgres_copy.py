@@ -1,4 +1,4 @@
-"""Whole tables as of one moment: every row once, whatever happens to them meanwhile."""
+"""Tables copied as of one moment: every row once, whatever happens to them meanwhile."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from frazil.sources.postgres.copy import reader as copy_reading
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.protocol import TableFailure, TableRows
 from tests.support.copies import copying, ranges_now
-from tests.support.postgres_doors import PATIENCE_SECONDS, database_on
+from tests.support.postgres_access import PATIENCE_SECONDS, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = pytest.mark.services
 
@@ -47,7 +47,7 @@ def item(database: Database) -> Iterator[Database]:
     database.run("drop table if exists item cascade")
 
 
-def test_rows_tell_where_they_come_from(item: Database) -> None:
+def test_rows_say_where_they_come_from(item: Database) -> None:
     with copying(item, "item") as copy:
         rows = copy.rows()
         point = copy.snapshot.consistent_point
@@ -192,7 +192,7 @@ def test_a_policy_on_rows_is_an_error_and_not_missing_rows(item: Database) -> No
     dsn = item.dsn_of("watched", "watched")
     try:
         with copying(item, "item", dsn=dsn) as copy:
-            error = copy.trouble()
+            error = copy.failure()
         assert isinstance(error, errors.PermissionError)
         assert error.next_step == "frazil check"
     finally:
@@ -205,21 +205,21 @@ def test_a_policy_on_rows_is_an_error_and_not_missing_rows(item: Database) -> No
 def test_rows_without_columns_or_values_are_counted(
     database: Database, columns: str, count: int
 ) -> None:
-    database.run("drop table if exists held", f"create table held ({columns})")
+    database.run("drop table if exists sample", f"create table sample ({columns})")
     for _ in range(count):
-        database.run("insert into held default values")
-    with copying(database, "held") as copy:
+        database.run("insert into sample default values")
+    with copying(database, "sample") as copy:
         rows = copy.rows()
     assert rows.num_rows == count
 
 
 def test_a_batch_has_a_bounded_number_of_rows(database: Database) -> None:
     database.run(
-        "drop table if exists held",
-        "create table held (id int)",
-        f"insert into held select generate_series(1, {copy_reading.MOST_ROWS + 10})",
+        "drop table if exists sample",
+        "create table sample (id int)",
+        f"insert into sample select generate_series(1, {copy_reading.MOST_ROWS + 10})",
     )
-    with copying(database, "held") as copy:
+    with copying(database, "sample") as copy:
         sizes = [each.rows.num_rows for each in copy.read() if isinstance(each, TableRows)]
     assert sizes == [copy_reading.MOST_ROWS, 10]
 
@@ -227,18 +227,18 @@ def test_a_batch_has_a_bounded_number_of_rows(database: Database) -> None:
 def test_wide_values_come_one_by_one(database: Database) -> None:
     megabytes = 20
     database.run(
-        "drop table if exists held",
-        "create table held (id int, t text, b bytea)",
+        "drop table if exists sample",
+        "create table sample (id int, t text, b bytea)",
         *(
-            "insert into held select g, repeat('ż', 500000), null from generate_series(1, 3) g",
-            f"insert into held select g, repeat('x', {megabytes}000000), null "
+            "insert into sample select g, repeat('ż', 500000), null from generate_series(1, 3) g",
+            f"insert into sample select g, repeat('x', {megabytes}000000), null "
             "from generate_series(4, 6) g",
-            f"insert into held values (7, null, decode(repeat('ab', {megabytes}000000), 'hex'))",
-            "insert into held values (8, 'last', null)",
+            f"insert into sample values (7, null, decode(repeat('ab', {megabytes}000000), 'hex'))",
+            "insert into sample values (8, 'last', null)",
         ),
     )
     pa_before = pa.total_allocated_bytes()
-    with copying(database, "held") as copy:
+    with copying(database, "sample") as copy:
         batches = []
         for each in copy.read():
             assert isinstance(each, TableRows)
@@ -310,7 +310,7 @@ def test_without_its_snapshot_the_copy_starts_again(item: Database) -> None:
 
 def test_a_snapshot_outlives_a_change_of_the_servers_settings(item: Database) -> None:
     with copying(item, "item") as copy:
-        # The server tells every session of this one, also those that wait.
+        # The server informs every session of this one, also those that wait.
         item.run("alter system set datestyle = 'German'", "select pg_reload_conf()")
         try:
             SystemClock().sleep(0.2)
@@ -365,14 +365,14 @@ def test_a_table_that_changed_since_the_snapshot_is_copied_again(
     try:
         with copying(item, "item") as copy:
             item.run(change)
-            error = copy.trouble()
+            error = copy.failure()
         assert isinstance(error, errors.SourceUnavailableError)
         assert "its copy starts again" in str(error)
     finally:
         item.run("drop table if exists item_before")
 
 
-def test_a_change_that_rows_do_not_feel_is_no_trouble(item: Database) -> None:
+def test_a_change_that_no_row_shows_is_no_failure(item: Database) -> None:
     with copying(item, "item") as copy:
         item.run(
             "alter table item add later int",
@@ -383,9 +383,9 @@ def test_a_change_that_rows_do_not_feel_is_no_trouble(item: Database) -> None:
         assert copy.rows().num_rows == 1000
 
 
-def test_a_query_that_the_server_gives_up_is_the_tables_trouble(item: Database) -> None:
+def test_a_query_that_the_server_cancels_is_a_failure_of_its_table(item: Database) -> None:
     with copying(item, "item", row_filter="1 / (id - 990) < 5") as copy:
-        error = copy.trouble()
+        error = copy.failure()
     assert isinstance(error, errors.PermissionError)
     assert "22012" in str(error)
 
@@ -393,15 +393,15 @@ def test_a_query_that_the_server_gives_up_is_the_tables_trouble(item: Database) 
 def test_a_misfit_in_the_midst_ends_the_split_and_its_session(database: Database) -> None:
     last = 3 * copy_reading.MOST_ROWS
     database.run(
-        "drop table if exists held",
-        "create table held (id int, day date)",
-        f"insert into held select g, case g when {last // 2} then 'infinity' else '2020-01-01' "
+        "drop table if exists sample",
+        "create table sample (id int, day date)",
+        f"insert into sample select g, case g when {last // 2} then 'infinity' else '2020-01-01' "
         f"end::date from generate_series(1, {last}) g",
     )
-    with copying(database, "held") as copy:
-        *before, trouble = copy.read()
+    with copying(database, "sample") as copy:
+        *before, failure = copy.read()
         wait_until(lambda: sessions(database) == 0)
     assert [type(each) for each in before] == [TableRows]
-    assert isinstance(trouble, TableFailure)
-    assert isinstance(trouble.error, errors.UnrepresentableValueError)
-    assert "1 of 65536" in str(trouble.error)
+    assert isinstance(failure, TableFailure)
+    assert isinstance(failure.error, errors.UnrepresentableValueError)
+    assert "1 of 65536" in str(failure.error)

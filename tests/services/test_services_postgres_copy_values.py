@@ -14,8 +14,8 @@ from frazil.codec.pgtext.convert import convert
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.names import quote_identifier
 from tests.support.copies import copying, pinned_to
+from tests.support.postgres_access import database_on
 from tests.support.postgres_catalog import copied_text
-from tests.support.postgres_doors import database_on
 from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
     from tests.support.copies import Copying
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = pytest.mark.services
 
@@ -41,17 +41,17 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield made
 
 
-def held(database: Database, *columns: tuple[str, str, list[str | None]]) -> None:
-    """A new table ``held`` whose columns have these names, types and values."""
+def sample(database: Database, *columns: tuple[str, str, list[str | None]]) -> None:
+    """A new table ``sample`` whose columns have these names, types and values."""
     names = ", ".join(f"{quote_identifier(name)} {type_}" for name, type_, _ in columns)
     longest = max(len(values) for *_, values in columns)
     with psycopg.connect(database.dsn.value, autocommit=True) as connection:
-        connection.execute("drop table if exists held")
-        connection.execute(f"create table held (id int, {names})".encode())
+        connection.execute("drop table if exists sample")
+        connection.execute(f"create table sample (id int, {names})".encode())
         casts = ", ".join(f"%s::text::{type_}" for _, type_, _ in columns)
         for at in range(longest):
             row = [values[at] if at < len(values) else None for *_, values in columns]
-            connection.execute(f"insert into held select %s, {casts}".encode(), (at, *row))
+            connection.execute(f"insert into sample select %s, {casts}".encode(), (at, *row))
 
 
 def as_text(copy: Copying) -> dict[str, pa.StringArray]:
@@ -88,8 +88,8 @@ def test_values_of_every_type_are_those_of_their_text(database: Database) -> Non
     if database.server.version == 18:
         for name in ("citext", "hstore", "ltree"):
             database.run(f"create extension if not exists {name}")
-    held(database, *((f"c{at}", type_, [None, *v]) for at, (type_, v) in enumerate(types)))
-    with copying(database, "held") as copy:
+    sample(database, *((f"c{at}", type_, [None, *v]) for at, (type_, v) in enumerate(types)))
+    with copying(database, "sample") as copy:
         assert len(copy.table.columns) == len(types) + 1
         assert_as_converted(copy)
 
@@ -99,10 +99,10 @@ def test_values_of_every_type_are_those_of_their_text(database: Database) -> Non
 def test_what_does_not_fit_follows_the_policy(
     database: Database, type_: str, misfits: list[str], policy: OnUnrepresentable
 ) -> None:
-    held(database, ("v", type_, [*misfits, None]))
-    with copying(database, "held", policy=policy) as copy:
+    sample(database, ("v", type_, [*misfits, None]))
+    with copying(database, "sample", policy=policy) as copy:
         if policy is OnUnrepresentable.FAIL:
-            assert isinstance(copy.trouble(), errors.UnrepresentableValueError)
+            assert isinstance(copy.failure(), errors.UnrepresentableValueError)
         else:
             assert_as_converted(copy)
 
@@ -113,11 +113,11 @@ def test_thousands_of_random_values_are_those_of_their_text(database: Database) 
         f"case when random() < 0.1 then null else {value} end" for value in RANDOM.values()
     )
     database.run(
-        "drop table if exists held",
-        f"create table held ({columns})",
-        f"insert into held select {values} from generate_series(1, 5000)",
+        "drop table if exists sample",
+        f"create table sample ({columns})",
+        f"insert into sample select {values} from generate_series(1, 5000)",
     )
-    with copying(database, "held") as copy:
+    with copying(database, "sample") as copy:
         assert_as_converted(copy)
 
 
@@ -128,15 +128,15 @@ NUMERICS = ["numeric(1)", "numeric(4,4)", "numeric(9,3)", "numeric(16,8)", "nume
 def test_random_numbers_of_all_widths_are_those_of_their_text(database: Database) -> None:
     columns = ", ".join(f"c{at} {type_}" for at, type_ in enumerate(NUMERICS))
     values = ", ".join(
-        f"trunc((random() - 0.5)::numeric * 10::numeric ^ (random() * {whole})::int, {scale})"
-        for whole, scale in map(digits_of, NUMERICS)
+        f"trunc((random() - 0.5)::numeric * 10::numeric ^ (random() * {digits})::int, {scale})"
+        for digits, scale in map(digits_of, NUMERICS)
     )
     database.run(
-        "drop table if exists held",
-        f"create table held ({columns})",
-        f"insert into held select {values} from generate_series(1, 3000)",
+        "drop table if exists sample",
+        f"create table sample ({columns})",
+        f"insert into sample select {values} from generate_series(1, 3000)",
     )
-    with copying(database, "held") as copy:
+    with copying(database, "sample") as copy:
         assert_as_converted(copy)
 
 
@@ -164,10 +164,10 @@ def test_any_text_bytes_and_list_come_as_they_are(
     database: Database,
     rows: list[tuple[str | None, bytes | None, list[str | None] | None]],
 ) -> None:
-    database.run("drop table if exists held", "create table held (t text, b bytea, a text[])")
+    database.run("drop table if exists sample", "create table sample (t text, b bytea, a text[])")
     with psycopg.connect(database.dsn.value, autocommit=True) as connection:
-        connection.cursor().executemany("insert into held values (%s, %s, %s)", rows)
-    with copying(database, "held") as copy:
+        connection.cursor().executemany("insert into sample values (%s, %s, %s)", rows)
+    with copying(database, "sample") as copy:
         found = copy.rows()
     columns = found.select(["1", "2", "3"]).to_pylist() if rows else []
     assert [tuple(row.values()) for row in columns] == rows

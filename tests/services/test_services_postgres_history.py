@@ -18,7 +18,7 @@ from frazil.demo.services import embedded_postgres
 from frazil.errors import SourceReplacedError
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_contract import ORDERS, begun, insert
 from tests.support.source_replay import TIGHT
@@ -113,7 +113,7 @@ def test_a_server_that_crashed_is_gone_on_with(server: Postgres, subject: Postgr
     subject.transact(insert(ORDERS, 4))
     capture.catch_up()
     capture.expect_the_truth()
-    assert len(capture.told(ORDERS)) == 4
+    assert len(capture.received(ORDERS)) == 4
 
 
 @pytest.mark.fault("N45")
@@ -159,7 +159,7 @@ def test_a_volume_that_was_set_back_is_refused_once_its_log_has_grown(
 def test_a_volume_set_back_in_an_idle_time_is_refused_for_what_it_has_more(
     server: Postgres, subject: PostgresSubject, tmp_path: Path
 ) -> None:
-    """What it lacks nobody captured; what it has instead would be skipped."""
+    """What it lacks no one captured; what it has instead would be skipped."""
     capture = begun(subject, ORDERS)
     subject.transact(insert(ORDERS, 1))
     capture.catch_up()
@@ -226,7 +226,7 @@ def test_a_fail_over_that_lacks_what_only_one_table_has_is_refused(
         "alter system set restore_command to 'false'",
     )
     capture.begin(ITEMS)
-    capture.held.add(ITEMS)
+    capture.paused.add(ITEMS)
     capture.source.close()
     checkpoint(subject)
     copy = take_snapshot(server, tmp_path)
@@ -239,7 +239,7 @@ def test_a_fail_over_that_lacks_what_only_one_table_has_is_refused(
     restore(server, copy)
     promote(server)
     grow(subject)
-    # The ledger of a version that kept no witness: the markers alone have to tell.
+    # The ledger of a version that kept no witness: the markers alone have to decide.
     capture.witness = None
     ledger = capture.ledger
     capture.source.close()

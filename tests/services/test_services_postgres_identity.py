@@ -12,14 +12,14 @@ from frazil.sources.postgres.tables.catalog_views import load_views
 from frazil.sources.postgres.tables.identity import identity_differences, identity_of
 from frazil.sources.postgres.tables.mirror_key import NoKey, NoKeyReason, mirror_key
 from frazil.sources.postgres.tables.selection import can_be_published
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
     from frazil.sources.postgres.tables.catalog_view import CatalogView
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = pytest.mark.services
 
@@ -49,7 +49,7 @@ def publish(database: Database) -> Iterator[Database]:
     )
 
 
-def look(database: Database) -> CatalogView:
+def load_view(database: Database) -> CatalogView:
     with connect(database.dsn, purpose="test") as session, session.one_view():
         views = load_views(session, publication="p", include=[TABLE], exclude=())
     return views[TABLE]
@@ -59,13 +59,13 @@ def differences(
     database: Database, scope: str, *statements: str, key: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     database.run(f"create publication p {scope} with (publish_via_partition_root = true)")
-    before = identity_of(look(database), key)
+    before = identity_of(load_view(database), key)
     database.run(*statements)
-    return identity_differences(before, identity_of(look(database), key))
+    return identity_differences(before, identity_of(load_view(database), key))
 
 
 @pytest.mark.parametrize(
-    ("scope", "statements", "words"),
+    ("scope", "statements", "text"),
     [
         pytest.param(
             ALL,
@@ -124,11 +124,11 @@ def differences(
         ),
     ],
 )
-def test_what_nobody_announces_is_found(
-    publish: Database, scope: str, statements: list[str], words: str
+def test_unannounced_changes_are_found(
+    publish: Database, scope: str, statements: list[str], text: str
 ) -> None:
     (found,) = differences(publish, scope, *statements)
-    assert found.startswith(words)
+    assert found.startswith(text)
 
 
 ROUTINE = [
@@ -143,7 +143,7 @@ ROUTINE = [
     f"alter table {TABLE} alter id type bigint",
     f"alter table {TABLE} alter free type bigint",
     f"alter table {TABLE} add late text default 'x'",
-    f"alter table {TABLE} rename column body to words",
+    f"alter table {TABLE} rename column body to content",
     f"alter table {TABLE} replica identity full",
     "create table shop.second (id int primary key)",
 ]
@@ -212,7 +212,7 @@ def test_a_declared_key_must_be_kept_unique_by_the_server(
     publish: Database, statement: str, key: tuple[str, ...], *, is_unique: bool
 ) -> None:
     publish.run(statement, f"alter table {TABLE} replica identity full")
-    view = look(publish)
+    view = load_view(publish)
     found = mirror_key(view.table, None, key)
     assert found == (key if is_unique else NoKey(NoKeyReason.NOT_UNIQUE, key))
 
@@ -227,14 +227,14 @@ def test_a_key_that_may_still_be_null_in_old_rows_keeps_nothing_unique(publish: 
         f"alter table {TABLE} add constraint promised not null free not valid",
         f"alter table {TABLE} replica identity full",
     )
-    assert mirror_key(look(publish).table, None, ("free",)) == NoKey(
+    assert mirror_key(load_view(publish).table, None, ("free",)) == NoKey(
         NoKeyReason.NOT_UNIQUE, ("free",)
     )
     publish.run(
         f"delete from {TABLE} where free is null",
         f"alter table {TABLE} validate constraint promised",
     )
-    assert mirror_key(look(publish).table, None, ("free",)) == ("free",)
+    assert mirror_key(load_view(publish).table, None, ("free",)) == ("free",)
 
 
 @pytest.mark.fault("N35")
@@ -246,13 +246,13 @@ def test_a_partitioned_table_is_as_durable_as_its_leaves(database: Database) -> 
         f"create publication p for table {TABLE} with (publish_via_partition_root = true)",
     )
     try:
-        before = identity_of(look(database))
-        assert can_be_published(look(database).table)
+        before = identity_of(load_view(database))
+        assert can_be_published(load_view(database).table)
         database.run("alter table shop.leaf set unlogged")
         with pytest.raises(KeyError):
-            look(database)
+            load_view(database)
         database.run("alter table shop.leaf set logged")
-        now = identity_of(look(database))
+        now = identity_of(load_view(database))
         assert identity_differences(before, now) == ()
         assert identity_differences(before, now, was_gone=True)
     finally:

@@ -12,7 +12,7 @@ import pytest
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgtext.convert import SESSION_SETTINGS
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 from tests.support.postgres_subject import PostgresSubject
 from tests.support.source_replay import Capture
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = [pytest.mark.services, pytest.mark.fault("N39")]
 
@@ -38,12 +38,12 @@ VALUES = {
     "relation": ("regclass", "'shop.\"Odd Name\"'::regclass"),
     "plain": ("regclass", "'shop.plain'::regclass"),
     "type": ("regtype", "'int4'::regtype"),
-    "words": ("text[]", "array['NULL', null, 'a b']"),
+    "texts": ("text[]", "array['NULL', null, 'a b']"),
     "pair": ("shop.pair", "row('2001-02-03 04:05:06+00'::timestamptz, '1 day'::interval)"),
     "stretch": ("tstzrange", "'[2001-02-03 04:05:06+00,)'"),
 }
 SELECT = ", ".join(f"{expression}::{type_}::text" for type_, expression in VALUES.values())
-# Settings with values of their own kind; those of flags and of a list of words are walked.
+# Settings with values of their own kind; those of flags and enumerations are tried.
 HOSTILE = {
     "DateStyle": ["SQL, DMY", "German"],
     "TimeZone": ["Asia/Tokyo", "America/New_York"],
@@ -95,7 +95,7 @@ def hostile_values(connection: psycopg.Connection) -> Iterator[tuple[str, str]]:
         "select name, setting, vartype, enumvals from pg_settings "
         "where context in ('user', 'superuser') order by name"
     ).fetchall()
-    for name, setting, kind, words in rows:
+    for name, setting, kind, values in rows:
         if name in UNWALKED:
             continue
         if name in HOSTILE:
@@ -103,7 +103,7 @@ def hostile_values(connection: psycopg.Connection) -> Iterator[tuple[str, str]]:
         elif kind == "bool":
             yield name, "off" if setting == "on" else "on"
         elif kind == "enum":
-            yield from ((name, word) for word in words if word != setting)
+            yield from ((name, each) for each in values if each != setting)
 
 
 def printed(connection: psycopg.Connection) -> object:
@@ -118,7 +118,7 @@ def test_every_setting_that_changes_what_is_printed_is_pinned(
     database: Database, subject: PostgresSubject
 ) -> None:
     assert subject.slot
-    walked, changing = 0, set()
+    tried, changing = 0, set()
     with psycopg.connect(database.dsn.value, autocommit=True) as connection:
         for name, value in SESSION_SETTINGS.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
@@ -130,12 +130,12 @@ def test_every_setting_that_changes_what_is_printed_is_pinned(
             # transaction must begin with.
             with suppress(psycopg.Error):
                 connection.execute("select set_config(%s, %s, false)", (name, value))
-            walked += 1
+            tried += 1
             if printed(connection) != expected:
                 changing.add(name.lower())
             with suppress(psycopg.Error):
                 connection.execute("select set_config(%s, %s, false)", (name, before[0]))
-    assert walked > 100
+    assert tried > 100
     assert changing >= {"datestyle", "timezone", "quote_all_identifiers", "search_path"}
     assert changing <= set(SESSION_SETTINGS)
 
@@ -147,7 +147,7 @@ def test_hostile_settings_of_a_database_change_no_copied_and_no_streamed_value(
     database.run(f"insert into shop.printed select 1, {values}")
     with connect(database.dsn, purpose="test") as session:
         columns = ", ".join(f'"{name}"::text' for name in VALUES)
-        (expected,) = session.load(Texts, f"select {columns} from shop.printed", doing="asking")
+        (expected,) = session.load(Texts, f"select {columns} from shop.printed", doing="testing")
     for name, value in hostile_settings(database):
         database.run(f"alter database {database.name} set {name} to '{value}'")
     capture = Capture(subject)
@@ -155,7 +155,7 @@ def test_hostile_settings_of_a_database_change_no_copied_and_no_streamed_value(
     names = ", ".join(f'"{name}"' for name in VALUES)
     database.run(f"insert into shop.printed select 2, {names} from shop.printed")
     capture.catch_up()
-    copied, streamed = capture.told("shop.printed")
+    copied, streamed = capture.received("shop.printed")
     assert (copied["operation"], streamed["operation"]) == ("READ", "INSERT")
     tables = {each.name: each for each in capture.source.discover()}
     columns_by_number = {str(each.number): each.name for each in tables["shop.printed"].columns}

@@ -19,7 +19,7 @@ from frazil.model.postgres.lsn import parse_lsn
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.spool import StreamSpool
 from frazil.sources.protocol import Limit
-from tests.support.postgres_doors import PATIENCE_SECONDS, Database, Secret, database_on
+from tests.support.postgres_access import PATIENCE_SECONDS, Database, Secret, database_on
 from tests.support.spooled import rows_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.services
 
 ALL = Limit(rows=1 << 40, bytes=1 << 40)
 ANY = Limit(rows=1, bytes=1)
-ROOM = 1 << 30
+LARGE = 1 << 30
 SLOT = "spooled"
 
 
@@ -64,7 +64,7 @@ def spooling(
     dsn: Secret,
     files: SpoolFiles,
     *,
-    max_bytes: int = ROOM,
+    max_bytes: int = LARGE,
     segment_bytes: int = 1 << 20,
     large_bytes: int = 1 << 20,
 ) -> Iterator[StreamSpool]:
@@ -144,7 +144,7 @@ def test_a_paused_reader_keeps_an_impatient_server(database: Database, tmp_path:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not spool.is_paused and time.monotonic() < deadline:
             time.sleep(0.05)
-        # Longer than the server waits for a word of ours.
+        # Longer than the server waits for a status update.
         time.sleep(9)
         assert spool.is_paused
         assert spool.used_bytes < 2_000_000
@@ -183,9 +183,7 @@ def test_what_is_written_meanwhile_arrives_once_and_in_order(
 
 
 @pytest.mark.usefixtures("slot")
-def test_a_reader_that_is_terminated_is_told_to_the_driver(
-    database: Database, tmp_path: Path
-) -> None:
+def test_a_terminated_reader_is_reported_to_the_driver(database: Database, tmp_path: Path) -> None:
     with spooling(database.dsn, SpoolFiles(str(tmp_path))) as spool:
         database.run("insert into item values (1, 'pending')")
         assert spool.wait(PATIENCE_SECONDS, ANY)

@@ -1,4 +1,4 @@
-"""TLS to Postgres is verified in full, whatever the connection string asks for."""
+"""TLS to Postgres is verified in full, whatever the connection string requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil import errors
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgoutput.messages import LogicalMessage
-from tests.support.postgres_doors import Database, Secret
+from tests.support.postgres_access import Database, Secret
 from tests.support.tls_front import LOOPBACK, make_certificate, server_without_tls, tls_front
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ def test_a_certificate_that_has_expired_is_refused(postgres: Postgres, folder: P
 
 
 def test_a_server_that_refuses_tls_gets_nothing(postgres: Postgres, folder: Path) -> None:
-    heard: list[bytes] = []
-    with server_without_tls(heard) as port:
+    received: list[bytes] = []
+    with server_without_tls(received) as port:
         given = dsn(postgres, port, host=LOOPBACK, root=folder / "right.crt")
         with pytest.raises(errors.SourceUnavailableError):
             connect(given, purpose="test")
         with pytest.raises(errors.SourceUnavailableError):
             connect_replication(given, purpose="test")
-    assert b"".join(heard) == b""
+    assert b"".join(received) == b""

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.clients.postgres.catalog_facts import load_publication, load_tables, load_types
 from frazil.model.postgres.types import TypeKind, resolve_type
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +25,13 @@ MADE = """
     create domain shop.tags as text[];
     create domain shop.seven as int default 7;
     create type shop.mood as enum ('glad', 'sad');
-    create type shop.place as (x int, y int);
+    create type shop.point_pair as (x int, y int);
     create table shop.things (
         id int,
         discounts shop.discount[],
         tags shop.tags,
         mood shop.mood,
-        place shop.place,
+        pair shop.point_pair,
         boxes box[],
         vector int2vector,
         plain numeric(5, 1)
@@ -106,7 +106,7 @@ def test_a_type_comes_with_all_that_it_is_made_of(database: Database) -> None:
     assert printed("discounts") == (TypeKind.ARRAY, TypeKind.DOMAIN, TypeKind.DOMAIN, TypeKind.BASE)
     assert printed("tags") == (TypeKind.DOMAIN, TypeKind.ARRAY, TypeKind.BASE)
     assert printed("mood") == (TypeKind.ENUM,)
-    assert printed("place") == (TypeKind.COMPOSITE,)
+    assert printed("pair") == (TypeKind.COMPOSITE,)
     assert printed("boxes") == (TypeKind.ARRAY, TypeKind.BASE)
     assert printed("vector") == (TypeKind.BASE,)
     assert rows[oid_of(database, "box", "regtype")].delimiter == ";"
@@ -117,7 +117,7 @@ def test_a_type_comes_with_all_that_it_is_made_of(database: Database) -> None:
     assert innermost.behind_domains.modifier == (10 << 16) + 2 + 4
 
 
-def test_nobody_asks_for_types_in_vain(database: Database) -> None:
+def test_types_are_only_loaded_if_needed(database: Database) -> None:
     with database.session() as session:
         assert load_types(session, []) == {}
         assert load_types(session, [4_000_000_000]) == {}
@@ -134,7 +134,7 @@ def test_nobody_asks_for_types_in_vain(database: Database) -> None:
         ("plain", None, False),
     ],
 )
-def test_a_column_tells_what_older_rows_show(
+def test_a_column_knows_what_older_rows_show(
     database: Database, name: str, missing: str | None, *, has_default: bool
 ) -> None:
     found = column(table(database, "shop.grown"), name)
@@ -151,12 +151,12 @@ def test_numbers_computed_values_and_defaults_of_a_domain_are_defaults(database:
     assert all(each.missing_value is None for each in found.attributes)
 
 
-def test_leaves_tell_what_older_rows_of_a_partitioned_table_show(database: Database) -> None:
+def test_leaves_know_what_older_rows_of_a_partitioned_table_show(database: Database) -> None:
     parted = table(database, "shop.parted")
     # Its own default is gone, and a later leaf never had older rows.
     assert column(parted, "five").missing_value == "5"
     assert column(parted, "six").missing_value == "6"
-    # A leaf with something else in it: nobody can tell any more.
+    # A leaf with something else in it: it is not known any more.
     database.run(
         "create table shop.part_3 (id int, five int)",
         "insert into shop.part_3 values (3)",

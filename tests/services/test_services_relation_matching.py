@@ -22,7 +22,7 @@ from frazil.sources.postgres.tables.description import (
     describe_table,
 )
 from frazil.sources.postgres.tables.shape import decode_shape
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield made
 
 
-def look(database: Database) -> CatalogView:
+def load_view(database: Database) -> CatalogView:
     oid = database.ask(f"select '{TABLE}'::regclass::oid::int8")
     assert isinstance(oid, int)
     with database.session() as session, session.one_view():
@@ -68,7 +68,7 @@ def look(database: Database) -> CatalogView:
 
 def follow(database: Database, known: SourceTable, *, with_xid: bool = True) -> list[SourceTable]:
     """The table as each relation message shows it, with the catalog as it is at the end."""
-    view, tables, xid = look(database), [known], None
+    view, tables, xid = load_view(database), [known], None
     with database.streaming("matching", "things") as stream:
         for message in database.read_to_now(stream):
             if isinstance(message, Begin):
@@ -89,7 +89,7 @@ def columns(table: SourceTable) -> list[tuple[int, str]]:
 
 @pytest.mark.fault("N25")
 def test_every_message_is_recognised_after_the_table_has_moved_on(database: Database) -> None:
-    first = describe_table(look(database), TableOptions()).table
+    first = describe_table(load_view(database), TableOptions()).table
     assert columns(first) == [(1, "id"), (3, "b"), (4, "n")]
     database.run(
         "insert into shop.things (id) values (1)",
@@ -116,7 +116,7 @@ def test_every_message_is_recognised_after_the_table_has_moved_on(database: Data
 def test_what_was_known_counts_where_a_column_went_and_another_came_since(
     database: Database,
 ) -> None:
-    first = describe_table(look(database), TableOptions()).table
+    first = describe_table(load_view(database), TableOptions()).table
     database.run(
         "insert into shop.things (id) values (1)",
         "alter table shop.things drop column n",
@@ -133,10 +133,10 @@ def test_what_was_known_counts_where_a_column_went_and_another_came_since(
     ]
 
 
-def test_a_column_that_makes_place_for_another_is_told_by_who_signed_the_catalog(
+def test_a_column_that_another_one_replaces_is_found_by_the_transaction_that_wrote_the_catalog(
     database: Database,
 ) -> None:
-    first = describe_table(look(database), TableOptions()).table
+    first = describe_table(load_view(database), TableOptions()).table
     database.run(
         "alter table shop.things drop column b, add column b int",
         "insert into shop.things (id, n, b) values (1, 1, 1)",
@@ -149,7 +149,7 @@ def test_a_column_that_makes_place_for_another_is_told_by_who_signed_the_catalog
 
 @pytest.mark.fault("N25")
 def test_a_column_that_comes_back_just_as_it_was_means_a_resync(database: Database) -> None:
-    first = describe_table(look(database), TableOptions()).table
+    first = describe_table(load_view(database), TableOptions()).table
     database.run(
         "alter table shop.things drop column n, add column n int",
         "insert into shop.things (id, b, n) values (1, 'x', 1)",

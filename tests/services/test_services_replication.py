@@ -28,7 +28,7 @@ from frazil.demo.services import embedded_postgres
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_doors import PATIENCE_SECONDS, Database, Secret, database_on, frames
+from tests.support.postgres_access import PATIENCE_SECONDS, Database, Secret, database_on, frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,9 +183,9 @@ def test_a_server_that_is_impatient_is_answered(database: Database, slot: str) -
         closing(connection),
         connection.stream(slot, after=0, publications=[PUBLICATION]) as stream,
     ):
-        # Whoever receives answers by the way.
+        # Who receives answers by the way.
         assert any(isinstance(each, Keepalive) and each.wants_reply for each in frames(stream))
-        # A reader that has no room for more must say that it is there.
+        # A reader that has no space for more must send status updates.
         for _ in range(25):
             time.sleep(0.2)
             stream.keep_alive()
@@ -300,8 +300,8 @@ def test_a_server_shuts_down_though_changes_are_not_confirmed() -> None:
         database = Database(server, server.database)
         replication = connect_replication(database.dsn, purpose="test")
         with closing(replication):
-            slot = replication.create_slot("held")
-            with replication.stream("held", after=0, publications=["all_of_it"]) as stream:
+            slot = replication.create_slot("kept")
+            with replication.stream("kept", after=0, publications=["all_of_it"]) as stream:
                 database.run("insert into item values (1)")
                 stream.confirm(slot.consistent_point)
                 stopping = threading.Thread(target=server.stop)

@@ -1,4 +1,4 @@
-"""``run`` looks at its source before Spark starts and before anything is created there."""
+"""``run`` checks its source before Spark starts and before anything is created there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
 from frazil.cli.process import role as role_process
 from frazil.demo.services import embedded_postgres
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def database(postgres: Postgres) -> Iterator[Database]:
         yield made
 
 
-def test_every_way_to_be_refused_has_words_of_its_own(
+def test_every_way_to_be_refused_has_its_own_message(
     run: Callable[..., tuple[ExitCode, str]], database: Database
 ) -> None:
     server = database.server
@@ -65,7 +65,12 @@ def test_every_way_to_be_refused_has_words_of_its_own(
     wrong = database.dsn_of(server.user, PASSWORD).value
     nowhere = Database(server, "nowhere").dsn.value
     ways = {
-        "refused": (f"postgresql://u:{PASSWORD}@127.0.0.1:9/d", "127.0.0.1:9", 1, "nobody answers"),
+        "refused": (
+            f"postgresql://u:{PASSWORD}@127.0.0.1:9/d",
+            "127.0.0.1:9",
+            1,
+            "the server does not answer",
+        ),
         "unknown": (
             f"postgresql://u:{PASSWORD}@no-such-host.invalid:5433/d?sslmode=disable",
             "no-such-host.invalid:5433",
@@ -77,11 +82,11 @@ def test_every_way_to_be_refused_has_words_of_its_own(
         "tls": (f"{database.dsn.value}?sslmode=require", where, 1, "not with TLS"),
     }
     said = {}
-    for name, (dsn, address, code, words) in ways.items():
+    for name, (dsn, address, code, text) in ways.items():
         ended, said[name] = run(dsn)
         assert ended == code, said[name]
         assert f"connecting to Postgres at {address} failed: " in said[name]
-        assert words in said[name]
+        assert text in said[name]
         assert "does not support SSL" in said[name] or name != "tls"
         assert PASSWORD not in said[name]
         assert server.password not in said[name]
@@ -89,7 +94,7 @@ def test_every_way_to_be_refused_has_words_of_its_own(
 
 
 @pytest.mark.parametrize("verb", ["run", "ingest"])
-def test_a_server_that_cannot_is_told_with_the_fix_and_nothing_is_created(
+def test_an_unfit_server_is_reported_with_the_fix_and_nothing_is_created(
     run: Callable[..., tuple[ExitCode, str]], verb: str
 ) -> None:
     with embedded_postgres(version=18, settings={"wal_level": "replica"}) as server:
@@ -104,7 +109,7 @@ def test_a_server_that_cannot_is_told_with_the_fix_and_nothing_is_created(
         assert database.ask("select count(*) from pg_replication_slots") == 0
 
 
-def test_a_publication_that_must_be_there_and_is_not_is_told_with_its_sql(
+def test_a_missing_publication_that_is_required_is_reported_with_its_sql(
     run: Callable[..., tuple[ExitCode, str]], database: Database
 ) -> None:
     ended, said = run(database.dsn.value, create="false")
@@ -113,7 +118,7 @@ def test_a_publication_that_must_be_there_and_is_not_is_told_with_its_sql(
     assert database.ask("select count(*) from pg_publication") == 0
 
 
-def test_one_tables_problem_keeps_nobody_from_starting(
+def test_one_tables_problem_does_not_prevent_a_start(
     run: Callable[..., tuple[ExitCode, str]], database: Database
 ) -> None:
     database.run("create unlogged table passing (id int)")

@@ -12,7 +12,7 @@ from frazil.demo.tour.shop import TABLES, ShopSize, create_shop, take_stock
 from frazil.demo.tour.shop_changes import COLUMN_ADDED_AT, Happening
 from frazil.demo.tour.shop_workload import ShopWorkload
 from frazil.errors import PermissionError as RefusedError
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def test_a_workload_keeps_to_its_rate(shop: Database) -> None:
 
 
 def test_a_server_that_restarts_is_waited_for() -> None:
-    # Of its own: nobody else's server is killed.
+    # Of its own: no one else's server is killed.
     with embedded_postgres() as server:
         create_shop(server.dsn, size=SMALL)
         with ShopWorkload(server.dsn, transactions_per_second=200) as workload:
@@ -119,7 +119,7 @@ def test_a_server_that_restarts_is_waited_for() -> None:
             outages = workload.counts.outages
             server.stop()
             wait_until(lambda: workload.counts.outages > outages)
-        # The server was away when the workload was told to end, and nobody waited for it.
+        # The server was away when the workload was ended, and nothing waited for it.
         assert not workload.is_running
 
 

@@ -1,4 +1,4 @@
-"""The lock that one process holds at the server while the others stand by."""
+"""The lock that one process holds at the server while the others are standbys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.slot.claim import SlotClaim, lock_key
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.tables.description import TableOptions
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def take(claim: SlotClaim) -> None:
         pass
 
 
-def test_the_second_one_stands_by_until_the_first_lets_go(database: Database) -> None:
+def test_the_second_one_is_a_standby_until_the_first_lets_go(database: Database) -> None:
     first, second = claim_on(database, "one"), claim_on(database, "one")
     assert not first.may_merge
     take(first)
@@ -73,7 +73,7 @@ def test_slots_have_locks_of_their_own(database: Database) -> None:
     assert lock_key("one") != lock_key("other")
 
 
-def test_whoever_lost_the_lock_with_its_connection_stands_by(database: Database) -> None:
+def test_a_process_that_lost_the_lock_with_its_connection_is_a_standby(database: Database) -> None:
     first, second = claim_on(database, "one"), claim_on(database, "one")
     take(first)
     database.run(
@@ -98,7 +98,7 @@ def test_a_source_that_does_not_answer_is_no_reason_to_stop_merging(database: Da
     claim.release()
 
 
-def test_whoever_finds_the_slot_read_stands_by(database: Database) -> None:
+def test_a_process_that_finds_the_slot_read_is_a_standby(database: Database) -> None:
     claim = claim_on(database, "one")
     with pytest.raises(SlotBusyError), claim.turn():
         raise SlotBusyError("read by another process")

@@ -1,4 +1,4 @@
-"""What ``verify`` asks a server: rows by their keys, and which tables a slot keeps changes of."""
+"""What ``verify`` loads from a server: rows by key, and which tables a slot keeps changes of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.pending_changes import load_pending
 from frazil.sources.postgres.tables.description import TableOptions
 from frazil.sources.protocol import TableRows
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,12 +100,12 @@ def test_rows_of_partitions_are_found_by_key_too(database: Database) -> None:
     assert numbers_read(database, "public.parted", [["3"], ["13"], ["99"]]) == {3, 13}
 
 
-def test_a_table_that_is_not_there_is_told_by_name(database: Database) -> None:
+def test_a_missing_table_is_reported_by_name(database: Database) -> None:
     with pytest.raises(SourceUnavailableError, match="not at the source"):
         numbers_read(database, "public.nowhere", ())
 
 
-def test_the_changes_that_a_slot_keeps_are_told_by_table_and_stay(database: Database) -> None:
+def test_the_changes_that_a_slot_keeps_are_reported_by_table_and_stay(database: Database) -> None:
     slot = f"kept_{database.name}"
     role = f"reader_{uuid4().hex[:8]}"
     database.run(

@@ -47,7 +47,7 @@ def s3_client(store: ObjectStore, *, secret_key: str | None = None) -> Any:
     )
 
 
-def test_postgres_is_of_the_version_asked_for(any_postgres: Postgres) -> None:
+def test_postgres_is_of_the_requested_version(any_postgres: Postgres) -> None:
     with psycopg.connect(any_postgres.dsn) as connection:
         assert connection.info.server_version // 10_000 == any_postgres.version
 
@@ -126,9 +126,9 @@ def write_and_read(catalog: Catalog) -> None:
     namespace = f"n{uuid.uuid4().hex[:8]}"
     catalog.create_namespace(namespace)
     rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "word": ["a", "b", "c"]})
-    table = catalog.create_table(f"{namespace}.words", schema=rows.schema)
+    table = catalog.create_table(f"{namespace}.items", schema=rows.schema)
     table.append(rows)
-    assert catalog.load_table(f"{namespace}.words").scan().to_arrow().equals(rows)
+    assert catalog.load_table(f"{namespace}.items").scan().to_arrow().equals(rows)
 
 
 def test_the_rest_catalog_keeps_tables_in_a_folder(file_catalog: RestCatalog) -> None:
@@ -193,7 +193,7 @@ EVERY_SERVICE = ("postgres", "postgres_16", "object_store", "file_catalog", "s3_
 
 @pytest.fixture
 def secrets(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """What nobody may see of the services, which all run now."""
+    """What no one may see of the services, which all run now."""
     services = {name: request.getfixturevalue(name) for name in EVERY_SERVICE}
     return (
         services["postgres"].password,

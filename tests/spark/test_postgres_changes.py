@@ -1,7 +1,7 @@
 """What each change at a Postgres database becomes, in the changelog and in the mirror.
 
-All changes are made by one pipeline over many tables, in two rounds with a merge after each: what
-a test says was done before it looks.
+All changes are made by one pipeline over many tables, in two rounds with a merge after each: what a
+test names was done before it runs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LARGE_KEY = 2500
 _TABLES = (
     "create table items (id int primary key, name text, body text)",
     "alter table items alter body set storage external",
-    "create table whole (id int primary key, name text, body text)",
-    "alter table whole alter body set storage external, replica identity full",
+    "create table wide (id int primary key, name text, body text)",
+    "alter table wide alter body set storage external, replica identity full",
     "create table documents (k text primary key, v text)",
     "alter table documents alter k set storage external",
     "create table owners (id int primary key, name text)",
@@ -44,11 +44,11 @@ _TABLES = (
     "create table sales_else partition of sales default partition by range (id)",
     "create table sales_low partition of sales_else for values from (minvalue) to (1000)",
     "create table sales_high partition of sales_else for values from (1000) to (maxvalue)",
-    "create table visits (id int primary key, place text, day date)",
+    "create table visits (id int primary key, city text, day date)",
 )
 _FIRST_ROWS = (
     f"insert into items select i, 'old', repeat('b', {_LARGE}) || i from generate_series(1, 20) i",
-    f"insert into whole select i, 'old', repeat('b', {_LARGE}) || i from generate_series(1, 6) i",
+    f"insert into wide select i, 'old', repeat('b', {_LARGE}) || i from generate_series(1, 6) i",
     f"insert into documents select repeat('k', {_LARGE_KEY}) || i, 'old' from"
     " generate_series(1, 4) i",
     "insert into owners select i, 'o' || i from generate_series(1, 3) i",
@@ -60,7 +60,7 @@ _FIRST_ROWS = (
 )
 _KEYED = (
     "items",
-    "whole",
+    "wide",
     "documents",
     "owners",
     "pets",
@@ -120,11 +120,11 @@ _UNDONE = (
     "commit prepared 'one_{db}'",
     "rollback prepared 'two_{db}'",
 )
-_WITH_WHOLE_IDENTITY = (
-    "update whole set name = 'changed' where id = 1",
-    "delete from whole where id = 2",
-    "update whole set id = 103 where id = 3",
-    "update whole set name = null where id = 4",
+_WITH_FULL_IDENTITY = (
+    "update wide set name = 'changed' where id = 1",
+    "delete from wide where id = 2",
+    "update wide set id = 103 where id = 3",
+    "update wide set name = null where id = 4",
 )
 _WITH_LARGE_KEYS = (
     f"update documents set v = 'changed' where k = repeat('k', {_LARGE_KEY}) || 1",
@@ -146,11 +146,11 @@ _TRUNCATIONS = (
 _MOVES = (
     "update sales set region = 'us', id = 7 where region = 'eu' and id = 998",
     "update sales set id = 2000 where region = 'us' and id = 999",
-    "update sales set note = 'same place' where region = 'us' and id = 1001",
+    "update sales set note = 'same city' where region = 'us' and id = 1001",
     "delete from sales where region = 'us' and id = 1002",
     "insert into sales values ('asia', 1, 0.5, null)",
-    "update visits set place = 'elsewhere' where id < 3",
-    "update visits set place = null where id = 3",
+    "update visits set city = 'elsewhere' where id < 3",
+    "update visits set city = null where id = 3",
     "update visits set day = date '2030-01-01' where id = 4",
     "delete from visits where id = 5",
 )
@@ -158,13 +158,13 @@ _MOVES = (
 
 @dataclass(frozen=True)
 class Round:
-    """The second round of a database, and where each changelog stood before it."""
+    """The second round of a database, and the position of each changelog before it."""
 
     db: CapturedDatabase
     since: dict[str, str]
 
     def changes(self, table: str, id: Container[int] | None = None) -> list[Change]:  # noqa: A002
-        """What was told of a table in this round; only rows with one of these ids."""
+        """What was captured of a table in this round; only rows with one of these ids."""
         found = self.db.changes(table, since=self.since[table])
         return [each for each in found if id is None or each.row["id"] in id]
 
@@ -184,13 +184,13 @@ def done(
 ) -> Iterator[Round]:
     """Every change of this page, made once; on the newest server and on an old one."""
     server: Postgres = request.getfixturevalue(request.param)
-    tables = [{"mirror": "public.visits", "partition_by": ["place", "month(day)"]}]
+    tables = [{"mirror": "public.visits", "partition_by": ["city", "month(day)"]}]
     folder = tmp_path_factory.mktemp("changes")
     with captured_database(spark, server, folder, tables=tables) as db:
         db.run(*_TABLES, *_FIRST_ROWS)
         db.catch_up()
         since = {table: db.last_sequence(table) for table in _KEYED}
-        second = (*_PLAIN, *_KEYS, *_TOASTED, *_UNDONE, *_WITH_WHOLE_IDENTITY, *_WITH_LARGE_KEYS)
+        second = (*_PLAIN, *_KEYS, *_TOASTED, *_UNDONE, *_WITH_FULL_IDENTITY, *_WITH_LARGE_KEYS)
         for statement in (*second, *_TRUNCATIONS, *_MOVES):
             db.run(statement.replace("{db}", db.database.name))
         db.catch_up()
@@ -277,15 +277,15 @@ def test_only_what_committed_is_captured_in_the_order_of_commits(done: Round) ->
     ]
 
 
-def test_a_whole_old_row_fills_what_was_not_sent(done: Round) -> None:
-    assert done.short("whole") == [
+def test_a_complete_old_row_fills_what_was_not_sent(done: Round) -> None:
+    assert done.short("wide") == [
         ("UPDATE", 1, "changed", "b"),
         ("DELETE", 2, "old", "b"),
         ("DELETE", 3, "old", "b"),
         ("INSERT", 103, "old", "b"),
         ("UPDATE", 4, None, "b"),
     ]
-    moved = done.changes("whole", id=(103,))
+    moved = done.changes("wide", id=(103,))
     assert [each.previous for each in moved] == [{"id": 3}]
 
 
@@ -303,7 +303,7 @@ def test_a_key_stored_out_of_line_is_known(done: Round) -> None:
     assert changes[3].previous == {"k": "k" * _LARGE_KEY + "3"}
 
 
-def test_each_truncated_table_has_one_row_at_its_place_in_the_order(done: Round) -> None:
+def test_each_truncated_table_has_one_row_at_its_position_in_the_order(done: Round) -> None:
     assert done.short("owners") == [
         ("INSERT", 50, "gone"),
         ("TRUNCATE", None, None),
@@ -324,7 +324,7 @@ def test_a_row_that_changes_its_partition_goes_and_comes(done: Round) -> None:
         ("INSERT", "us", 7, "332.67", "eu998"),
         ("DELETE", "us", 999, None, None),
         ("INSERT", "us", 2000, "333.00", "us999"),
-        ("UPDATE", "us", 1001, "333.67", "same place"),
+        ("UPDATE", "us", 1001, "333.67", "same city"),
         ("DELETE", "us", 1002, None, None),
         ("INSERT", "asia", 1, "0.50", None),
     ]
@@ -336,6 +336,6 @@ def test_a_mirror_has_a_row_in_the_partition_of_its_newest_value(done: Round) ->
     mirror = done.db.names("visits").mirror
     name = f"{done.db.config.catalog.name}.public.{mirror.table}"
     counted = done.db.spark.sql(
-        f"select partition.place, record_count from {name}.files where content = 0"
+        f"select partition.city, record_count from {name}.files where content = 0"
     ).collect()
-    assert {"elsewhere", None} <= {row.place for row in counted}
+    assert {"elsewhere", None} <= {row.city for row in counted}

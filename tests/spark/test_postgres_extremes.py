@@ -85,7 +85,7 @@ def test_what_was_prepared_before_a_restart_is_captured_when_it_commits_after_it
         "insert into items values (3, 'between')",
     )
 
-    # Each ingest is a process of its own: what is prepared is nobody's yet.
+    # Each ingest is a process of its own: what is prepared is no one's yet.
     world.catch_up()
     world.assert_rows("items", [{"id": 3, "name": "between"}])
     world.catch_up()

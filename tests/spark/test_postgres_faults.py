@@ -46,7 +46,7 @@ def shop(
 
 
 def drop_slot(shop: Shop, *, and_create_it: bool = False) -> None:
-    """As an administrator would, with changes that nobody keeps."""
+    """As an administrator would, with changes that no one keeps."""
     shop.world.run(f"select pg_drop_replication_slot('{shop.slot}')")
     shop.change()
     if and_create_it:
@@ -60,7 +60,8 @@ def drop_slot(shop: Shop, *, and_create_it: bool = False) -> None:
 def test_a_batch_that_is_cut_at_every_step_in_turn_is_captured_once(shop: Shop) -> None:
     shop.change()
     confirmed = shop.world.confirmed()
-    # Files written; the first table landed and nobody knows; the second one, but not booked.
+    # Files written; the first table landed with an unknown outcome; the second one, but not
+    # recorded.
     for point in ("ingest.written", "commit.landed", "ingest.committed"):
         with armed(f"{point}=error@1"), pytest.raises(InjectedFault):
             shop.world.ingest()
@@ -128,9 +129,9 @@ def test_a_snapshot_that_is_older_than_the_position_is_not_read_from(shop: Shop)
     ingester = world.capture().ingester
     try:
         assert ingester.copy_tables() is not None
-        # Its snapshot still stands while the position moves on, and a table is to be read again.
+        # Its snapshot is still open while the position moves on, and a table is to be read again.
         shop.change()
-        step_until_booked(ingester)
+        step_until_recorded(ingester)
         world.resync(LEFT)
         ingester.step()
         assert ingester.copy_tables() is not None
@@ -140,7 +141,7 @@ def test_a_snapshot_that_is_older_than_the_position_is_not_read_from(shop: Shop)
     shop.check()
 
 
-def step_until_booked(ingester: Ingester) -> None:
+def step_until_recorded(ingester: Ingester) -> None:
     clock = SystemClock()
     deadline = clock.monotonic() + 60
     while not (report := ingester.step()) or not report.tables:
@@ -165,7 +166,7 @@ def test_a_lost_slot_stops_everything_until_all_is_read_again(shop: Shop) -> Non
 
 
 @pytest.mark.fault("O6")
-def test_a_lost_slot_repairs_itself_where_that_is_wished(shop: Shop) -> None:
+def test_a_lost_slot_is_repaired_where_that_is_configured(shop: Shop) -> None:
     shop.world.reconfigure(source={"on_slot_lost": "resync"})
     drop_slot(shop, and_create_it=True)
     shop.check()
@@ -186,7 +187,7 @@ def test_a_slot_that_another_process_reads_is_waited_for(shop: Shop) -> None:
         with shop.running() as run:
             run.wait_for(lambda: any(isinstance(each, SlotBusyError) for each in run.failures))
             connection.close()
-            run.wait_until_booked()
+            run.wait_until_recorded()
     shop.check()
 
 
@@ -195,7 +196,7 @@ def test_a_slot_that_is_dropped_while_it_is_read_ends_the_loop(shop: Shop) -> No
     world = shop.world
     with shop.running() as run:
         shop.change()
-        run.wait_until_booked()
+        run.wait_until_recorded()
         shop.end_sessions()
         drop = f"select pg_drop_replication_slot('{shop.slot}')"
         run.wait_for(lambda: has_run(shop, drop) or run.ended_with is not None)
@@ -255,10 +256,10 @@ def test_an_idle_hour_pins_no_log_and_raises_no_alarm(shop: Shop) -> None:
     assert not world.failures
 
 
-# --- tables that are held, left out or taken in again (N3) ---
+# --- tables that are paused, excluded or included again (N3) ---
 
 
-def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None:
+def test_a_paused_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None:
     world = shop.world
     world.run(
         "create table dated (id int primary key, day date)", "insert into dated values (1, now())"
@@ -269,10 +270,10 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
     confirmed = world.confirmed()
     world.ingest()
     assert isinstance(world.states()["dated"], Paused)
-    assert "UnrepresentableValue" in type(world.troubles()["dated"]).__name__
+    assert "UnrepresentableValue" in type(world.table_failures()["dated"]).__name__
     shop.change()
     world.ingest()
-    # The slot stays where the held table needs it.
+    # The slot stays where the paused table needs it.
     assert world.confirmed() == confirmed
     world.run("delete from dated where id = 2")
     mirror = str(world.names("dated").mirror)
@@ -297,9 +298,9 @@ def test_a_held_table_keeps_its_changes_and_the_others_go_on(shop: Shop) -> None
 
 
 @pytest.mark.fault("N3")
-def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: Shop) -> None:
+def test_past_its_bound_a_paused_table_requires_a_resync_and_nothing_less(shop: Shop) -> None:
     world = shop.world
-    # Far above what a server writes by itself meanwhile: its log is everybody's.
+    # Far above what a server writes by itself meanwhile: its log is everyone's.
     bound = 16 << 20
     world.reconfigure(source={"exclude": [], "on_stopped_table": {"hold": "16MiB"}})
     world.run("create table dated (id int primary key, day date)")
@@ -314,7 +315,7 @@ def test_past_its_bound_a_held_table_needs_a_resync_and_only_that_ends_it(shop: 
     world.check_confirmed()
     found = world.states()["dated"]
     assert isinstance(found, ResyncRequired)
-    # Said from the place on from which changes are missing.
+    # Reported from the position on from which changes are missing.
     assert parse_lsn(found.position) <= confirmed + bound
     assert found.reason.startswith(
         "it was stopped for longer than source.on_stopped_table allows, by FRZ-SCH-02 "
@@ -349,7 +350,7 @@ def test_a_publication_that_is_dropped_is_found_before_the_slot_moves(
         shop.check()
         with shop.running() as run:
             shop.change()
-            run.wait_until_booked()
+            run.wait_until_recorded()
             world.run(f"drop publication {shop.slot}")
             shop.change()
             run.wait_for(lambda: run.ended_with is not None or is_resync_needed(run))

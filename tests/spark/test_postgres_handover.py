@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 CONF = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JAVA}
 KILLS = 5
-# Of each database; every other one is read whole under fire again.
+# Of each database; every other one is copied again while it is written to.
 KILLS_OF_MANY = 10
 MOST_KILLS = 200
 
@@ -55,12 +55,12 @@ def hand_over(
         with SlotWatch(world) as watch:
             with living:
                 ends = kill_all(document, planned[: kills // 2])
-                # Somebody wants a table anew, between two processes.
+                # Someone wants a table again, between two processes.
                 world.resync("item")
                 ends += kill_all(document, planned[kills // 2 :], first=kills // 2)
             print("; ".join(ends))  # noqa: T201
             world.catch_up()
-        assert watch.looks > kills
+        assert watch.checks > kills
         for name, table in living.tables.items():
             check_changelog(world.changelog_rows(name), table)
         world.assert_mirrored(*(name for name, table in living.tables.items() if table.key))

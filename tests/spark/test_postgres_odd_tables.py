@@ -69,11 +69,11 @@ _NAMES = (
 )
 _REFUSED = (
     'create table alike ("Id" int primary key, "id" int)',
-    'create table "Twin" (id int primary key)',
-    "create table twin (id int primary key)",
+    'create table "Item" (id int primary key)',
+    "create table item (id int primary key)",
     'create table "dotted.name" (id int primary key)',
-    "create table books (id int primary key)",
-    "create table books_changelog (id int primary key)",
+    "create table orders (id int primary key)",
+    "create table orders_changelog (id int primary key)",
     "create table clash (id int primary key, cdc_operation text)",
 )
 _FIRST_ROWS = (
@@ -235,12 +235,12 @@ def test_names_that_would_be_one_are_refused_and_the_others_go_on(db: CapturedDa
         for name, state in db.states().items()
         if isinstance(state, Copying) and state.cause is not None
     }
-    twins = {"Twin", "twin", "books", "books_changelog"}
-    assert set(reasons) == {"alike", "dotted.name", "clash", *twins}
+    alike_names = {"Item", "item", "orders", "orders_changelog"}
+    assert set(reasons) == {"alike", "dotted.name", "clash", *alike_names}
     assert "'Id' and 'id' would be one column" in reasons["alike"]
-    assert "also the changelog of public.Twin" in reasons["twin"]
-    assert "also the changelog of public.twin" in reasons["Twin"]
-    assert "also the changelog of public.books" in reasons["books_changelog"]
+    assert "also the changelog of public.Item" in reasons["item"]
+    assert "also the changelog of public.item" in reasons["Item"]
+    assert "also the changelog of public.orders" in reasons["orders_changelog"]
     assert "holds a dot" in reasons["dotted.name"]
     assert "'cdc_operation' is called like a column of the changelog" in reasons["clash"]
     assert db.ending is Ending.ACTION_REQUIRED

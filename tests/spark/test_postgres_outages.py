@@ -25,7 +25,7 @@ from frazil.ledger.table_state import Copying, Streaming
 from frazil.pipeline.offline_status import load_offline_status
 from tests.support.captured_shop import TABLES, Shop, open_shop
 from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ MEGABYTE = 1 << 20
 def shop(
     spark: SparkSession, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:
-    """With a spool that holds little, at a server that hangs up on whoever is silent."""
+    """With a small spool, at a server that disconnects silent readers."""
     folder = tmp_path_factory.mktemp("shop")
     source = {"spool": {"dir": str(folder / "spool"), "max_bytes": "1MiB"}}
     with open_shop(spark, postgres, folder, source=source) as opened:
@@ -55,7 +55,7 @@ def shop(
         yield opened
 
 
-# --- large transactions, and no room for them (E7, N22, O2) ---
+# --- large transactions, and no space for them (E7, N22, O2) ---
 
 
 # The larger one is what the promise says; the smaller one shows the same in seconds.
@@ -70,14 +70,14 @@ def test_a_transaction_larger_than_the_spool_passes_with_bounded_memory(
     world.run("truncate bulk")
     world.ingest()
     before = counted(shop, "bulk").get("INSERT", 0)
-    half, whole = rows // 2, rows
+    half, total = rows // 2, rows
     world.in_transaction(
         f"insert into bulk select i, repeat('a', 60) from generate_series(1, {half}) i",
         "savepoint part",
         f"insert into bulk select -i, repeat('b', 60) from generate_series(1, {half // 2}) i",
         "update bulk set body = 'gone' where id <= 10",
         "rollback to savepoint part",
-        f"insert into bulk select i, repeat('c', 60) from generate_series({half + 1}, {whole}) i",
+        f"insert into bulk select i, repeat('c', 60) from generate_series({half + 1}, {total}) i",
     )
     with memory_watch() as grown:
         world.ingest()
@@ -92,7 +92,7 @@ def test_a_transaction_larger_than_the_spool_passes_with_bounded_memory(
 
 @contextmanager
 def memory_watch() -> Iterator[list[int]]:
-    """How much more memory than at the beginning was in use at most; told at the end."""
+    """How much more memory than at the beginning was in use at most; known at the end."""
     Path("/proc/self/clear_refs").write_text("5")
     before, grown = peak_memory(), list[int]()
     yield grown
@@ -117,7 +117,7 @@ def counted(shop: Shop, table: str) -> dict[str, int]:
 
 
 @pytest.mark.fault("O2")
-def test_a_disk_without_room_confirms_nothing_and_is_gone_on_with_later(shop: Shop) -> None:
+def test_a_full_disk_confirms_nothing_and_ingest_continues_later(shop: Shop) -> None:
     world = shop.world
     world.run("create table wide (id int primary key, body text)")
     shop.check()
@@ -164,29 +164,29 @@ def test_a_cut_network_a_crowd_and_ended_sessions_are_outlived(
         )
         world.reconfigure(source={"dsn": database.dsn_of(guest, "guest", port=proxy.port).value})
         with shop.running() as run:
-            run.wait_until_booked()
+            run.wait_until_recorded()
             shop.end_sessions()
             shop.change()
-            run.wait_until_booked()
+            run.wait_until_recorded()
             failed = len(run.failures)
             proxy.refuse_all()
             shop.change()
             run.wait_for(lambda: len(run.failures) > failed)
             proxy.allow_all()
-            run.wait_until_booked()
+            run.wait_until_recorded()
             failed = len(run.failures)
             world.run(f"alter role {guest} connection limit 0")
             shop.change()
             run.wait_for(lambda: len(run.failures) > failed)
             world.run(f"alter role {guest} connection limit -1")
-            run.wait_until_booked()
+            run.wait_until_recorded()
         assert all(isinstance(each, SourceUnavailableError) for each in run.failures), run.failures
         shop.check()
 
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Postgres]:
-    """A server that may be stopped, set back and told to keep little."""
+    """A server that may be stopped, set back and configured to keep little."""
     with embedded_postgres(version=18) as server:
         yield server
 
@@ -198,22 +198,22 @@ def test_a_server_that_starts_again_is_gone_on_with(
     with open_shop(spark, own_server, tmp_path) as shop:
         with shop.running() as run:
             shop.change()
-            run.wait_until_booked()
+            run.wait_until_recorded()
             own_server.kill()
             run.wait_for(lambda: bool(run.failures))
             own_server.restart()
             shop.change()
-            run.wait_until_booked()
+            run.wait_until_recorded()
             own_server.stop()
             own_server.restart()
             shop.change()
-            run.wait_until_booked()
+            run.wait_until_recorded()
         assert all(isinstance(each, SourceUnavailableError) for each in run.failures), run.failures
         shop.check()
 
 
 @pytest.mark.fault("O6")
-def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
+def test_an_invalidated_slot_stops_everything_or_is_created_again(
     spark: SparkSession, own_server: Postgres, tmp_path: Path
 ) -> None:
     with open_shop(spark, own_server, tmp_path) as shop:
@@ -249,7 +249,7 @@ def test_a_slot_that_the_server_gave_up_stops_everything_or_is_made_anew(
 
 
 def read_while_the_slot_is_lost(shop: Shop, ingester: Ingester, gate: Path) -> None:
-    """A copy has read its rows; before they are committed, the slot is lost and made anew."""
+    """A copy has read its rows; before they are committed, the slot is lost and made again."""
     gate.touch()
     failed: list[Exception] = []
 

@@ -1,7 +1,7 @@
 """Columns that come, go and change at a Postgres database, seen through changelog and mirror.
 
 Every table of one database has a change of its own, between two runs of the pipeline; tables that
-are held by it are read again in a third run. What a test says was done before it looks.
+are paused by it are read again in a third run. What a test names was done before it runs.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _FOLLOWED = {
         "insert into longer values (2, 'long enough')",
     ),
 }
-_HELD = {
+_PAUSED = {
     "random": (
         "create table random (id int primary key, a text)",
         "insert into random values (1, 'x'), (2, 'y')",
@@ -183,7 +183,7 @@ class Evolved:
     db: CapturedDatabase
     states: dict[str, State]
     ending: object
-    held_rows: dict[str, list[Row]]
+    paused_rows: dict[str, list[Row]]
 
 
 def _run_all(db: CapturedDatabase, tables: dict[str, tuple[str, ...]]) -> Evolved:
@@ -193,11 +193,11 @@ def _run_all(db: CapturedDatabase, tables: dict[str, tuple[str, ...]]) -> Evolve
     for statements in tables.values():
         db.run(*statements[_CREATES:])
     db.catch_up()
-    held = [table for table in tables if table in _HELD]
-    seen = Evolved(db, db.states(), db.ending, {table: db.mirror_rows(table) for table in held})
-    db.resync(*held)
+    paused = [table for table in tables if table in _PAUSED]
+    seen = Evolved(db, db.states(), db.ending, {table: db.mirror_rows(table) for table in paused})
+    db.resync(*paused)
     db.ingest()
-    db.merge(*(table for table in held if table not in _WITH_ANOTHER_KEY))
+    db.merge(*(table for table in paused if table not in _WITH_ANOTHER_KEY))
     return seen
 
 
@@ -212,7 +212,7 @@ def evolved(
     ]
     folder = tmp_path_factory.mktemp("evolved")
     with captured_database(spark, postgres, folder, tables=tables) as db:
-        yield _run_all(db, _FOLLOWED | _HELD)
+        yield _run_all(db, _FOLLOWED | _PAUSED)
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def evolved_16(
     spark: SparkSession, postgres_16: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Evolved]:
     """Some of them, on an old one."""
-    tables = {name: (_FOLLOWED | _HELD)[name] for name in _ON_OLD_SERVERS}
+    tables = {name: (_FOLLOWED | _PAUSED)[name] for name in _ON_OLD_SERVERS}
     with captured_database(spark, postgres_16, tmp_path_factory.mktemp("evolved")) as db:
         yield _run_all(db, tables)
 
@@ -234,27 +234,27 @@ def test_a_mirror_follows(evolved: Evolved, table: str) -> None:
 
 @pytest.mark.parametrize("table", _ON_OLD_SERVERS)
 def test_the_same_on_an_old_server(evolved_16: Evolved, table: str) -> None:
-    held = isinstance(evolved_16.states[table], Paused)
-    assert held == (table in _HELD)
+    paused = isinstance(evolved_16.states[table], Paused)
+    assert paused == (table in _PAUSED)
     evolved_16.db.assert_mirrored(table)
 
 
 @pytest.mark.fault("T10", "T3")
-@pytest.mark.parametrize("table", [each for each in _HELD if each not in _WITH_ANOTHER_KEY])
-def test_what_cannot_be_followed_holds_its_table_until_it_is_read_again(
+@pytest.mark.parametrize("table", [each for each in _PAUSED if each not in _WITH_ANOTHER_KEY])
+def test_what_cannot_be_followed_pauses_its_table_until_it_is_copied_again(
     evolved: Evolved, table: str
 ) -> None:
     state = evolved.states[table]
     assert isinstance(state, Paused)
     assert f"frazil resync public.{table}" in (state.cause.remedy or "")
-    assert {row["id"] for row in evolved.held_rows[table]} == {1, 2}
+    assert {row["id"] for row in evolved.paused_rows[table]} == {1, 2}
     assert evolved.ending is Ending.ACTION_REQUIRED
     assert evolved.db.states()[table] == Streaming()
     evolved.db.assert_mirrored(table)
 
 
 @pytest.mark.fault("T3")
-def test_a_mirror_with_another_key_is_made_anew_once_it_was_dropped(evolved: Evolved) -> None:
+def test_a_mirror_with_another_key_is_created_again_once_it_was_dropped(evolved: Evolved) -> None:
     db = evolved.db
     state = evolved.states["rekeyed"]
     assert isinstance(state, ResyncRequired)
@@ -277,12 +277,12 @@ def test_a_table_that_lost_its_key_goes_on_with_a_changelog(evolved: Evolved) ->
     assert sorted(last[1:]) == [("READ", 1, "twice"), ("READ", 1, "x"), ("READ", 2, "y")]
 
 
-def test_held_tables_say_why(evolved: Evolved) -> None:
+def test_paused_tables_say_why(evolved: Evolved) -> None:
     reasons = {name: str(state) for name, state in evolved.states.items()}
     assert "b is new, and older rows may have values in it" in reasons["random"]
     assert "only format version 3 keeps" in reasons["old_format"]
     assert "a changes from string to int" in reasons["retyped"]
-    assert "it cannot be told which" in reasons["disputed"]
+    assert "it is not known which" in reasons["disputed"]
 
 
 @pytest.mark.fault("T9")

@@ -1,7 +1,7 @@
 """Tables that are made, dropped, renamed, published otherwise or read again, one pipeline for all.
 
 The pipeline runs four times, and every run is a process of its own to the pipeline. What a test
-says was done before it looks; ``seen`` has what was there in between.
+names was done before it runs; ``seen`` has what was there in between.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Lived:
     db: CapturedDatabase
     seen: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, when: str) -> None:
-        """Remember how tables stand now."""
+    def remember(self, when: str) -> None:
+        """Remember the tables' states."""
         self.seen[when] = self.db.states()
 
 
@@ -118,7 +118,7 @@ def _change(lived: Lived) -> None:
     db.reconfigure(source={"exclude": ["public.left_out"], "on_widen": "accept"})
     seen["changelog snapshots"] = _snapshots(db, "read_again_changelog")
     db.ingest()
-    lived.look("changed")
+    lived.remember("changed")
     seen["published"] = {
         row["tablename"] for row in db.query("select tablename from pg_publication_tables")
     }
@@ -142,7 +142,7 @@ def _repair(lived: Lived) -> None:
     db.reconfigure(source={"exclude": [], "on_widen": "stop"})
     seen["mirror snapshots"] = _snapshots(db, "read_again")
     db.catch_up()
-    lived.look("repaired")
+    lived.remember("repaired")
     db.resync("stopped")
     db.catch_up()
 
@@ -155,7 +155,7 @@ def lived(
     with captured_database(spark, postgres, tmp_path_factory.mktemp("lived")) as db:
         lived = Lived(db)
         _begin(db)
-        lived.look("begun")
+        lived.remember("begun")
         _change(lived)
         _repair(lived)
         yield lived
@@ -178,9 +178,9 @@ def test_a_table_that_comes_while_the_pipeline_runs_is_read(lived: Lived) -> Non
 @pytest.mark.fault("N9")
 @pytest.mark.parametrize("table", _REPLACED)
 def test_a_table_that_is_not_what_it_was_waits_for_a_resync(lived: Lived, table: str) -> None:
-    stands = lived.seen["changed"][table]
-    assert isinstance(stands, ResyncRequired)
-    assert stands.reason == _REPLACED[table]
+    state = lived.seen["changed"][table]
+    assert isinstance(state, ResyncRequired)
+    assert state.reason == _REPLACED[table]
     # Readers have what was captured, until the table was read again.
     assert {row["id"] for row in lived.seen["replaced"][table]} == {1, 2}
     db = lived.db
@@ -232,7 +232,7 @@ def test_what_was_not_sent_is_kept_though_its_column_was_renamed_before_the_merg
     assert [each.unchanged for each in lived.db.changes("toasted")][3:] == [("story",)] * 2
 
 
-def test_a_widened_type_is_accepted_or_stops_its_table_as_told(lived: Lived) -> None:
+def test_a_widened_type_is_accepted_or_stops_its_table_as_configured(lived: Lived) -> None:
     assert lived.seen["changed"]["accepted"] == Streaming()
     assert [each.operation for each in lived.db.changes("accepted")] == ["READ", "INSERT"]
     stopped = lived.seen["repaired"]["stopped"]

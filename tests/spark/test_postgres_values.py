@@ -123,9 +123,9 @@ def optional_types(world: CapturedDatabase) -> dict[str, list[str]]:
 
 
 def fill(world: CapturedDatabase, table: str, rows: Sequence[Sequence[object]]) -> None:
-    places = ", ".join(["%s"] * len(rows[0]))
+    parameters = ", ".join(["%s"] * len(rows[0]))
     with psycopg.connect(world.database.dsn.value) as connection, connection.cursor() as cursor:
-        cursor.executemany(f"insert into {table} values ({places})".encode(), rows)
+        cursor.executemany(f"insert into {table} values ({parameters})".encode(), rows)
 
 
 def make_wide(
@@ -203,7 +203,7 @@ def values(
             if table in REFUSED_IN_COPY:
                 fill(world, table, [(1, value)])
         world.ingest()
-        after_copy, refused_in_copy = world.states(), world.troubles()
+        after_copy, refused_in_copy = world.states(), world.table_failures()
         stream_wide(world, columns)
         stream_lenient(world)
         world.run(
@@ -213,7 +213,7 @@ def values(
         for table, (_, value) in REFUSED_IN_STREAM.items():
             fill(world, table, [(1, value)])
         world.ingest()
-        after_stream, refused_in_stream = world.states(), world.troubles()
+        after_stream, refused_in_stream = world.states(), world.table_failures()
         world.merge("wide", "lenient", "moods")
         yield Values(
             world=world,
@@ -306,9 +306,9 @@ def test_postgres_prints_the_values_read_as_it_printed_those_copied(
     fill(values.world, "judged.wide", rows)
     wrong = {}
     for name, type_ in values.columns.items():
-        whole = f"select {name} from {{}} where id < {INSERTED} order by id"
-        before = copied_text(session, whole.format("public.wide"))
-        after = copied_text(session, whole.format("judged.wide"))
+        query = f"select {name} from {{}} where id < {INSERTED} order by id"
+        before = copied_text(session, query.format("public.wide"))
+        after = copied_text(session, query.format("judged.wide"))
         if before != after:
             wrong[type_] = before.diff(after)
     assert not wrong, f"seed {SEED}: {wrong}"
@@ -330,7 +330,7 @@ def test_text_is_what_postgres_prints(
 @pytest.mark.fault("T6")
 @pytest.mark.parametrize("table", ["changelog", "mirror"])
 @pytest.mark.parametrize("reader", ["by_pyiceberg", "by_spark"])
-def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
+def test_a_value_is_the_same_by_every_path_and_in_every_engine(
     values: Values,
     plans: Mapping[str, ColumnPlan],
     mirrored: Mapping[str, list[object]],
@@ -349,7 +349,7 @@ def test_a_value_is_the_same_however_it_came_and_whoever_reads_it(
         found = rows_from(rows, way)
         assert found["id"].to_pylist() == list(range(way, way + values.count))
         for name, plan in plans.items():
-            # The words for numbers tell zeros apart, and find NaNs alike.
+            # Numbers as text distinguish zeros, and make NaNs alike.
             if repr(as_read(found[name], plan)) != repr(mirrored[name]):
                 wrong[way, values.columns[name]] = name
     assert not wrong, f"seed {SEED}"
@@ -427,8 +427,8 @@ def test_a_stream_refuses_what_does_not_fit(values: Values, table: str) -> None:
 def assert_refused(error: FrazilError, value: str, reason: str | None) -> None:
     """It names the column and says nothing of the value."""
     assert isinstance(error, UnrepresentableValueError)
-    for words in (str(error), reason or ""):
-        assert "column 'v'" in words
+    for text in (str(error), reason or ""):
+        assert "column 'v'" in text
         # The sentence itself names what no decimal can be.
-        assert value not in words.replace("NaN, infinite, or more digits", "")
-        assert "secret" not in words
+        assert value not in text.replace("NaN, infinite, or more digits", "")
+        assert "secret" not in text

@@ -16,14 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.jvms import QUICK_JAVA
 from tests.support.pipeline_process import PipelineProcess, free_port
-from tests.support.postgres_doors import database_on
+from tests.support.postgres_access import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ import pytest
 from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
 from tests.support import warm_commands
 from tests.support.jvms import QUICK_JAVA
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

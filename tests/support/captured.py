@@ -1,6 +1,6 @@
 """A database that is captured: statements go in, changelogs and mirrors come out.
 
-What the mirrors must hold is asked from the database itself by psycopg, and what they do hold is
+What the mirrors must hold is read from the database itself by psycopg, and what they do hold is
 read by PyIceberg: neither has anything to do with how the rows came there.
 """
 
@@ -36,7 +36,7 @@ from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
 from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.other_readers import rows_by_pyiceberg
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -83,7 +83,7 @@ class Change:
 
     @property
     def ordinal(self) -> int:
-        """Its place among the rows of this table in its transaction."""
+        """Its position among the rows of this table in its transaction."""
         return parse_sequence(self.sequence).ordinal
 
     @property
@@ -112,7 +112,7 @@ class CapturedDatabase:
     reports: list[BatchReport] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     ending: Ending | None = None
-    # Asked whenever a batch was booked, in the middle of an ingest.
+    # Called whenever a batch was recorded, in the middle of an ingest.
     on_report: Callable[[BatchReport], None] = lambda _report: None
 
     # --- the source ---
@@ -155,7 +155,7 @@ class CapturedDatabase:
     def ingest(self, *, changes_meanwhile: Callable[[], None] | None = None) -> list[BatchReport]:
         """All that is there now, as ``frazil ingest --once`` does it in a new process.
 
-        ``changes_meanwhile`` is called once, after the first batch was booked.
+        ``changes_meanwhile`` is called once, after the first batch was recorded.
         """
         capture = self.capture()
         pending = [] if changes_meanwhile is None else [changes_meanwhile]
@@ -226,16 +226,16 @@ class CapturedDatabase:
         ).apply()
 
     def states(self) -> dict[str, State]:
-        """How every table stands by the ledger; tables in ``public`` without their schema."""
+        """The state of every table by the ledger; tables in ``public`` without their schema."""
         return {
             each.table.removeprefix("public."): each.state for each in self.ledger().table_states()
         }
 
     def ledger(self) -> Ledger:
-        """The pipeline's book."""
+        """The pipeline's ledger."""
         return Ledger.open(self.lake, ledger_name(self.config))
 
-    def troubles(self) -> dict[str, FrazilError]:
+    def table_failures(self) -> dict[str, FrazilError]:
         """Of the last ingest: tables that were left out, and why."""
         return {
             name.removeprefix("public."): error
@@ -247,12 +247,12 @@ class CapturedDatabase:
         """The slot was never confirmed beyond what the ledger says."""
         confirmed = self.confirmed()
         marker = self.ledger().acknowledged()
-        booked = 0 if marker is None else parse_lsn(str(marker.position))
+        recorded = 0 if marker is None else parse_lsn(str(marker.position))
         assert marker is not None or confirmed is None, "a slot, and nothing in the ledger"
-        assert confirmed is None or confirmed <= booked, f"{confirmed:X} > {booked:X}"
+        assert confirmed is None or confirmed <= recorded, f"{confirmed:X} > {recorded:X}"
 
     def confirmed(self) -> int | None:
-        """Where the pipeline's slot stands; None without a slot."""
+        """The position of the pipeline's slot; None without a slot."""
         assert self.config.source is not None
         slot = self.document["pipeline"] + "_frazil"
         rows = self.query(
@@ -308,7 +308,7 @@ class CapturedDatabase:
         return sorted(rows, key=lambda row: row["cdc_sequence_number"])
 
     def changes(self, table: str, *, since: str = "") -> list[Change]:
-        """What a changelog tells after the sequence number ``since``, in the source's order."""
+        """What a changelog has after the sequence number ``since``, in the source's order."""
         names = {
             number: name for name, number in self.field_ids(self.names(table).changelog).items()
         }
@@ -341,7 +341,7 @@ class CapturedDatabase:
             self.assert_rows(table, self.source_rows(table))
 
     def assert_rows(self, table: str, expected: list[Row]) -> None:
-        """A mirror has exactly these rows; columns that they do not have are not looked at."""
+        """A mirror has exactly these rows; columns that they do not have are not compared."""
         names = set(expected[0]) if expected else set()
         found = [
             {name: value for name, value in row.items() if name in names}
@@ -393,25 +393,25 @@ def captured_database(
 
     ``source`` and ``sections`` go into the document as they are.
     """
-    word = uuid4().hex[:8]
-    with database_on(server, f"db_{word}") as database:
+    suffix = uuid4().hex[:8]
+    with database_on(server, f"db_{suffix}") as database:
         document = {
-            # Slots belong to the whole server, so that each pipeline has a name of its own.
-            "pipeline": f"p_{word}",
+            # Slots belong to the entire server, so that each pipeline has a name of its own.
+            "pipeline": f"p_{suffix}",
             "catalog": {
-                "name": f"cat_{word}",
+                "name": f"cat_{suffix}",
                 "kind": "sql",
-                "uri": f"sqlite:///{folder}/{word}.db",
-                "warehouse": f"file://{folder}/{word}",
+                "uri": f"sqlite:///{folder}/{suffix}.db",
+                "warehouse": f"file://{folder}/{suffix}",
             },
-            "mirror": {"index": {"cache_dir": f"{folder}/cache_{word}"}},
+            "mirror": {"index": {"cache_dir": f"{folder}/cache_{suffix}"}},
             "retry": {"attempts": 2, "base": "50ms", "max": "100ms"},
             **sections,
             "source": {
                 "kind": "postgres",
                 "dsn": database.dsn.value,
                 "tables": ["public.*"],
-                "spool": {"dir": f"{folder}/spool_{word}"},
+                "spool": {"dir": f"{folder}/spool_{suffix}"},
                 **(source or {}),
             },
         }

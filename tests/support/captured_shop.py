@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from tests.support.captured import captured_database
-from tests.support.ingest_processes import booked_position
+from tests.support.ingest_processes import recorded_position
 from tests.support.living_tables import LivingTable, check_changelog
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Shop:
     @contextmanager
     def running(self) -> Iterator[Running]:
         """An ingest that goes on by itself until the block ends."""
-        # So that the position follows what nobody captures, too.
+        # So that the position follows what no one captures, too.
         before = self.world.document["source"].get("heartbeat", "60s")
         self.world.reconfigure(source={"heartbeat": "300ms"}, ingest={"interval": "100ms"})
         run = Running(self.world, build_capture(self.world.spark, self.world.config))
@@ -106,7 +106,7 @@ class Shop:
 
 
 class Running(threading.Thread):
-    """``frazil ingest`` in a thread: both lanes, until told to stop."""
+    """``frazil ingest`` in a thread: both loops, until stopped."""
 
     def __init__(self, world: CapturedDatabase, capture: Capture) -> None:
         super().__init__(name="ingest", daemon=True)
@@ -128,7 +128,7 @@ class Running(threading.Thread):
     def run(self) -> None:
         try:
             self._loop.run()
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             self.ended_with = error
 
     def finish(self) -> None:
@@ -150,10 +150,10 @@ class Running(threading.Thread):
         assert self.ended_with is not None, self.failures
         return self.ended_with
 
-    def wait_until_booked(self) -> None:
+    def wait_until_recorded(self) -> None:
         """All that is at the source now is in the ledger."""
         now = int(str(self._world.ask("select pg_current_wal_lsn() - '0/0'::pg_lsn")))
-        self.wait_for(lambda: (booked_position(self._world) or 0) >= now)
+        self.wait_for(lambda: (recorded_position(self._world) or 0) >= now)
 
     def _fail(self, error: Exception, _step: NextStep) -> None:
         self.failures.append(error)

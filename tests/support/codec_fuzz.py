@@ -37,7 +37,7 @@ from frazil.codec.puffin.file import (
     write_puffin,
 )
 from tests.support.pgoutput_frames import encode_message
-from tests.support.pgoutput_histories import Histories, SlowReplay, told_by
+from tests.support.pgoutput_histories import Histories, SlowReplay, decoded_history
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +147,7 @@ def bend_messages(chance: random.Random) -> None:
     except MalformedFileError:
         expected = None
     try:
-        found = told_by(decode_frames(Frames.of(messages)))
+        found = decoded_history(decode_frames(Frames.of(messages)))
     except MalformedFileError:
         assert expected is None, "only one by one they are right"
         raise

@@ -1,4 +1,4 @@
-"""Tables copied through the public door of the Postgres source, for tests."""
+"""Tables copied through the public interface of the Postgres source, for tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from frazil.errors import FrazilError
     from frazil.sources.protocol import Reading
-    from tests.support.postgres_doors import Database, Secret
+    from tests.support.postgres_access import Database, Secret
 
 _COLUMNS = """
 select attnum, attname
@@ -39,7 +39,7 @@ from pg_attribute
 where attrelid = %s::regclass and attnum > 0 and not attisdropped
 order by attnum
 """
-WHOLE = (PageRange(None, None),)
+ALL_PAGES = (PageRange(None, None),)
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Copying:
         return CopyReader(self.dsn, self.snapshot.snapshot, (self.table,))
 
     def read(
-        self, pages: PageRange = WHOLE[0], *, leaf: QualifiedName | None = None
+        self, pages: PageRange = ALL_PAGES[0], *, leaf: QualifiedName | None = None
     ) -> Iterator[Reading]:
         piece = CopySplit(self.table.name, leaf or self.relation, pages.first, pages.past)
         return self.reader().read(Split(piece, 1))
 
-    def rows(self, ranges: Sequence[PageRange] = WHOLE) -> pa.Table:
-        """All rows of these ranges; there must be no trouble."""
+    def rows(self, ranges: Sequence[PageRange] = ALL_PAGES) -> pa.Table:
+        """All rows of these ranges; there must be no problem."""
         batches = []
         for pages in ranges:
             for reading in self.read(pages):
@@ -71,7 +71,7 @@ class Copying:
                 batches.append(reading.rows)
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
-    def trouble(self) -> FrazilError:
+    def failure(self) -> FrazilError:
         """What the only reading says is wrong."""
         (reading,) = self.read()
         assert isinstance(reading, TableFailure)

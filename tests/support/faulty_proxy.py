@@ -1,6 +1,6 @@
 """Proxies that break the conversation with a real catalog, on cue and from outside.
 
-`HttpProxy` stands before a REST catalog, `TcpProxy` before the database of a JDBC catalog. Both
+`HttpProxy` is before a REST catalog, `TcpProxy` before the database of a JDBC catalog. Both
 pass everything on until a test scripts a fault, and leave neither sockets nor threads behind.
 """
 
@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 PATIENCE_SECONDS = 120.0
 CHUNK_BYTES = 64 * 1024
 # They describe one connection, so they are not passed on (RFC 9110, 7.6.1): the proxy frames bodies
-# anew, names the upstream as host and answers `Expect` itself.
+# again, names the upstream as host and answers `Expect` itself.
 HOP_BY_HOP = re.compile(
     "(?i)connection|content-length|expect|host|keep-alive|te|trailer|transfer-encoding|upgrade"
 )
@@ -117,7 +117,7 @@ Fault: TypeAlias = Unforwarded | Forwarded | CutRequest
 
 @dataclass(frozen=True)
 class Exchange:
-    """What became of one request, as known before the client hears of it."""
+    """What became of one request, as known before the client receives it."""
 
     method: str
     path: str
@@ -144,7 +144,7 @@ class _Listener:
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self.closed = False
-        # A proxy's only lock: whoever changes its state wakes whoever waits for that.
+        # A proxy's only lock: a change of state wakes the threads that wait for it.
         self.changed = threading.Condition()
         self.port = 0
 
@@ -223,11 +223,11 @@ class HttpProxy:
         self._keep_bodies = keep_bodies
         self._listener = _Listener(self._serve)
         self._rules: list[tuple[Match, deque[Fault]]] = []
-        self._held: set[str] = set()
+        self._withheld: set[str] = set()
         self._released: set[str] = set()
         # Every request in order of arrival; replaced, never changed, so readers need no lock.
         self.requests: tuple[Exchange, ...] = ()
-        # The upstream's status for each request that was held, None if it gave none.
+        # The upstream's status for each request that was withheld, None if it gave none.
         self.late_results: dict[str, int | None] = {}
 
     def __enter__(self) -> Self:
@@ -239,7 +239,7 @@ class HttpProxy:
 
     @property
     def url(self) -> str:
-        """The address that clients use in place of the upstream's."""
+        """The address that clients use instead of the upstream's."""
         return f"http://{LOOPBACK}:{self._listener.port}{self._upstream.path}"
 
     def script(self, match: Match, *faults: Fault) -> None:
@@ -252,14 +252,14 @@ class HttpProxy:
         with self._listener.changed:
             self._rules.clear()
 
-    def wait_held(self, name: str) -> None:
-        """Wait until a request is held under the name."""
-        held = self._listener.wait(lambda: name in self._held, PATIENCE_SECONDS)
-        assert held, f"no request is held as {name!r}"
+    def wait_withheld(self, name: str) -> None:
+        """Wait until a request is withheld under the name."""
+        withheld = self._listener.wait(lambda: name in self._withheld, PATIENCE_SECONDS)
+        assert withheld, f"no request is withheld as {name!r}"
 
     def release(self, name: str) -> int | None:
-        """Forward the request held under the name, and return the upstream's status."""
-        self.wait_held(name)
+        """Forward the request withheld under the name, and return the upstream's status."""
+        self.wait_withheld(name)
         with self._listener.changed:
             self._released.add(name)
             self._listener.changed.notify_all()
@@ -277,9 +277,9 @@ class HttpProxy:
                     return
 
     def _record(self, request: _Request) -> tuple[int, Fault]:
-        asked = (request.method, request.path, request.body)
+        request_line = (request.method, request.path, request.body)
         with self._listener.changed:
-            scripted = (faults for match, faults in self._rules if faults and match(*asked))
+            scripted = (faults for match, faults in self._rules if faults and match(*request_line))
             fault = next(scripted, deque[Fault]([Pass()])).popleft()
             body = request.body if self._keep_bodies else None
             self.requests += (Exchange(request.method, request.path, fault, body),)
@@ -287,8 +287,10 @@ class HttpProxy:
 
     def _note(self, index: int, *, upstream_status: int | None) -> None:
         with self._listener.changed:
-            told = replace(self.requests[index], forwarded=True, upstream_status=upstream_status)
-            self.requests = (*self.requests[:index], told, *self.requests[index + 1 :])
+            recorded = replace(
+                self.requests[index], forwarded=True, upstream_status=upstream_status
+            )
+            self.requests = (*self.requests[:index], recorded, *self.requests[index + 1 :])
 
     def _respond(self, request: _Request, fault: Fault, index: int) -> bytes:
         """The bytes for the client; none means that its connection just ends."""
@@ -310,7 +312,7 @@ class HttpProxy:
 
     def _hold(self, request: _Request, name: str, index: int) -> Answer | None:
         with self._listener.changed:
-            self._held.add(name)
+            self._withheld.add(name)
             self._listener.changed.notify_all()
         self._listener.wait(lambda: name in self._released)
         reply = self._forward(request, index)
@@ -364,12 +366,12 @@ def _end_to_end(headers: Headers) -> dict[str, str]:
 
 def _wire(request: _Request, reply: Answer) -> bytes:
     headers, body = _end_to_end(reply.headers), reply.body
-    # These have no body, and a length would make some clients wait for one; that of a HEAD is told.
+    # These have no body, and a length would make some clients wait for one; that of a HEAD is sent.
     if request.method == "HEAD" or reply.status in {204, 304}:
         body = b""
-        told = [name for name in reply.headers if name.lower() == "content-length"]
-        if request.method == "HEAD" and told:
-            headers["Content-Length"] = reply.headers[told[0]]
+        lengths = [name for name in reply.headers if name.lower() == "content-length"]
+        if request.method == "HEAD" and lengths:
+            headers["Content-Length"] = reply.headers[lengths[0]]
     else:
         headers["Content-Length"] = str(len(body))
     lines = [f"HTTP/1.1 {reply.status} {http.client.responses.get(reply.status, '')}"]
@@ -428,7 +430,7 @@ class TcpProxy:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1 that clients use in place of the upstream's."""
+        """The port on 127.0.0.1 that clients use instead of the upstream's."""
         return self._listener.port
 
     def cut_replies_when(self, cue: Callable[[bytes], bool]) -> None:
@@ -461,7 +463,7 @@ class TcpProxy:
             self._pump(client, upstream)
 
     def _pump(self, client: socket.socket, upstream: socket.socket) -> None:
-        asked, cued = b"", False
+        sent, cued = b"", False
         # One thread owns both directions, as a socket that another one reads cannot be reset.
         while True:
             for source in select.select([client, upstream], [], [])[0]:
@@ -470,18 +472,18 @@ class TcpProxy:
                     return
                 if source is client:
                     upstream.sendall(data)
-                    asked = (asked + data)[-CHUNK_BYTES:]
-                    cued = cued or self._is_cue(asked)
+                    sent = (sent + data)[-CHUNK_BYTES:]
+                    cued = cued or self._is_cue(sent)
                 elif cued:
                     self._cut(client)
                     return
                 else:
                     client.sendall(data)
-                    asked = b""
+                    sent = b""
 
-    def _is_cue(self, asked: bytes) -> bool:
+    def _is_cue(self, sent: bytes) -> bool:
         with self._listener.changed:
-            met = [cue for cue in self._cues if cue(asked)][:1]
+            met = [cue for cue in self._cues if cue(sent)][:1]
             self._cues = [cue for cue in self._cues if cue not in met]
             return bool(met)
 
@@ -492,6 +494,6 @@ class TcpProxy:
 
 
 def _reset(sock: socket.socket) -> None:
-    # Closing without lingering sends RST in place of FIN.
+    # Closing without lingering sends RST instead of FIN.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()

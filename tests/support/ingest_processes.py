@@ -1,4 +1,4 @@
-"""Processes that run ``frazil ingest`` and are killed, and somebody who watches the slot."""
+"""Processes that run ``frazil ingest`` and are killed, and a watch on the slot."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ PATIENCE_SECONDS = 120.0
 
 # Where a copy has read nothing yet, has written all of it, and has committed a part of it.
 COPY_POINTS = ("ingest.planned@1", "ingest.written@1", "ingest.committed@2", "commit.landed@3")
-# Files written, before the commit; landed, with nobody told; between two tables; booked but not
-# acknowledged; acknowledged.
+# Files written, before the commit; landed, with an unknown outcome; between two tables; recorded
+# but not acknowledged; acknowledged.
 STREAM_POINTS = (
     "ingest.written",
     "commit.staged",
@@ -47,7 +47,7 @@ STREAM_POINTS = (
 )
 
 
-_BOOKED = re.compile(r"batch ingested|whole tables read")
+_RECORDED = re.compile(r"batch ingested|tables (?:read|copied)")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def plan_kills(count: int, *, seed: int) -> list[Kill]:
 
 
 class IngestProcess:
-    """``frazil ingest`` with its JVM up, waiting for the word to begin."""
+    """``frazil ingest`` with its JVM up, waiting for the signal to begin."""
 
     def __init__(self, document: Path, kill: Kill, *, number: int) -> None:
         self.kill = kill
@@ -112,7 +112,7 @@ class IngestProcess:
         """Let it work until it dies; how it did."""
         self._gate.unlink()
         if self.kill.works:
-            self._wait_until(lambda: _BOOKED.search(self.log.read_text()) is not None)
+            self._wait_until(lambda: _RECORDED.search(self.log.read_text()) is not None)
         try:
             self.process.wait(self.kill.seconds)
         except subprocess.TimeoutExpired:
@@ -141,13 +141,13 @@ class IngestProcess:
 
 @dataclass
 class SlotWatch:
-    """Looks at slot and ledger all the time: the slot is never ahead.
+    """Compares slot and ledger all the time: the slot is never ahead.
 
     The ledger is read as its catalog has it, without a session of Spark's.
     """
 
     world: CapturedDatabase
-    looks: int = 0
+    checks: int = 0
     moves: set[int] = field(default_factory=set)
     problem: str | None = None
 
@@ -173,21 +173,21 @@ class SlotWatch:
                 while not self._end.wait(0.03):
                     # The slot first: the ledger may only have gone on since.
                     row = connection.execute(query.encode(), (slot,)).fetchone()
-                    booked = booked_position(self.world)
-                    has_begun = has_begun or booked is not None
+                    recorded = recorded_position(self.world)
+                    has_begun = has_begun or recorded is not None
                     if row is not None and row[0] is not None and has_begun:
-                        self._judge(parse_lsn(row[0]), booked)
-        except Exception as error:  # noqa: BLE001 - told to the test
+                        self._judge(parse_lsn(row[0]), recorded)
+        except Exception as error:  # noqa: BLE001 - reported to the test
             self.problem = repr(error)
 
-    def _judge(self, confirmed: int, booked: int | None) -> None:
-        self.looks += 1
+    def _judge(self, confirmed: int, recorded: int | None) -> None:
+        self.checks += 1
         self.moves.add(confirmed)
-        if booked is None or confirmed > booked:
-            self.problem = f"the slot is at {confirmed:X}, and the ledger at {booked or 0:X}"
+        if recorded is None or confirmed > recorded:
+            self.problem = f"the slot is at {confirmed:X}, and the ledger at {recorded or 0:X}"
 
 
-def booked_position(world: CapturedDatabase) -> int | None:
+def recorded_position(world: CapturedDatabase) -> int | None:
     """What the newest metadata of the ledger says, straight from the files."""
     catalog = str(world.document["catalog"]["uri"]).removeprefix("sqlite:///")
     name = f"{world.document['pipeline']}_ledger"

@@ -39,7 +39,7 @@ ROOMY = 1 << 30
 
 
 class Hooked(InMemorySource):
-    """A source during whose next plan, or look at its tables, something else happens."""
+    """A source during whose next plan, or discovery of tables, something else happens."""
 
     between: Callable[[], object] | None = None
     while_discovering: Callable[[], object] | None = None
@@ -75,7 +75,7 @@ class World:
     spark: SparkSession
     case: LakeCase
     database: InMemoryDatabase = field(default_factory=InMemoryDatabase)
-    namespace: str = field(default_factory=lambda: f"twin_{uuid4().hex[:10]}")
+    namespace: str = field(default_factory=lambda: f"memory_{uuid4().hex[:10]}")
     held_bytes: int = ROOMY
     resyncs_lost: bool = False
 
@@ -101,7 +101,7 @@ class World:
             source,
             Ledger.ensure(lake, name),
             settings=IngestSettings(
-                pipeline="twin",
+                pipeline="in_memory",
                 limit=Limit(1000, ROOMY),
                 held_bytes=self.held_bytes,
                 resyncs_lost=self.resyncs_lost,

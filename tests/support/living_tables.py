@@ -1,7 +1,7 @@
 """Tables that are written to all the time, by writers who remember what they committed.
 
-Every change has a number of its own in its table, so that a changelog can be held against the
-list of what was done: nothing missing, nothing twice, nothing in another order.
+Every change has a number of its own in its table, so that a changelog can be compared with the list
+of what was done: nothing missing, nothing twice, nothing in another order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frazil.model.change import parse_sequence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 Key = tuple[Any, ...]
 # The operation, the key, and the number of the change; a delete has no number of its own.
@@ -56,7 +56,7 @@ class LivingTable:
 
 
 def replay(state: State, change: Done) -> None:
-    """One change in a dictionary; rows without a key are told apart by their numbers."""
+    """One change in a dictionary; rows without a key are distinguished by their numbers."""
     operation, key, version = change
     if operation == "TRUNCATE":
         state.clear()
@@ -69,7 +69,7 @@ def replay(state: State, change: Done) -> None:
 
 
 class Writer(threading.Thread):
-    """Commits, rolls back and begins again until told to stop; the only one to use its tables."""
+    """Commits, rolls back and begins again until stopped; the only one to use its tables."""
 
     def __init__(self, dsn: str, tables: Sequence[LivingTable], *, seed: int, pause: float) -> None:
         super().__init__(name=f"writer {seed}", daemon=True)
@@ -81,7 +81,7 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def fill(self, rows: int) -> None:
-        """Rows that are there before anybody reads."""
+        """Rows that are there before anyone reads."""
         with psycopg.connect(self._dsn) as connection:
             for table in self._tables:
                 changes = [self._insert(connection, table, {}) for _ in range(rows)]
@@ -93,7 +93,7 @@ class Writer(threading.Thread):
             with psycopg.connect(self._dsn) as connection:
                 while not self._end.wait(self._random.uniform(0, 2 * self._pause)):
                     self._transact(connection)
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             self.error = error
 
     def finish(self) -> None:
@@ -201,7 +201,7 @@ class LivingDatabase:
 
     @classmethod
     def create(cls, database: Database, *, seed: int, rows: int, pause: float) -> Self:
-        """The tables with rows in them; nobody writes yet."""
+        """The tables with rows in them; no one writes yet."""
         database.run(*SCHEMA)
         tables = {name: LivingTable(name, key) for name, key in KEYS.items()}
         dsn = database.dsn.value
@@ -232,7 +232,7 @@ def check_changelog(rows: Sequence[dict[str, Any]], table: LivingTable) -> None:
     for row in rows:
         epochs.setdefault(parse_sequence(row["cdc_sequence_number"]).epoch, []).append(row)
     numbers = [row["cdc_sequence_number"] for row in rows]
-    # Rows of a copy share the number of their snapshot; they are told apart by their keys below.
+    # Rows of a copy share the number of their snapshot; they are distinguished by their keys below.
     streamed = [row["cdc_sequence_number"] for row in rows if row["cdc_operation"] != "READ"]
     assert len(set(streamed)) == len(streamed), f"{table.name}: a change is there twice"
     assert numbers == sorted(numbers)

@@ -34,9 +34,9 @@ TABLES = """
     create publication captured for table item, part;
     select pg_replication_origin_create('elsewhere');
 """
-SLOTS = ("whole", "in_parts")
+SLOTS = ("complete", "in_parts")
 # Each is a transaction of its own.
-WHOLE = (
+COMPLETE = (
     "insert into item values (1, 'frazil ❄', 'calm', null, 1.50), (2, '', 'wild', '', -0.01)",
     "insert into item values (3, 'toasted', null, repeat('ice ', 600), null)",
     "update item set word = 'still toasted' where id = 3",
@@ -72,15 +72,16 @@ def capture(server: Postgres) -> Captured:
             connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         try:
             return Captured(
-                whole=_live_whole(server, connection), in_parts=_live_in_parts(server, connection)
+                complete=_live_complete(server, connection),
+                in_parts=_live_in_parts(server, connection),
             )
         finally:
             _remove(connection)
 
 
-def _live_whole(server: Postgres, connection: psycopg.Connection) -> tuple[bytes, ...]:
-    with reading(server, "whole", streaming="off") as reader:
-        for step in WHOLE:
+def _live_complete(server: Postgres, connection: psycopg.Connection) -> tuple[bytes, ...]:
+    with reading(server, "complete", streaming="off") as reader:
+        for step in COMPLETE:
             with connection.transaction():
                 connection.execute(step)
         connection.execute("select pg_replication_origin_session_setup('elsewhere')")
@@ -101,7 +102,7 @@ def _live_in_parts(server: Postgres, connection: psycopg.Connection) -> tuple[by
         reader.up_to_now(connection)
         for step in IN_PARTS:
             writer.execute(step)
-            # Without this a part that was rolled back would be over before it is looked at.
+            # Without this a part that was rolled back would be over before it is checked.
             messages += reader.up_to_now(connection)
         writer.commit()
         writer.execute("insert into part values (null, 10)")
@@ -126,7 +127,7 @@ def _remove(connection: psycopg.Connection) -> None:
             end loop;
             perform pg_drop_replication_slot(slot_name)
             from pg_replication_slots
-            where slot_name in ('whole', 'in_parts');
+            where slot_name in ('complete', 'in_parts');
         end $$
         """
     )
@@ -176,7 +177,7 @@ def main() -> None:
     with embedded_postgres(version=18) as server:
         captured = capture(server)
     stored = {
-        "whole": [each.hex() for each in captured.whole],
+        "complete": [each.hex() for each in captured.complete],
         "in_parts": [each.hex() for each in captured.in_parts],
     }
     GOLDEN.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")

@@ -28,9 +28,9 @@ FIRST_OWN_OID = 16_384
 
 @dataclass(frozen=True)
 class Captured:
-    """The messages of transactions sent whole, and of transactions sent in parts."""
+    """The messages of transactions sent complete, and of transactions sent in parts."""
 
-    whole: tuple[bytes, ...]
+    complete: tuple[bytes, ...]
     in_parts: tuple[bytes, ...]
 
 
@@ -105,6 +105,6 @@ def without_repetitions(messages: Sequence[Message]) -> list[Message]:
 def golden() -> Captured:
     stored = json.loads(GOLDEN.read_text(encoding="utf-8"))
     return Captured(
-        whole=tuple(map(bytes.fromhex, stored["whole"])),
+        complete=tuple(map(bytes.fromhex, stored["complete"])),
         in_parts=tuple(map(bytes.fromhex, stored["in_parts"])),
     )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Cell = str | ValueKind
 Cells = tuple[Cell, ...]
-WORDS = ("", "a", "frazil", "ice ❄ ice", "0", "x" * 300, "ntubNKO\0", "\n\t\\N")
+SAMPLE_TEXTS = ("", "a", "frazil", "ice ❄ ice", "0", "x" * 300, "ntubNKO\0", "\n\t\\N")
 
 
 def chance_of(seed: int) -> random.Random:
@@ -60,7 +60,7 @@ class Histories:
         self._lsn = 0
 
     def history(self) -> list[Message]:
-        """Some transactions, whole and in parts, and what may stand between them."""
+        """Some transactions, complete and in parts, and what may be between them."""
         messages: list[Message] = [self._relation(None)]
         for _ in range(self._chance.randrange(6)):
             kind = self._chance.randrange(4)
@@ -147,13 +147,13 @@ class Histories:
                 return Delete(relation.oid, old, xid)
 
     def _values(self, width: int) -> tuple[Value, ...]:
-        choices = (NULL, UNCHANGED, *map(text, WORDS))
+        choices = (NULL, UNCHANGED, *map(text, SAMPLE_TEXTS))
         return tuple(self._chance.choice(choices) for _ in range(width))
 
 
 @dataclass
 class Row:
-    """One change to a row, as both ways of decoding can tell it."""
+    """One change to a row, as both ways of decoding can give it."""
 
     number: int
     kind: int
@@ -167,8 +167,8 @@ class Row:
 
 
 @dataclass
-class Told:
-    """Everything that both ways of decoding can tell."""
+class DecodedHistory:
+    """Everything that both ways of decoding can give."""
 
     begins: list[tuple[int, Begin]] = field(default_factory=list)
     commits: list[tuple[int, Commit]] = field(default_factory=list)
@@ -183,28 +183,28 @@ class SlowReplay:
     """Decodes one message after another and keeps account of where it is."""
 
     def __init__(self, *, inside_transaction: bool = False) -> None:
-        self.told = Told(ends_inside=inside_transaction)
+        self.decoded = DecodedHistory(ends_inside=inside_transaction)
         self._stream = 0
         self._in_stream = False
         self._transaction = -1
         self._ordinal = 0
         self._relations: dict[int, Relation] = {}
 
-    def replay(self, messages: Sequence[bytes]) -> Told:
+    def replay(self, messages: Sequence[bytes]) -> DecodedHistory:
         for number, data in enumerate(messages):
             message = decode_message(data, in_stream=self._in_stream)
-            self._check_place(message)
-            self._tell(number, message)
+            self._check_order(message)
+            self._add(number, message)
         self._refuse_if(self._in_stream)
-        return self.told
+        return self.decoded
 
     @staticmethod
     def _refuse_if(wrong: bool) -> None:  # noqa: FBT001 - a question is all it takes
         if wrong:
             raise MalformedFileError("refused by the model", offset=0)
 
-    def _check_place(self, message: Message) -> None:
-        inside = self.told.ends_inside
+    def _check_order(self, message: Message) -> None:
+        inside = self.decoded.ends_inside
         match message:
             case Begin() | StreamStart() | StreamCommit() | StreamAbort():
                 self._refuse_if(inside or self._in_stream)
@@ -217,18 +217,18 @@ class SlowReplay:
             case _:
                 pass
 
-    def _tell(self, number: int, message: Message) -> None:
+    def _add(self, number: int, message: Message) -> None:
         match message:
             case Begin():
-                self._transaction, self._ordinal = len(self.told.begins), 0
-                self.told.begins.append((number, message))
-                self.told.ends_inside = True
+                self._transaction, self._ordinal = len(self.decoded.begins), 0
+                self.decoded.begins.append((number, message))
+                self.decoded.ends_inside = True
             case Commit():
                 self._commit(number, message)
             case Insert() | Update() | Delete():
                 self._row(number, message)
             case _:
-                self.told.others[number] = message
+                self.decoded.others[number] = message
                 self._other(message)
 
     def _other(self, message: Message) -> None:
@@ -241,18 +241,18 @@ class SlowReplay:
                 self._relations[message.oid] = replace(message, xid=None)
             case Truncate():
                 ordinal = -1 if self._in_stream else self._ordinal
-                self.told.truncations.append((self._transaction, ordinal, self._stream))
+                self.decoded.truncations.append((self._transaction, ordinal, self._stream))
                 self._ordinal += 1
             case _:
                 pass
 
     def _commit(self, number: int, message: Commit) -> None:
         if self._transaction >= 0:
-            _, begun = self.told.begins[self._transaction]
+            _, begun = self.decoded.begins[self._transaction]
             same = begun.final_lsn == message.commit_lsn
             self._refuse_if(not same or begun.committed_at != message.committed_at)
-        self.told.commits.append((number, message))
-        self.told.ends_inside, self._transaction = False, -1
+        self.decoded.commits.append((number, message))
+        self.decoded.ends_inside, self._transaction = False, -1
 
     def _row(self, number: int, message: Insert | Update | Delete) -> None:
         relation = self._relations.get(message.relation_oid)
@@ -261,7 +261,7 @@ class SlowReplay:
         old = None if isinstance(message, Insert) else message.old
         new = None if isinstance(message, Delete) else message.new
         kinds = {Insert: "I", Update: "U", Delete: "D"}
-        self.told.rows.append(
+        self.decoded.rows.append(
             Row(
                 number=number,
                 kind=ord(kinds[type(message)]),
@@ -289,34 +289,34 @@ class SlowReplay:
         return tuple(cells)
 
 
-def told_by(decoded: DecodedFrames) -> Told:
+def decoded_history(decoded: DecodedFrames) -> DecodedHistory:
     """The same account of what was decoded all at once."""
     begins, commits = decoded.begins, decoded.commits
-    told = Told(others=dict(decoded.others), ends_inside=decoded.ends_inside_transaction)
+    found = DecodedHistory(others=dict(decoded.others), ends_inside=decoded.ends_inside_transaction)
     for index in range(len(begins)):
         begin = Begin(
             int(begins.final_lsns[index]),
             int(begins.committed_at[index]),
             int(begins.xids[index]),
         )
-        told.begins.append((int(begins.numbers[index]), begin))
+        found.begins.append((int(begins.numbers[index]), begin))
     for index in range(len(commits)):
         commit = Commit(
             int(commits.commit_lsns[index]),
             int(commits.end_lsns[index]),
             int(commits.committed_at[index]),
         )
-        told.commits.append((int(commits.numbers[index]), commit))
-    told.rows = _rows(decoded)
+        found.commits.append((int(commits.numbers[index]), commit))
+    found.rows = _rows(decoded)
     for number, message in decoded.others.items():
         if isinstance(message, Truncate):
             stream = int(decoded.stream_xids[number])
-            told.truncations.append((*_order(decoded, number), stream))
-    return told
+            found.truncations.append((*_order(decoded, number), stream))
+    return found
 
 
 def _order(decoded: DecodedFrames, number: int) -> tuple[int, int]:
-    # A streamed one has no place in the order yet.
+    # A streamed one has no position in the order yet.
     is_streamed = bool(decoded.stream_xids[number])
     ordinal = -1 if is_streamed else int(decoded.ordinals[number])
     return int(decoded.transactions[number]), ordinal
@@ -347,8 +347,8 @@ def _rows(decoded: DecodedFrames) -> list[Row]:
 def _images(images: RowImages) -> list[tuple[int, Cells]]:
     columns = [_cells(column.values, column.is_unchanged.tolist()) for column in images.columns]
     return [
-        (index, tuple(column[place] for column in columns))
-        for place, index in enumerate(images.changes.tolist())
+        (index, tuple(column[row] for column in columns))
+        for row, index in enumerate(images.changes.tolist())
     ]
 
 

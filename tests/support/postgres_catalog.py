@@ -52,7 +52,7 @@ def column_type(
 
 
 def copied_text(connection: psycopg.Connection[tuple[Any, ...]], query: str) -> pa.StringArray:
-    """The one column of a query as COPY prints it; a null is told from an empty text."""
+    """The one column of a query as COPY prints it; a null is distinguished from an empty text."""
     command = f"copy ({query}) to stdout (format csv, force_quote *)"
     with connection.cursor() as cursor, cursor.copy(command) as copy:
         data = b"".join(bytes(block) for block in copy)

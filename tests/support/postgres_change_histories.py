@@ -29,7 +29,7 @@ from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
 from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
 from tests.support.pgoutput_frames import NULL, UNCHANGED, text
-from tests.support.pgoutput_histories import WORDS
+from tests.support.pgoutput_histories import SAMPLE_TEXTS
 
 if TYPE_CHECKING:
     import random
@@ -50,7 +50,7 @@ _UUIDS = tuple(f"0000000{n}-0000-4000-8000-00000000000{n}" for n in range(3))
 _TEXTS: Mapping[int, tuple[str, ...]] = {
     INT4: ("0", "1", "2", "-7"),
     INT8: ("1", "2", "3"),
-    TEXT: WORDS,
+    TEXT: SAMPLE_TEXTS,
     NUMERIC: ("0.00", "12.30", "-9999.99"),
     BYTEA: (r"\x", r"\x00ff"),
     UUID: _UUIDS,
@@ -114,7 +114,7 @@ _NOTE = ShapedColumn(2, "note", TEXT)
 _SMALL = ShapedColumn(3, "n", INT4, plan_as=Primitive.LONG)
 _WIDE = ShapedColumn(3, "n", INT8)
 _PRICE = ShapedColumn(4, "price", NUMERIC)
-_WORD = ShapedColumn(1, "word", TEXT, is_key=True)
+_CODE = ShapedColumn(1, "code", TEXT, is_key=True)
 _MARK = ShapedColumn(2, "mark", UUID, is_key=True)
 _BODY = ShapedColumn(5, "body", BYTEA)
 _TAGS = ShapedColumn(6, "tags", TEXTS)
@@ -126,10 +126,10 @@ ORDERS = reading(
     shape(7, replace(_NOTE, name="remark"), _ID, _WIDE, _PRICE, identity=ReplicaIdentity.FULL),
     key=(1,),
 )
-WORDS_TABLE = reading(
-    "public.words",
-    shape(8, _WORD, _MARK, _BODY),
-    shape(8, _BODY, _MARK, _WORD, identity=ReplicaIdentity.FULL),
+CODES = reading(
+    "public.codes",
+    shape(8, _CODE, _MARK, _BODY),
+    shape(8, _BODY, _MARK, _CODE, identity=ReplicaIdentity.FULL),
     key=(2, 1),
 )
 LOG = reading(
@@ -137,16 +137,16 @@ LOG = reading(
     shape(9, _NOTE, _PRICE, identity=ReplicaIdentity.NOTHING),
     shape(9, _NOTE, _TAGS, identity=ReplicaIdentity.FULL),
 )
-READINGS = (ORDERS, WORDS_TABLE, LOG)
+READINGS = (ORDERS, CODES, LOG)
 FOREIGN = shape(10, _ID, _NOTE)
 # Shapes that no reading knows, or whose identity does not have the key.
 STRANGE = (
     shape(7, _ID, ShapedColumn(9, "news", TEXT)),
-    shape(8, _WORD, replace(_MARK, is_key=False), _BODY),
+    shape(8, _CODE, replace(_MARK, is_key=False), _BODY),
 )
 BAD_SHAPE_READINGS = (
     ORDERS,
-    replace(WORDS_TABLE, shapes=(*WORDS_TABLE.shapes, STRANGE[1])),
+    replace(CODES, shapes=(*CODES.shapes, STRANGE[1])),
     LOG,
 )
 
@@ -157,7 +157,7 @@ class ChangeHistories:
     def __init__(self, chance: random.Random, *, is_honest: bool) -> None:
         self._chance = chance
         self._is_honest = is_honest
-        shapes = [*ORDERS.shapes, *WORDS_TABLE.shapes, *LOG.shapes, FOREIGN]
+        shapes = [*ORDERS.shapes, *CODES.shapes, *LOG.shapes, FOREIGN]
         self._shapes = shapes if is_honest else [*shapes, *STRANGE]
         self.current: dict[int, ShapeReading] = {}
         self._lsn = 1 << 32

@@ -42,7 +42,7 @@ class Outcome:
     """The rows of a table, or what is wrong with them, each with the position of its row."""
 
     rows: list[Row] = field(default_factory=list)
-    troubles: list[tuple[int, type[FrazilError]]] = field(default_factory=list)
+    failures: list[tuple[int, type[FrazilError]]] = field(default_factory=list)
 
 
 class SlowReading:
@@ -64,7 +64,7 @@ class SlowReading:
     def read(self, messages: Iterable[Message]) -> dict[str, Outcome]:
         for each in messages:
             self._read(each)
-        return {name: each for name, each in self.outcomes.items() if each.rows or each.troubles}
+        return {name: each for name, each in self.outcomes.items() if each.rows or each.failures}
 
     def _read(self, message: Message) -> None:
         match message:
@@ -92,8 +92,8 @@ class SlowReading:
         try:
             self._become(table, message)
         except FrazilError as error:
-            trouble = (self._begin.final_lsn, type(error))
-            self.outcomes[table.name].troubles.append(trouble)
+            failure = (self._begin.final_lsn, type(error))
+            self.outcomes[table.name].failures.append(failure)
 
     def _become(self, table: TableReading, message: Insert | Update | Delete) -> None:
         relation = self._relations[table.oid]

@@ -63,8 +63,8 @@ def converted(
     The text lies in the middle of a longer array, as a slice of a batch does, and where it is null
     the bytes beneath are not empty.
     """
-    whole = pa.array(["?", *("?" if each is None else each for each in text), "?"], pa.string())
+    padded = pa.array(["?", *("?" if each is None else each for each in text), "?"], pa.string())
     known = [True, *(each is not None for each in text), True]
     bitmap = pa.array(known).buffers()[1]
-    data = pa.Array.from_buffers(pa.string(), len(whole), [bitmap, *whole.buffers()[1:]])
+    data = pa.Array.from_buffers(pa.string(), len(padded), [bitmap, *padded.buffers()[1:]])
     return convert(data[1:-1], column(type_, declared=declared, policy=policy))

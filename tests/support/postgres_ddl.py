@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Few, so that columns get each other's names and types.
 NAMES = ("a", "b", "c", "d")
 TYPES = (INT, TEXT)
-# Between two steps there is room for transactions that only read and write.
+# Between two steps there may be transactions that only read and write.
 XID_STEP = 10
 
 

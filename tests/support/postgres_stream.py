@@ -17,7 +17,7 @@ from frazil.codec.pgoutput.messages import (
 from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.sources.change_schema import change_schema
 from frazil.sources.postgres.stream.reader import StreamReader
-from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.segment import SegmentPart
 from frazil.sources.protocol import Split, TableFailure, TableRows
 from tests.support.pgoutput_frames import NULL, encode_message, text
 from tests.support.postgres_change_histories import INT4, INT8, TEXT, ShapedColumn, reading, shape
@@ -68,7 +68,7 @@ class Read:
     """What a reader handed out, by table."""
 
     rows: dict[str, list[dict[str, object]]] = field(default_factory=dict)
-    troubles: dict[str, FrazilError] = field(default_factory=dict)
+    failures: dict[str, FrazilError] = field(default_factory=dict)
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
@@ -90,9 +90,9 @@ def read_parts(
     reader = StreamReader(Segments(contents), tuple(tables))
     for each in reader.read(Split(parts, 1)):
         if isinstance(each, TableFailure):
-            assert each.table not in found.troubles
+            assert each.table not in found.failures
             assert each.error.table == each.table
-            found.troubles[each.table] = each.error
+            found.failures[each.table] = each.error
             continue
         assert isinstance(each, TableRows)
         each.rows.validate(full=True)
@@ -103,10 +103,10 @@ def read_parts(
     return found
 
 
-def trouble(*messages: Message, tables: Sequence[TableReading] = (ITEM,)) -> FrazilError:
+def failure(*messages: Message, tables: Sequence[TableReading] = (ITEM,)) -> FrazilError:
     found = read(*messages, tables=tables)
     assert not found.rows
-    return found.troubles[tables[0].name]
+    return found.failures[tables[0].name]
 
 
 def new(key: Value | str, body: Value | str, n: Value | str) -> tuple[Value, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from frazil.model.schema.types import Default
     from frazil.testing.in_memory_database import Change
-    from tests.support.postgres_doors import Database
+    from tests.support.postgres_access import Database
 
 TYPES = {Primitive.LONG: "bigint", Primitive.INT: "integer", Primitive.STRING: "text"}
 
@@ -36,7 +36,7 @@ class PostgresSubject:
     slot: str = field(default_factory=lambda: f"s_{uuid4().hex[:10]}")
 
     has_keys = True
-    has_whole_reads = True
+    has_copies = True
 
     def __post_init__(self) -> None:
         self._keys: dict[str, tuple[str, ...]] = {}

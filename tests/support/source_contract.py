@@ -16,7 +16,7 @@ from frazil.errors import PositionLostError
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Progress
 from frazil.testing.in_memory_database import DeleteRow, InsertRow, TruncateTable, UpdateRow
-from tests.support.source_replay import ROOMY, TIGHT, Capture, place, read
+from tests.support.source_replay import ROOMY, TIGHT, Capture, read, row_position
 
 if TYPE_CHECKING:
     from frazil.sources.protocol import Batch
@@ -32,7 +32,7 @@ UNWANTED = "other.audit"
 COLUMNS = {"id": Primitive.LONG, "name": Primitive.STRING, "note": Primitive.STRING}
 ID, NAME, NOTE = "1", "2", "3"
 
-# Larger than what a database keeps beside the other values, and hard to compress.
+# Larger than what a database keeps next to the other values, and hard to compress.
 LARGE = "".join(sha256(str(number).encode()).hexdigest() for number in range(200))
 
 
@@ -44,7 +44,7 @@ def names(rows: list[Row]) -> list[object]:
     return [row[NAME] for row in rows]
 
 
-def words(rows: list[Row]) -> list[object]:
+def operations(rows: list[Row]) -> list[object]:
     return [row[ChangeColumn.OPERATION] for row in rows]
 
 
@@ -91,9 +91,9 @@ class SourceContract:
         for number in range(12):
             subject.transact(insert(ORDERS, number, name=str(number)), insert(ITEMS, number))
         capture.catch_up(TIGHT)
-        assert names(capture.told(ORDERS)) == [str(number) for number in range(12)]
-        places = [place(row) for row in capture.told(ORDERS)]
-        assert places == sorted(set(places))
+        assert names(capture.received(ORDERS)) == [str(number) for number in range(12)]
+        positions = [row_position(row) for row in capture.received(ORDERS)]
+        assert positions == sorted(set(positions))
         capture.expect_the_truth()
 
     def test_a_split_read_twice_gives_the_same_rows(self, subject: SourceUnderTest) -> None:
@@ -126,7 +126,7 @@ class SourceContract:
         capture.restart()
         assert capture.preview() == first
         capture.catch_up()
-        assert {name: capture.told(name) for name in first} == first
+        assert {name: capture.received(name) for name in first} == first
 
     def test_a_part_leads_from_the_marker_on_and_only_where_there_are_changes(
         self, subject: SourceUnderTest
@@ -148,23 +148,23 @@ class SourceContract:
         subject.transact(insert(ORDERS, 2, "later"))
         capture.restart()
         capture.catch_up()
-        assert names(capture.told(ORDERS)) == ["covered", "later"]
-        assert names(capture.told(ITEMS)) == ["new"]
+        assert names(capture.received(ORDERS)) == ["covered", "later"]
+        assert names(capture.received(ITEMS)) == ["new"]
 
-    def test_a_table_that_is_not_asked_for_is_left_out_and_loses_nothing(
+    def test_a_table_that_is_not_requested_is_left_out_and_loses_nothing(
         self, subject: SourceUnderTest
     ) -> None:
         capture = begun(subject, ORDERS, ITEMS)
-        capture.held = {ITEMS}
+        capture.paused = {ITEMS}
         for number in range(5):
             subject.transact(insert(ORDERS, number), insert(ITEMS, number, str(number)))
             capture.catch_up(TIGHT)
-        assert len(capture.told(ORDERS)) == 5
-        assert ITEMS not in capture.replays or not capture.told(ITEMS)
-        capture.held = set()
+        assert len(capture.received(ORDERS)) == 5
+        assert ITEMS not in capture.replays or not capture.received(ITEMS)
+        capture.paused = set()
         capture.catch_up()
-        assert names(capture.told(ITEMS)) == ["0", "1", "2", "3", "4"]
-        assert len(capture.told(ORDERS)) == 5
+        assert names(capture.received(ITEMS)) == ["0", "1", "2", "3", "4"]
+        assert len(capture.received(ORDERS)) == 5
 
     def test_nothing_to_do_is_none_and_never_an_empty_loop(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
@@ -172,7 +172,7 @@ class SourceContract:
         subject.transact(insert(ORDERS, 1))
         subject.transact(insert(UNWANTED, 1))
         capture.catch_up()
-        # What nobody asked for may move the acknowledgement, then there is nothing.
+        # What no one requested may move the acknowledgement, then there is nothing.
         for _ in range(5):
             batch = capture.next_batch()
             if batch is None:
@@ -189,12 +189,14 @@ class SourceContract:
             assert batch is None or not (batch.parts or batch.splits)
         assert capture.source.plan_copy(()) is None
 
-    def test_the_source_keeps_changes_from_where_it_is_told(self, subject: SourceUnderTest) -> None:
+    def test_the_source_keeps_changes_from_the_given_position(
+        self, subject: SourceUnderTest
+    ) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
         assert capture.source.prepare([ORDERS], capture.ledger) == capture.acknowledged
-        assert capture.next_batch() is None or capture.told(ORDERS)
+        assert capture.next_batch() is None or capture.received(ORDERS)
 
     def test_the_newest_position_is_reached_once_its_changes_were_planned(
         self, subject: SourceUnderTest
@@ -207,7 +209,7 @@ class SourceContract:
         assert not capture.source.has_reached(newest)
         capture.catch_up()
         assert capture.source.has_reached(newest)
-        assert len(capture.told(ORDERS)) == 2
+        assert len(capture.received(ORDERS)) == 2
 
     def test_waiting_ends_when_there_is_enough_or_time_is_up(
         self, subject: SourceUnderTest
@@ -246,7 +248,7 @@ class SourceContract:
 
 
 class LogContract:
-    """For sources with transactions in one log, which they keep until told otherwise."""
+    """For sources with transactions in one log, which they keep until acknowledged."""
 
     def test_a_batch_never_splits_a_transaction(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS, ITEMS)
@@ -273,7 +275,7 @@ class LogContract:
             subject.transact(insert(ORDERS, len(name), name), insert(ITEMS, len(name), name))
         origin = capture.preview()[ORDERS][1][ChangeColumn.ORIGIN]
         assert isinstance(origin, str)
-        rows = capture.preview(capture.standing_at(origin, ORDERS))
+        rows = capture.preview(capture.progress_at(origin, ORDERS))
         assert names(rows[ORDERS]) == ["at", "after"]
         assert names(rows[ITEMS]) == ["before", "at", "after"]
 
@@ -283,7 +285,7 @@ class LogContract:
         capture = begun(subject, ORDERS, ITEMS)
         subject.transact(insert(ORDERS, 1), insert(ITEMS, 1), insert(ORDERS, 2))
         capture.catch_up()
-        rows = [*capture.told(ORDERS), *capture.told(ITEMS)]
+        rows = [*capture.received(ORDERS), *capture.received(ITEMS)]
         for column in (ChangeColumn.POSITION, ChangeColumn.COMMITTED_AT, ChangeColumn.ORIGIN):
             assert len({row[column] for row in rows}) == 1
             assert rows[0][column] is not None
@@ -298,7 +300,7 @@ class LogContract:
         assert capture.acknowledged is not None
         kept = capture.source.kept_since
         assert kept(capture.acknowledged) < kept(old.position)
-        # What is asked for again is lost, which is an error and never a silent gap.
+        # What is requested again is lost, which is an error and never a silent gap.
         capture.restart()
         with pytest.raises(PositionLostError):
             capture.source.prepare([ORDERS], old)
@@ -311,7 +313,7 @@ class LogContract:
         capture.restart()
         subject.transact(insert(ORDERS, 2, "second"))
         capture.catch_up()
-        assert names(capture.told(ORDERS)) == ["first", "second"]
+        assert names(capture.received(ORDERS)) == ["first", "second"]
 
     def test_acknowledging_again_or_less_changes_nothing(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
@@ -325,7 +327,7 @@ class LogContract:
             capture.source.acknowledge(position)
         subject.transact(insert(ORDERS, 3))
         capture.catch_up()
-        assert len(capture.told(ORDERS)) == 3
+        assert len(capture.received(ORDERS)) == 3
 
 
 class KeyContract:
@@ -336,8 +338,8 @@ class KeyContract:
         subject.transact(insert(ORDERS, 1), insert(ORDERS, 2))
         subject.transact(UpdateRow(ORDERS, (1,), {"name": "b"}), DeleteRow(ORDERS, (2,)))
         capture.catch_up()
-        rows = capture.told(ORDERS)
-        assert words(rows) == ["INSERT", "INSERT", "UPDATE", "DELETE"]
+        rows = capture.received(ORDERS)
+        assert operations(rows) == ["INSERT", "INSERT", "UPDATE", "DELETE"]
         assert [row[ID] for row in rows] == [1, 2, 1, 2]
         assert all(row[ChangeColumn.PREVIOUS_KEY] is None for row in rows)
         capture.expect_the_truth()
@@ -349,12 +351,12 @@ class KeyContract:
         subject.transact(insert(ORDERS, 1))
         subject.transact(UpdateRow(ORDERS, (1,), {"id": 7}))
         capture.catch_up()
-        old, new = capture.told(ORDERS)[1:]
-        assert words([old, new]) == ["DELETE", "INSERT"]
+        old, new = capture.received(ORDERS)[1:]
+        assert operations([old, new]) == ["DELETE", "INSERT"]
         assert (old[ID], new[ID]) == (1, 7)
         assert new[ChangeColumn.PREVIOUS_KEY] == {ID: 1}
         assert old[ChangeColumn.PREVIOUS_KEY] is None
-        assert place(old) < place(new)
+        assert row_position(old) < row_position(new)
         capture.expect_the_truth()
 
     def test_keys_exchanged_through_a_third_value(self, subject: SourceUnderTest) -> None:
@@ -374,10 +376,10 @@ class KeyContract:
         values = {"id": new_key, "name": "b"}
         subject.transact(UpdateRow(ORDERS, (1,), values, unsent=("note",)))
         capture.catch_up()
-        row = capture.told(ORDERS)[-1]
+        row = capture.received(ORDERS)[-1]
         assert row[ChangeColumn.UNCHANGED] == [int(NOTE)]
         assert row[NOTE] is None
-        assert all(each[ChangeColumn.UNCHANGED] is None for each in capture.told(ORDERS)[:-1])
+        assert all(each[ChangeColumn.UNCHANGED] is None for each in capture.received(ORDERS)[:-1])
         capture.expect_the_truth()
 
     def test_a_null_is_no_unchanged_value(self, subject: SourceUnderTest) -> None:
@@ -385,18 +387,18 @@ class KeyContract:
         subject.transact(insert(ORDERS, 1, note=LARGE))
         subject.transact(UpdateRow(ORDERS, (1,), {"note": None}))
         capture.catch_up()
-        assert capture.told(ORDERS)[-1][ChangeColumn.UNCHANGED] is None
+        assert capture.received(ORDERS)[-1][ChangeColumn.UNCHANGED] is None
         capture.expect_the_truth()
 
-    def test_truncate_stands_at_its_place(self, subject: SourceUnderTest) -> None:
+    def test_a_truncation_is_in_order(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS, ITEMS)
         subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
         subject.transact(
             insert(ORDERS, 2), TruncateTable((ORDERS, ITEMS)), insert(ORDERS, 3), insert(ITEMS, 1)
         )
         capture.catch_up()
-        assert words(capture.told(ORDERS)) == ["INSERT", "INSERT", "TRUNCATE", "INSERT"]
-        assert words(capture.told(ITEMS)) == ["INSERT", "TRUNCATE", "INSERT"]
+        assert operations(capture.received(ORDERS)) == ["INSERT", "INSERT", "TRUNCATE", "INSERT"]
+        assert operations(capture.received(ITEMS)) == ["INSERT", "TRUNCATE", "INSERT"]
         capture.expect_the_truth()
 
     def test_a_table_without_a_key_has_no_previous_keys(self, subject: SourceUnderTest) -> None:
@@ -407,6 +409,6 @@ class KeyContract:
         capture.catch_up()
         (table,) = capture.source.discover()
         assert table.key == ()
-        assert all(ChangeColumn.PREVIOUS_KEY not in row for row in capture.told(ORDERS))
-        assert len(capture.told(ORDERS)) == 2
+        assert all(ChangeColumn.PREVIOUS_KEY not in row for row in capture.received(ORDERS))
+        assert len(capture.received(ORDERS)) == 2
         capture.expect_the_truth()

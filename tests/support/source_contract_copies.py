@@ -1,4 +1,4 @@
-"""The contract's part about tables that are read whole, while others write."""
+"""The contract's part about copies of tables, while others write."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from frazil.model.change import Operation
 from frazil.sources.protocol import ChangeColumn
 from frazil.testing.in_memory_database import DeleteRow, UpdateRow
-from tests.support.source_contract import ABSENT, ITEMS, ORDERS, begun, insert, words
-from tests.support.source_replay import TIGHT, place
+from tests.support.source_contract import ABSENT, ITEMS, ORDERS, begun, insert, operations
+from tests.support.source_replay import TIGHT, row_position
 
 if TYPE_CHECKING:
     from frazil.testing.in_memory_database import Change
@@ -22,7 +22,7 @@ _WRITES = 100
 class WholeReadContract:
     """For sources that can read a table from its first row to its last."""
 
-    def test_a_whole_read_takes_the_place_of_everything(self, subject: SourceUnderTest) -> None:
+    def test_a_copy_replaces_everything(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
@@ -33,20 +33,20 @@ class WholeReadContract:
         (part,) = batch.parts
         assert part.restart is not None
         rows = capture.commit(batch).rows[ORDERS]
-        assert {place(row) for row in rows} == {(part.restart.position, 1)}
+        assert {row_position(row) for row in rows} == {(part.restart.position, 1)}
         assert {row[ChangeColumn.ORIGIN] for row in rows} == {part.restart.origin}
-        assert words(rows) == [Operation.READ] * 2
+        assert operations(rows) == [Operation.READ] * 2
         assert [row[ChangeColumn.UNCHANGED] for row in rows] == [None, None]
         capture.source.plan_copy(())
         capture.expect_the_truth()
         # What it has read does not come again in the stream.
         capture.catch_up()
-        assert words(capture.told(ORDERS)) == ["INSERT", "READ", "READ"]
+        assert operations(capture.received(ORDERS)) == ["INSERT", "READ", "READ"]
 
-    def test_an_empty_table_is_read_whole_as_well(self, subject: SourceUnderTest) -> None:
+    def test_an_empty_table_is_copied_as_well(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)
         assert ORDERS in capture.markers
-        assert capture.told(ORDERS) == []
+        assert capture.received(ORDERS) == []
         subject.transact(insert(ORDERS, 1))
         capture.catch_up()
         capture.expect_the_truth()
@@ -67,7 +67,7 @@ class WholeReadContract:
         capture.catch_up()
         capture.expect_the_truth()
 
-    def test_a_whole_read_and_the_changes_after_it_meet_whenever_somebody_writes(
+    def test_a_copy_and_the_changes_after_it_meet_whenever_rows_are_written(
         self, subject: SourceUnderTest
     ) -> None:
         capture = begun(subject, ORDERS)
@@ -84,7 +84,7 @@ class WholeReadContract:
         capture.catch_up(TIGHT)
         capture.expect_the_truth()
 
-    def test_a_whole_read_and_the_changes_after_it_meet_while_writes_go_on(
+    def test_a_copy_and_the_changes_after_it_meet_while_writes_go_on(
         self, subject: SourceUnderTest
     ) -> None:
         capture = begun(subject, ORDERS, ITEMS)

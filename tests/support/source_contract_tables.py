@@ -40,7 +40,7 @@ class AlterContract:
         table = discovered(capture, ORDERS)
         amount = str(number_of(table, "amount"))
         assert table.highest_number == int(amount)
-        assert [row.get(amount) for row in capture.told(ORDERS)] == [None, 12]
+        assert [row.get(amount) for row in capture.received(ORDERS)] == [None, 12]
         capture.expect_the_truth()
 
     def test_rows_older_than_a_column_show_its_default(self, subject: AlterableSource) -> None:
@@ -64,7 +64,7 @@ class AlterContract:
         subject.transact(InsertRow(ORDERS, {"id": 2, "title": "new"}))
         capture.catch_up()
         assert number_of(discovered(capture, ORDERS), "title") == before
-        assert [row[str(before)] for row in capture.told(ORDERS)] == ["old", "new"]
+        assert [row[str(before)] for row in capture.received(ORDERS)] == ["old", "new"]
         capture.expect_the_truth()
 
     def test_the_number_of_a_dropped_column_is_not_given_again(
@@ -79,11 +79,11 @@ class AlterContract:
         capture.catch_up()
         after = number_of(discovered(capture, ORDERS), "note")
         assert after != before
-        assert str(before) not in capture.told(ORDERS)[-1]
-        assert [row.get(str(after)) for row in capture.told(ORDERS)] == [None, "new"]
+        assert str(before) not in capture.received(ORDERS)[-1]
+        assert [row.get(str(after)) for row in capture.received(ORDERS)] == [None, "new"]
         capture.expect_the_truth()
 
-    def test_what_was_unchanged_in_a_dropped_column_is_not_told(
+    def test_what_was_unchanged_in_a_dropped_column_is_not_reported(
         self, subject: AlterableSource
     ) -> None:
         capture = begun(subject, ORDERS)
@@ -92,7 +92,7 @@ class AlterContract:
         subject.drop_column(ORDERS, "note")
         subject.transact(InsertRow(ORDERS, {"id": 2}))
         capture.catch_up()
-        assert all(row[ChangeColumn.UNCHANGED] is None for row in capture.told(ORDERS))
+        assert all(row[ChangeColumn.UNCHANGED] is None for row in capture.received(ORDERS))
         capture.expect_the_truth()
 
     def test_a_widened_column_has_all_rows_in_its_new_type(self, subject: AlterableSource) -> None:
@@ -103,7 +103,7 @@ class AlterContract:
         subject.widen(ORDERS, "amount", Primitive.LONG)
         subject.transact(InsertRow(ORDERS, {"id": 2, "amount": 1 << 40}))
         capture.catch_up()
-        assert capture.told(ORDERS)[-1]["2"] == 1 << 40
+        assert capture.received(ORDERS)[-1]["2"] == 1 << 40
         capture.expect_the_truth()
 
     def test_a_shape_that_changed_between_batches_reads_on(self, subject: AlterableSource) -> None:
@@ -131,9 +131,9 @@ class AlterContract:
         subject.transact(insert(ORDERS, 2), insert(ITEMS, 2))
         capture.restart()
         capture.catch_up()
-        assert capture.strangers() == {ORDERS}
-        assert len(capture.told(ORDERS)) == 1
-        assert len(capture.told(ITEMS)) == 2
+        assert capture.unknown_tables() == {ORDERS}
+        assert len(capture.received(ORDERS)) == 1
+        assert len(capture.received(ITEMS)) == 2
         capture.copy(ORDERS)
         capture.catch_up()
         capture.expect_the_truth()
@@ -147,7 +147,7 @@ class AlterContract:
         subject.transact(insert(ITEMS, 1))
         capture.restart()
         capture.catch_up()
-        assert len(capture.told(ITEMS)) == 1
+        assert len(capture.received(ITEMS)) == 1
         assert capture.source.selects(ORDERS)
         assert {each.name for each in capture.source.discover()} == {ITEMS}
 
@@ -155,7 +155,7 @@ class AlterContract:
 class TroubleContract:
     """For sources that may hold what cannot be read."""
 
-    def test_an_error_while_reading_one_table_is_that_tables_trouble(
+    def test_an_error_while_reading_one_table_is_a_failure_of_that_table(
         self, subject: SpoilableSource
     ) -> None:
         capture = begun(subject, ORDERS, ITEMS)
@@ -163,12 +163,12 @@ class TroubleContract:
         subject.spoil(ORDERS)
         subject.transact(insert(ORDERS, 2), insert(ITEMS, 2))
         capture.catch_up()
-        assert set(capture.troubles) == {ORDERS}
-        assert isinstance(capture.troubles[ORDERS], FrazilError)
+        assert set(capture.failures) == {ORDERS}
+        assert isinstance(capture.failures[ORDERS], FrazilError)
         # Perhaps what came before, if that was in a batch of its own; never what came after.
-        assert len(capture.told(ORDERS)) <= 1
-        assert len(capture.told(ITEMS)) == 2
+        assert len(capture.received(ORDERS)) <= 1
+        assert len(capture.received(ITEMS)) == 2
         capture.restart()
         subject.transact(insert(ITEMS, 3))
         capture.catch_up()
-        assert len(capture.told(ITEMS)) == 3
+        assert len(capture.received(ITEMS)) == 3

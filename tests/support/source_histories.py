@@ -1,7 +1,7 @@
 """Histories of a source and of the pipeline that captures it, written by chance.
 
-A step says what to do in the vaguest words, so that every list of steps is a history; the player
-makes sense of each from what is there, and knows itself what the tables must hold.
+A step says what to do in general terms, so that every list of steps is a history; the player makes
+sense of each from what is there, and knows itself what the tables must hold.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class HoldOrRelease:
 
 @dataclass(frozen=True)
 class Copy:
-    """Read tables whole; ``meanwhile`` is written between the plan and the commit."""
+    """Copy tables; ``meanwhile`` is written between the plan and the commit."""
 
     tables: frozenset[str]
     meanwhile: list[Action]
@@ -166,7 +166,7 @@ class _Player:
             case Pull():
                 self._pull(step)
             case HoldOrRelease(table):
-                self.capture.held ^= {table}
+                self.capture.paused ^= {table}
             case Copy():
                 self._copy(step)
             case Alter():
@@ -176,9 +176,9 @@ class _Player:
                 self._create(table)
 
     def finish(self) -> None:
-        self.capture.held.clear()
+        self.capture.paused.clear()
         self.capture.catch_up()
-        self.capture.copy(*self.capture.troubles, *self.capture.strangers())
+        self.capture.copy(*self.capture.failures, *self.capture.unknown_tables())
         self.capture.catch_up()
         self.capture.expect_the_truth()
         for name, table in self.tables.items():
@@ -230,9 +230,9 @@ class _Player:
 
     @staticmethod
     def _amount(table: _Table, action: Action) -> int:
-        # Once there is room for it, it is used.
-        room = table.columns[table.amount] is Primitive.LONG
-        return action.amount + (_LARGEST_INT if room else 0)
+        # Once the wider type is there, it is used.
+        is_wide = table.columns[table.amount] is Primitive.LONG
+        return action.amount + (_LARGEST_INT if is_wide else 0)
 
     def _pull(self, pull: Pull) -> None:
         batch = self.capture.next_batch(Limit(rows=pull.rows, bytes=1 << 20))

@@ -34,8 +34,8 @@ MOST_WAITS, WAIT_SECONDS = 300, 0.1
 Row = dict[str, object]
 
 
-def place(row: Row) -> tuple[int, int]:
-    """Where a row stands among those of its table."""
+def row_position(row: Row) -> tuple[int, int]:
+    """The position of a row among those of its table."""
     position, ordinal = row[ChangeColumn.POSITION], row[ChangeColumn.ORDINAL]
     assert isinstance(position, int)
     assert isinstance(ordinal, int)
@@ -44,29 +44,29 @@ def place(row: Row) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Readings:
-    """What splits gave: rows in the order of their places, and troubles."""
+    """What splits gave: rows in the order of their positions, and problems."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    troubles: dict[str, FrazilError] = field(default_factory=dict)
+    failures: dict[str, FrazilError] = field(default_factory=dict)
 
 
 def read(batch: Batch, splits: Iterable[Split] | None = None) -> Readings:
-    """Read a batch as tasks do, and see that its rows have the form of the house."""
+    """Read a batch as tasks do, and check that its rows have the protocol's form."""
     tables = {part.table.name: part.table for part in batch.parts}
     readings = Readings()
     for split in batch.splits if splits is None else splits:
         assert split.weight > 0
         for reading in batch.reader.read(split):
             if not isinstance(reading, TableRows):
-                readings.troubles[reading.table] = reading.error
+                readings.failures[reading.table] = reading.error
                 continue
             table = tables[reading.table]
             expected = change_schema(table.columns, table.key)
             assert _types(reading.rows.schema) == _types(expected)
             readings.rows.setdefault(reading.table, []).extend(reading.rows.to_pylist())
     for rows in readings.rows.values():
-        # Copied rows have one place; this sort leaves them as they came.
-        rows.sort(key=place)
+        # Copied rows have one position; this sort leaves them as they came.
+        rows.sort(key=row_position)
     return readings
 
 
@@ -79,27 +79,27 @@ class Replay:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[object, ...], dict[int, object]] = {}
-        self.told: list[Row] = []
+        self.received: list[Row] = []
         self._departed: dict[tuple[object, ...], dict[int, object]] = {}
         self._last = (-1, 0)
 
     def restart_at(self, position: int) -> None:
         """A TRUNCATE goes before the rows that come."""
-        # Twice at one position, when nothing happened in between: epochs tell these apart.
+        # Twice at one position, when nothing happened in between: epochs distinguish these.
         assert position >= self._last[0]
         self._last = (position, 0)
         self.rows.clear()
 
     def apply(self, table: SourceTable, rows: Iterable[Row]) -> None:
-        """Replay rows in the order of their places."""
+        """Replay rows in the order of their positions."""
         for row in rows:
-            self.told.append(row)
+            self.received.append(row)
             if row[ChangeColumn.OPERATION] == Operation.READ:
-                # All rows of a copy stand at one place, right after its TRUNCATE.
-                self._last = max(self._last, place(row))
-                assert place(row) == self._last
+                # All rows of a copy are at one position, right after its TRUNCATE.
+                self._last = max(self._last, row_position(row))
+                assert row_position(row) == self._last
             else:
-                self._advance(place(row))
+                self._advance(row_position(row))
             self._apply(table, row)
 
     def shown(self, table: SourceTable) -> list[Row]:
@@ -110,12 +110,12 @@ class Replay:
         ]
 
     def _advance(self, to: tuple[int, int]) -> None:
-        assert to > self._last, "a row does not stand behind the one before it"
+        assert to > self._last, "a row is not after the one before it"
         self._last = to
 
     def _apply(self, table: SourceTable, row: Row) -> None:
         values = {each.number: row[str(each.number)] for each in table.columns}
-        # Without a key rows are only added, so that their number is the next place.
+        # Without a key rows are only added, so that their number is the next key.
         key = tuple(values[each] for each in table.key) or (len(self.rows),)
         match Operation(str(row[ChangeColumn.OPERATION])):
             case Operation.TRUNCATE:
@@ -161,7 +161,7 @@ class Capture:
     """Captures tables as a pipeline does: each moves its own marker, then all is acknowledged.
 
     Markers, replays and ``acknowledged`` are what is durable; ``restart`` keeps them and nothing
-    else. While a table is held or in trouble, nothing is acknowledged.
+    else. While a table is paused or failed, nothing is acknowledged.
     """
 
     def __init__(self, subject: SourceUnderTest) -> None:
@@ -171,12 +171,12 @@ class Capture:
         self.witness: str | None = None
         self.markers: dict[str, TableProgress] = {}
         self.replays: dict[str, Replay] = {}
-        self.held: set[str] = set()
-        self.troubles: dict[str, FrazilError] = {}
+        self.paused: set[str] = set()
+        self.failures: dict[str, FrazilError] = {}
 
     @property
     def progress(self) -> Progress:
-        left_out = self.held | set(self.troubles)
+        left_out = self.paused | set(self.failures)
         tables = {name: each for name, each in self.markers.items() if name not in left_out}
         return Progress(acknowledged=self.acknowledged, tables=tables)
 
@@ -202,7 +202,7 @@ class Capture:
         """Capture these tables from their first row."""
         since = None if self.acknowledged is None else self.ledger
         self.acknowledged = self.source.prepare([*self.markers, *tables], since, self.reached)
-        if self.subject.has_whole_reads:
+        if self.subject.has_copies:
             self.copy(*tables)
             return
         for each in self.source.discover():
@@ -213,7 +213,7 @@ class Capture:
                 )
 
     def copy(self, *tables: str) -> None:
-        """Read these tables whole, in as many batches as the source makes of them."""
+        """Copy these tables, in as many batches as the source makes of them."""
         left = set(tables)
         while left:
             batch = self.source.plan_copy(left)
@@ -247,15 +247,15 @@ class Capture:
         """Commit a batch, or some tables of it; then all of it is acknowledged, if it may be."""
         readings = read(batch)
         batch.check()
-        self.troubles |= {each.table: each.error for each in batch.troubles} | readings.troubles
+        self.failures |= {each.table: each.error for each in batch.troubles} | readings.failures
         names = {part.table.name for part in batch.parts}
-        assert set(readings.rows) | set(readings.troubles) <= names
+        assert set(readings.rows) | set(readings.failures) <= names
         for part in batch.parts:
             if only is None or part.table.name in only:
                 self._commit_part(part, readings)
         if only is None:
             self.witness = batch.witness or self.witness
-        if only is None and not self.held and not self.troubles and batch.end is not None:
+        if only is None and not self.paused and not self.failures and batch.end is not None:
             self.acknowledged = batch.end
             if acknowledge:
                 self.source.acknowledge(batch.end)
@@ -264,13 +264,13 @@ class Capture:
     def _commit_part(self, part: TablePart, readings: Readings) -> None:
         name = part.table.name
         rows = readings.rows.get(name, [])
-        if name in readings.troubles or not (rows or part.restart):
+        if name in readings.failures or not (rows or part.restart):
             # What brings nothing leaves the table where it is.
             return
         replay = self.replays.setdefault(name, Replay())
         if part.restart is not None:
             replay.restart_at(part.restart.position)
-            self.troubles.pop(name, None)
+            self.failures.pop(name, None)
         else:
             assert part.start == self.markers[name].position
             assert part.table.identity == self.markers[name].identity
@@ -303,7 +303,7 @@ class Capture:
                 moved = TableProgress(part.goal, part.table.identity, part.table.shape)
                 tables[part.table.name] = moved
             ahead = Progress(acknowledged=batch.end, tables=tables)
-        # What is given up is asked for again only after this.
+        # What is given up is requested again only after this.
         self.source.close()
         return to_come
 
@@ -314,7 +314,7 @@ class Capture:
         ledger = self.ledger
         assert self.source.prepare(list(self.markers), ledger, self.reached) == self.acknowledged
 
-    def strangers(self) -> set[str]:
+    def unknown_tables(self) -> set[str]:
         """Tables that are others by now than those that were captured."""
         return {
             each.name
@@ -323,9 +323,9 @@ class Capture:
             and self.source.explain_identity_change(self.markers[each.name].identity, each.identity)
         }
 
-    def told(self, table: str) -> list[Row]:
+    def received(self, table: str) -> list[Row]:
         """Every row of a table so far."""
-        return self.replays[table].told
+        return self.replays[table].received
 
     def expect_the_truth(self) -> None:
         """What was replayed is what the source's tables hold."""
@@ -334,7 +334,7 @@ class Capture:
                 shown = self.replays[table.name].shown(table)
                 assert in_one_order(shown) == in_one_order(self.subject.contents(table.name))
 
-    def standing_at(self, position: Position, *tables: str) -> Progress:
+    def progress_at(self, position: Position, *tables: str) -> Progress:
         """The progress with some tables elsewhere."""
         moved = {name: replace(self.markers[name], position=position) for name in tables}
         return replace(self.progress, tables={**self.progress.tables, **moved})

@@ -1,9 +1,9 @@
-"""What a source must offer to be put under the contract: a writer beside it, and little else.
+"""What a source must offer to be put under the contract: a writer next to it, and little else.
 
 All changes of the contract are in tables of the schema ``shop``; the source is configured to want
 all of them, be they there or not, and none of any other schema. Columns are long, int or string.
-The words for changes are those of the in-memory database; what a source has no word for, it may
-do in its own way (Postgres does not send large values that stay, whatever ``unsent`` says).
+The changes are those of the in-memory database; what a source does not know, it may do in its own
+way (Postgres does not send large values that stay, whatever ``unsent`` says).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class SourceUnderTest(Protocol):
-    """A place that changes come from, with a hand that writes there; the hand may be a thread's.
+    """Where changes come from, with a writer; the writer may be a thread.
 
-    Sources with less than the rest of the contract asks for leave out the classes that ask for it.
+    Sources without a feature leave out the classes of the contract that need it.
     """
 
     @property
@@ -29,8 +29,8 @@ class SourceUnderTest(Protocol):
         """Whether tables have keys; without them ``key`` is never given and rows are only added."""
 
     @property
-    def has_whole_reads(self) -> bool:
-        """Whether a table is captured by reading it whole first; without, from where it begins."""
+    def has_copies(self) -> bool:
+        """Whether a table is captured by a copy first; without, from where it begins."""
 
     def open(self) -> Source:
         """A source, as a process has it after its start; the one before is closed by then."""
@@ -65,7 +65,7 @@ class AlterableSource(SourceUnderTest, Protocol):
         """Give a column another name."""
 
     def widen(self, table: str, name: str, type_: Primitive) -> None:
-        """Give a column a type with more room."""
+        """Give a column a wider type."""
 
 
 class SpoilableSource(SourceUnderTest, Protocol):

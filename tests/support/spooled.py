@@ -20,7 +20,7 @@ from frazil.codec.pgoutput.messages import (
 from frazil.codec.pgoutput.replication_frames import LogData
 from frazil.codec.pgoutput.spool_segment import read_segment
 from tests.support.pgoutput_frames import encode_message, text
-from tests.support.pgoutput_histories import Histories, Row, told_by
+from tests.support.pgoutput_histories import Histories, Row, decoded_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ XID = 3
 
 
 class WholeHistories(Histories):
-    """Transactions that are sent whole, and what may stand between them."""
+    """Transactions that are sent complete, and what may be between them."""
 
     def history(self) -> list[Message]:
         messages: list[Message] = [self._relation(None)]
@@ -50,26 +50,26 @@ class WholeHistories(Histories):
 
 @dataclass
 class MemoryFile:
-    """A file of the twin; ``written`` remembers how large each write was."""
+    """A file in memory; ``written`` remembers how large each write was."""
 
-    place: MemoryFiles
+    owner: MemoryFiles
     name: str
     content: bytearray = field(default_factory=bytearray)
 
     def write(self, data: bytes) -> None:
-        self.place.written.append(len(data))
+        self.owner.written.append(len(data))
         self.content += data
 
     def finish(self) -> None:
-        self.place.files[self.name] = bytes(self.content)
+        self.owner.files[self.name] = bytes(self.content)
 
     def abandon(self) -> None:
-        self.place.abandoned.append(self.name)
+        self.owner.abandoned.append(self.name)
 
 
 @dataclass
 class MemoryFiles:
-    """The twin of ``SpoolFiles``."""
+    """``SpoolFiles`` in memory."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     written: list[int] = field(default_factory=list)
@@ -94,8 +94,8 @@ def relation(oid: int = 7, *, columns: int = 1, name: str = "t") -> Relation:
     return Relation(oid, "public", name, ReplicaIdentity.DEFAULT, described)
 
 
-def insert(oid: int = 7, *, columns: int = 1, word: str = "ice") -> Insert:
-    return Insert(oid, (text(word),) * columns)
+def insert(oid: int = 7, *, columns: int = 1, value: str = "ice") -> Insert:
+    return Insert(oid, (text(value),) * columns)
 
 
 def transaction(final_lsn: int, *inside: Message) -> list[Message]:
@@ -134,7 +134,7 @@ def decoded(segment: Segment, data: bytes) -> DecodedFrames:
 
 def rows_of(segment: Segment, data: bytes) -> list[Row]:
     """The rows as a task reads them, knowing nothing but this segment."""
-    return told_by(decoded(segment, data)).rows
+    return decoded_history(decoded(segment, data)).rows
 
 
 def counted_oids(messages: Sequence[bytes]) -> list[int]:

@@ -45,7 +45,7 @@ def make_certificate(
     is_expired: bool = False,
     issuer: Certificate | None = None,
 ) -> Certificate:
-    """A certificate of an address, the loopback's unless told, which is no name.
+    """A certificate of an address, by default the loopback's, which is no name.
 
     Without an issuer it vouches for itself, and may vouch for others.
     """
@@ -99,8 +99,8 @@ def make_trust_store(folder: Path, *trusted: Certificate) -> Path:
 
 
 @contextmanager
-def server_without_tls(heard: list[bytes]) -> Iterator[int]:
-    """A Postgres that refuses TLS and hopes for a password; what it hears is kept."""
+def server_without_tls(received: list[bytes]) -> Iterator[int]:
+    """A Postgres that refuses TLS and hopes for a password; what it receives is kept."""
     with socket.create_server((LOOPBACK, 0)) as server:
 
         def accept() -> None:
@@ -111,7 +111,7 @@ def server_without_tls(heard: list[bytes]) -> Iterator[int]:
                     with client, suppress(OSError):
                         client.recv(REQUEST_BYTES)
                         client.sendall(b"N")
-                        heard.append(client.recv(CHUNK_BYTES))
+                        received.append(client.recv(CHUNK_BYTES))
 
         thread = threading.Thread(target=accept)
         thread.start()
@@ -126,7 +126,7 @@ def server_without_tls(heard: list[bytes]) -> Iterator[int]:
 def tls_front(port: int, certificate: Certificate, *, is_postgres: bool = True) -> Iterator[int]:
     """Take TLS on the port that is given and pass it on as plain text, for the block.
 
-    A client of Postgres asks for TLS first, any other begins with it.
+    A client of Postgres requests TLS first, any other begins with it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key)

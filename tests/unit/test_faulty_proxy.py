@@ -329,7 +329,7 @@ def test_a_held_commit_lands_after_its_client_gave_up(
     with pytest.raises(TimeoutError):
         ask(client)
     client.close()
-    proxy.wait_held("late")
+    proxy.wait_withheld("late")
     assert catalog.seen == []
     assert not proxy.requests[0].forwarded
     assert proxy.release("late") == 200
@@ -357,7 +357,7 @@ def test_requests_without_an_answer_end_with_the_proxy_and_never_land(
         clients = [http.client.HTTPConnection(proxy.url.removeprefix("http://")) for _ in "abc"]
         for client in clients:
             client.request("POST", COMMIT, b"{}")
-        proxy.wait_held("never")
+        proxy.wait_withheld("never")
         clients[0].sock.settimeout(0.1)
         with pytest.raises(TimeoutError):
             clients[0].sock.recv(1)

@@ -1,1 +1,4 @@
-"""Bytes to values and back: pure, so that every format can be tested without a service."""
+"""Bytes to values and back: pure, so that every format can be tested without a service.
+
+Postgres: ``pgoutput``, ``pgcopy``, ``pgtext``; a mirror: ``puffin``, ``key_index``, ``deletes``.
+"""

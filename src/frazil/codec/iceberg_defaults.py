@@ -34,7 +34,7 @@ def default_to_json(value: pa.Scalar, type_: Type) -> Default | None:
 
 
 def default_from_json(default: Default, type_: Type, target: pa.DataType) -> pa.Scalar:
-    """The value that a default of this type stands for."""
+    """The value that a default of this type represents."""
     match type_:
         case Primitive.UUID:
             return pa.scalar(UUID(str(default)).bytes, target)

@@ -1,8 +1,7 @@
 """One batch from its splits to committed changelogs; the same for every source.
 
-A table in trouble is left out and told; everything else about a batch succeeds together, or is
-raised and asked for again. Whoever repeats a batch finds the tables that were committed where they
-are: their markers say so.
+A table that fails is left out and reported; the rest of a batch succeeds together, or raises and is
+repeated. A repeated batch skips the tables that were committed: their markers say so.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# Raised while something is done for one table, these are its own trouble and do not pass by
+# Raised while something is done for one table, these are its own problem and do not pass by
 # themselves; anything else concerns all tables.
 OF_ONE_TABLE = (
     errors.ConfigError,
@@ -56,7 +55,7 @@ OF_ONE_TABLE = (
     errors.TableNotFoundError,
     errors.ForeignChangeError,
 )
-# Told of one table, these may pass by themselves.
+# Raised for one table, these may pass without an operator.
 MAY_PASS = (
     errors.SourceUnavailableError,
     errors.StorageError,
@@ -71,12 +70,12 @@ _TASK_BYTES = 4 * 2**20
 
 @dataclass(slots=True)
 class BatchResult:
-    """What a batch came to: tables committed, tables in trouble, tables to be read whole again."""
+    """The outcome of a batch: tables committed, tables that failed, tables to copy again."""
 
     batch: str
     committed: dict[str, TableIngested] = field(default_factory=dict)
     prepared: dict[str, Prepared] = field(default_factory=dict)
-    troubles: dict[str, FrazilError] = field(default_factory=dict)
+    failures: dict[str, FrazilError] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
 
     @property
@@ -94,51 +93,51 @@ def run_batch(
     clock: Clock,
     watch: Callable[[ReadingProgress], None],
 ) -> None:
-    """Read, write and commit; nothing is booked or acknowledged yet. ``result`` tells what came.
+    """Read, write and commit; nothing is recorded or acknowledged yet. Fills ``result``.
 
-    ``watch`` is given the progress of whole tables, to be asked while they are read.
-    Raises FencedError when somebody else moves the markers, and everything that may pass.
+    ``watch`` is given the progress of a copy, which can be read while it runs. Raises FencedError
+    when another process moves the markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
-    result.troubles |= {each.table: each.error for each in batch.troubles}
+    result.failures |= {each.table: each.error for each in batch.troubles}
     for part in batch.parts:
         _prepare(part, tables[part.table.name], result)
     began = clock.monotonic()
     outcomes = _read(session, batch, result, clock=clock, watch=watch)
     for outcome in outcomes:
-        for table, error in outcome.troubles.items():
-            result.troubles.setdefault(table, error)
+        for table, error in outcome.failures.items():
+            result.failures.setdefault(table, error)
     batch.check()
     failpoint(Failpoint.INGEST_WRITTEN)
     reading = clock.monotonic() - began
     for table in result.prepared:
-        if table not in result.troubles:
+        if table not in result.failures:
             _commit(table, tables[table], outcomes, result, clock=clock, reading=reading)
             failpoint(Failpoint.INGEST_COMMITTED)
 
 
 def _prepare(part: TablePart, captured: CapturedTable, result: BatchResult) -> None:
     table = part.table.name
-    if table in result.troubles:
+    if table in result.failures:
         return
     try:
         prepared = captured.prepare(part)
         widened = prepared.plan.widened if part.restart is None else ()
         if widened and captured.on_widen is OnWiden.STOP:
-            result.troubles[table] = _stopped_by_widening(table, widened)
+            result.failures[table] = _stopped_by_widening(table, widened)
             return
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
-        result.troubles[table] = of_one_table(error, table, "preparing its changelog")
+        result.failures[table] = of_one_table(error, table, "preparing its changelog")
         return
     if widened and captured.on_widen is OnWiden.VERIFY:
-        # Values may have changed without a row being sent, and only reading all of them tells.
+        # Values may have changed without a row being sent, and only reading all of them shows it.
         result.reread.add(table)
         return
     result.prepared[table] = prepared
 
 
 def of_one_table(error: Exception, table: str, doing: str) -> errors.FrazilError:
-    """The trouble of this table alone; what concerns all tables is raised again."""
+    """The problem of this table alone; what concerns all tables is raised again."""
     return error if isinstance(error, OF_ONE_TABLE) else defect_of_table(error, table, doing)
 
 
@@ -167,29 +166,29 @@ def _read(
         targets={name: each.target for name, each in result.prepared.items()},
     )
     with ExitStack() as stack:
-        if _is_whole(batch):
+        if _is_copy(batch):
             size = sum(each.weight for each in batch.splits)
             progress = ReadingProgress(session.sparkContext, names, size=size, clock=clock)
             job = replace(job, gauge=progress.gauge)
             watch(progress)
-            stack.enter_context(progress.told())
+            stack.enter_context(progress.logged())
         stack.enter_context(running_tasks(_named(names), "reading changes"))
         stack.enter_context(job_description(session, f"ingest {_named(names)}"))
         numbers = pinned_session(session).range(0, len(tasks), 1, len(tasks))
         return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
 
 
-def _is_whole(batch: Batch) -> bool:
+def _is_copy(batch: Batch) -> bool:
     return any(part.restart is not None for part in batch.parts)
 
 
 def _tasks(batch: Batch, *, cores: int) -> tuple[tuple[Split, ...], ...]:
-    """A task per core; of whole tables as many as there are splits, so that progress shows.
+    """A task per core; of a copy as many as there are splits, so that progress shows.
 
     Where more would run at a time than may, their number is what bounds them.
     """
     may = batch.most_tasks or cores
-    if _is_whole(batch) and cores <= may:
+    if _is_copy(batch) and cores <= may:
         return spread(batch.splits, most=len(batch.splits))
     return spread(batch.splits, most=min(cores, may))
 
@@ -223,8 +222,8 @@ def _commit(
         if table in outcome.written:
             written = outcome.written[table]
             files.extend(written.files)
-            for word, count in written.operations.items():
-                operations[word] = operations.get(word, 0) + count
+            for operation, count in written.operations.items():
+                operations[operation] = operations.get(operation, 0) + count
     if not files and not prepared.must_be_committed:
         # All of it was in the changelog before.
         return
@@ -232,7 +231,7 @@ def _commit(
     try:
         receipt = captured.commit(prepared, files, batch=result.batch)
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
-        result.troubles[table] = of_one_table(error, table, "committing its changelog")
+        result.failures[table] = of_one_table(error, table, "committing its changelog")
         return
     snapshot = receipt.marker.snapshot
     result.committed[table] = TableIngested(
@@ -251,13 +250,15 @@ def _named(tables: Sequence[str]) -> str:
     return tables[0] if len(tables) == 1 else f"{len(tables)} tables"
 
 
-def place_if_known(table: Callable[[], CapturedTable], *, is_live: bool) -> CapturedPosition | None:
-    """How far a table is; None where only whoever reads it can say what is wrong with it."""
+def position_if_known(
+    table: Callable[[], CapturedTable], *, is_streaming: bool
+) -> CapturedPosition | None:
+    """The position of a table; None where an error that is reported later hides it."""
     try:
-        return table().load_place()
+        return table().load_position()
     except errors.FrazilError as error:
-        # A table that is held has its own error already; what may pass is tried again.
-        if is_live and not isinstance(error, OF_ONE_TABLE):
+        # A paused table has its own error already; what may pass is tried again.
+        if is_streaming and not isinstance(error, OF_ONE_TABLE):
             raise
     except Exception as error:  # noqa: BLE001 - judged as a defect of its table when it is read
         _log.debug("position unknown", error=type(error).__name__)

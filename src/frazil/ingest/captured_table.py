@@ -1,4 +1,4 @@
-"""One changelog as an ingest sees it: where it stands, what it becomes, and its commit."""
+"""One changelog as an ingest sees it: its position, its next schema, and its commit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPosition:
-    """Where a changelog stands in its source, and how the source described the table there."""
+    """The position of a changelog in its source, and how the source described the table there."""
 
     position: Position
     epoch: int
@@ -55,16 +55,16 @@ class Prepared:
     changelog: ChangelogTable
     target: TableTarget
     epoch: int
-    # Of the marker that what begins anew takes the place of.
+    # Of the marker that a restart replaces.
     seen: str | None
     has_rows: bool
     # Whether what is known of the columns changes, even if the schema does not.
-    is_described_anew: bool
+    has_new_columns: bool
 
     @property
     def must_be_committed(self) -> bool:
-        """Whether there is something to commit beside rows."""
-        return self.part.restart is not None or self.plan.evolves or self.is_described_anew
+        """Whether there is something to commit in addition to rows."""
+        return self.part.restart is not None or self.plan.evolves or self.has_new_columns
 
 
 class CapturedTable:
@@ -89,8 +89,8 @@ class CapturedTable:
         """What a widened type means."""
         return self._settings.on_widen
 
-    def load_place(self) -> CapturedPosition | None:
-        """Where it stands; None for one that is not there or that nothing was written to.
+    def load_position(self) -> CapturedPosition | None:
+        """Its position; None if it does not exist or nothing was written to it.
 
         Raises MarkerLostError and RolledBackError as the changelog does.
         """
@@ -139,7 +139,7 @@ class CapturedTable:
             epoch=epoch,
             seen=state.properties.get(MarkerRole.INGEST.property_name),
             has_rows=state.head is not None and state.head.count("total-records") > 0,
-            is_described_anew=plan.columns != columns,
+            has_new_columns=plan.columns != columns,
         )
 
     def commit(self, prepared: Prepared, files: Sequence[WrittenFile], *, batch: str) -> Receipt:
@@ -165,7 +165,7 @@ class CapturedTable:
                 wanted=wanted,
                 columns=plan.columns,
             )
-        if wanted is None and not prepared.is_described_anew:
+        if wanted is None and not prepared.has_new_columns:
             return changelog.append(files, start=part.start, goal=goal)
         return changelog.evolve(
             plan.schema, start=part.start, goal=goal, columns=plan.columns, files=files
@@ -205,11 +205,11 @@ class CapturedTable:
 
     def _layout(self, table: SourceTable, plan: ChangelogPlan, epoch: int) -> RowLayout:
         names = {each.id: each.name for each in plan.schema.fields}
-        fed = {column.number: names[plan.field_ids[column.number]] for column in table.columns}
+        mapped = {column.number: names[plan.field_ids[column.number]] for column in table.columns}
         ours = self._ours
-        taken = {*fed.values(), *ours.names}
+        taken = {*mapped.values(), *ours.names}
         return RowLayout(
-            names=fed,
+            names=mapped,
             field_ids=plan.field_ids,
             key=_member_names(plan),
             ours=ours,

@@ -1,8 +1,8 @@
-"""Keeps changelogs up to date with one source: changes as they come, and tables read whole.
+"""Keeps changelogs up to date with one source: the copy of tables and the changes after it.
 
 Two threads may use it, one for each of the two. The order of a batch is always the same: every
-table commits, the ledger commits, the source is acknowledged. A process may die between any two
-of them; the next one asks the ledger and the tables, never its memory.
+table commits, the ledger commits, the source is acknowledged. A process may die between any two of
+them; the next one reads the ledger and the tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frazil.ingest.batch_run import (
     BatchResult,
     ledger_entries,
     of_one_table,
-    place_if_known,
+    position_if_known,
     run_batch,
 )
 from frazil.ingest.captured_table import CapturedPosition, CapturedTable
@@ -56,7 +56,7 @@ _UUID_BYTES = 16
 
 
 class Ingester:
-    """One source, its changelogs, and the book of what was done; lives on the driver."""
+    """One source, its changelogs and its ledger; lives on the driver."""
 
     def __init__(
         self,
@@ -79,18 +79,18 @@ class Ingester:
         self._randomness = randomness or SystemRandomness()
         self._ledger = LedgerCache(ledger, settings.pipeline)
         self._tables: dict[str, CapturedTable] = {}
-        self._places: dict[str, CapturedPosition] = {}
+        self._positions: dict[str, CapturedPosition] = {}
         self._obstacles_met: dict[str, Cause] = {}
-        # Read whole at the moment: the source must keep what came since.
+        # Being copied: the source must keep what came since.
         self._being_read: set[str] = set()
-        self._progress_of_whole: ReadingProgress | None = None
-        self._walking: list[BatchResult] = []
+        self._copy_progress: ReadingProgress | None = None
+        self._running: list[BatchResult] = []
         self._retrying = RetryingTables(settings.defect_attempts)
         self._is_started, self._retries_paused = False, True
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
-        """How every table stands."""
+        """The state of every table."""
         return dict(self._ledger.table_states)
 
     @property
@@ -100,24 +100,24 @@ class Ingester:
         return None if marker is None else marker.position
 
     def start(self) -> None:
-        """Look at the ledger, the tables and the source; raises what keeps us from going on.
+        """Load the ledger, the tables and the source; raises what prevents a start.
 
-        What is read here may be relied on because nobody else works for the source by then.
+        What is read here stays valid: no other process works for the source by then.
         """
         with self._ledger.lock, self._turn():
             if self._is_started:
                 return
             self._ledger.refresh()
-            self._places.clear()
+            self._positions.clear()
             self._tables.clear()
-            # A new process tries again: that is when somebody may have acted.
-            self._prepare_source(self._look(retries_paused=self._retries_paused))
+            # A new process tries again: an operator may have acted.
+            self._prepare_source(self._check_tables(retries_paused=self._retries_paused))
             if self._retries_paused:
                 self._retrying.forget()
             self._is_started, self._retries_paused = True, False
 
     def retry_held(self) -> None:
-        """Try tables again that are held, with the next step: somebody says they were mended."""
+        """Try paused tables again with the next step: an operator says they were repaired."""
         self._retries_paused = True
 
     def stop(self) -> None:
@@ -137,18 +137,18 @@ class Ingester:
                 batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 if not progress.tables:
-                    # No batch will have them looked at: there may be some by now.
-                    self._look_again()
+                    # No batch will check for tables: there may be some by now.
+                    self._check_tables_again()
                 return None
-            began, result = self._clock.monotonic(), self._walk(batch)
+            began, result = self._clock.monotonic(), self._run(batch)
             self._retrying.require_final_of(result)
-            acknowledged = self._book_changes(result, batch, planned_for=progress.tables)
+            acknowledged = self._record_changes(result, batch, planned_for=progress.tables)
             failpoint(Failpoint.INGEST_BOOKED)
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
             failpoint(Failpoint.INGEST_ACKNOWLEDGED)
         except BaseException:
-            # What was planned and not committed is asked for again, from what is committed.
+            # What was planned and not committed is planned again, from what is committed.
             self.stop()
             raise
         return self._report(result, began=began)
@@ -172,54 +172,52 @@ class Ingester:
             if batch is None:
                 self._end_reading()
                 return None
-            began, result = self._clock.monotonic(), self._walk(batch)
-            self._book_whole(result, kept_since=kept_since)
-            self._retrying.require_headway(result)
+            began, result = self._clock.monotonic(), self._run(batch)
+            self._record_copy(result, kept_since=kept_since)
+            self._retrying.require_progress(result)
         except BaseException:
-            # The source may be another one by now: it is looked at again.
+            # The source may be another one by now: it is checked again.
             self._is_started = False
             self._end_reading()
             raise
-        return self._report(result, began=began, is_whole=True)
+        return self._report(result, began=began, is_copy=True)
 
     @property
     def progress(self) -> CopyProgress | None:
-        """How far the whole tables that are being read have come; None when there are none."""
-        progress = self._progress_of_whole
+        """The progress of the copy that is running; None when there is none."""
+        progress = self._copy_progress
         return None if progress is None else progress.now()
 
     @property
     def pending_commits(self) -> int:
         """Tables of the running batches that have not committed yet."""
-        return sum(each.pending for each in tuple(self._walking))
+        return sum(each.pending for each in tuple(self._running))
 
-    def _walk(self, batch: Batch) -> BatchResult:
+    def _run(self, batch: Batch) -> BatchResult:
         result = BatchResult(self._new_name())
-        self._walking.append(result)
+        self._running.append(result)
         try:
-            self._walk_into(result, batch)
+            run_batch(
+                self._session,
+                batch,
+                {part.table.name: self._table(part.table.name) for part in batch.parts},
+                result=result,
+                clock=self._clock,
+                watch=self._watch,
+            )
         finally:
-            self._walking.remove(result)
+            self._running.remove(result)
         self._retrying.count(result)
         return result
 
-    def _walk_into(self, result: BatchResult, batch: Batch) -> None:
-        run_batch(
-            self._session,
-            batch,
-            {part.table.name: self._table(part.table.name) for part in batch.parts},
-            result=result,
-            clock=self._clock,
-            watch=self._watch,
-        )
-
     def _watch(self, progress: ReadingProgress) -> None:
-        self._progress_of_whole = progress
+        self._copy_progress = progress
 
     @property
     def tables_to_read(self) -> set[str]:
-        """Tables that are to be read whole."""
-        return {name for name, each in self._ledger.table_states.items() if each.state == Copying()}
+        """Tables that are to be copied."""
+        states = self._ledger.table_states
+        return {name for name, each in states.items() if each.state == Copying()}
 
     def close(self) -> None:
         """Let go of everything."""
@@ -239,59 +237,55 @@ class Ingester:
         return self._tables[name]
 
     def _notice(self) -> None:
-        """Take up what somebody else wrote in the ledger: a resync, for instance."""
+        """Apply what another process wrote in the ledger: a resync, for instance."""
         with self._ledger.lock:
             if self._ledger.refresh():
-                self._places.clear()
+                self._positions.clear()
 
     def _progress(self) -> Progress:
         with self._ledger.lock:
             known = {}
-            for name, standing in self._live().items():
-                place = self._place(name)
-                if place is not None:
-                    known[name] = TableProgress(place.position, standing.identity, place.shape)
+            for name, each in self._streaming().items():
+                position = self._position(name)
+                if position is not None:
+                    known[name] = TableProgress(position.position, each.identity, position.shape)
             return Progress(acknowledged=self.acknowledged, tables=known)
 
-    def _live(self) -> dict[str, TableState]:
-        return {
-            name: each
-            for name, each in self._ledger.table_states.items()
-            if isinstance(each.state, Streaming)
-        }
+    def _streaming(self) -> dict[str, TableState]:
+        states = self._ledger.table_states
+        return {name: each for name, each in states.items() if isinstance(each.state, Streaming)}
 
-    def _place(self, name: str) -> CapturedPosition | None:
-        """Where a live table stands; one that cannot tell is held."""
-        if name not in self._places:
+    def _position(self, name: str) -> CapturedPosition | None:
+        """The position of a streaming table; one whose marker cannot be read is paused."""
+        if name not in self._positions:
             try:
-                place = self._table(name).load_place()
+                position = self._table(name).load_position()
             except Exception as error:  # noqa: BLE001 - of one table, or raised again
-                trouble = of_one_table(error, name, "reading its marker")
-                self._retrying.require_final(name, trouble)
-                self._hold(name, trouble)
+                failure = of_one_table(error, name, "reading its marker")
+                self._retrying.require_final(name, failure)
+                self._pause(name, failure)
                 return None
-            if place is None:
-                self._hold(name, no_changelog(name))
+            if position is None:
+                self._pause(name, no_changelog(name))
                 return None
-            self._places[name] = place
-        return self._places[name]
+            self._positions[name] = position
+        return self._positions[name]
 
-    def _hold(self, name: str, error: errors.FrazilError) -> None:
-        log_paused(name, Cause.of(error))
-        held = self._standing(name, Paused(self._position_text(), Cause.of(error)))
-        self._ledger.note([held], batch=self._new_name())
+    def _pause(self, name: str, error: errors.FrazilError) -> None:
+        cause = Cause.of(error)
+        log_paused(name, cause)
+        paused = self._state(name, Paused(self._position_text(), cause))
+        self._ledger.record([paused], batch=self._new_name())
 
-    def _standing(self, name: str, state: State) -> TableState:
-        return TableState(
-            table=name, identity=self._ledger.table_states[name].identity, state=state
-        )
+    def _state(self, name: str, state: State) -> TableState:
+        return replace(self._ledger.table_states[name], state=state)
 
     def _position_text(self) -> str:
         return "" if self.acknowledged is None else position_text(self.acknowledged)
 
     # --- the source ---
 
-    def _look(self, *, retries_paused: bool = False) -> tuple[TableState, ...]:
+    def _check_tables(self, *, retries_paused: bool = False) -> tuple[TableState, ...]:
         found = {each.name: each for each in self._source.discover()}
         changed = judge_tables(
             self._ledger.table_states,
@@ -308,20 +302,20 @@ class Ingester:
             log_state(each)
         return changed
 
-    def _look_again(self) -> None:
-        """Inspect without a batch: for tables to capture, and for log that is kept too long."""
+    def _check_tables_again(self) -> None:
+        """Without a batch: for tables to capture, and for log that is kept too long."""
         with self._ledger.lock:
-            changed, batch = {each.table: each for each in self._look()}, self._new_name()
+            changed, batch = {each.table: each for each in self._check_tables()}, self._new_name()
             end = self._source.newest()
             if not self._has(Streaming, changed) and self._is_past_bound(end):
                 changed |= self._without_paused(changed)
                 self._ledger.move(self._marker(end, batch=batch), tuple(changed.values()))
                 self._source.acknowledge(end)
             elif changed:
-                self._ledger.note(tuple(changed.values()), batch=batch)
+                self._ledger.record(tuple(changed.values()), batch=batch)
 
     def _prepare_source(self, changed: Sequence[TableState]) -> None:
-        """Let the source keep what these tables need; then write down how they stand.
+        """Let the source keep what these tables need; then record their states.
 
         In this order: what was seen at a source that is refused is not written down.
         """
@@ -342,25 +336,26 @@ class Ingester:
                 replace(each, state=Copying()) if name in names else each
                 for name, each in table_states.items()
             ]
-            self._ledger.note(changed, batch=self._new_name())
+            self._ledger.record(changed, batch=self._new_name())
             since, position, changed = None, self._source.prepare(names, None), ()
         if changed:
-            self._ledger.note(changed, batch=self._new_name())
+            self._ledger.record(changed, batch=self._new_name())
         if since is None:
             self._begin_at(position)
         elif since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
-            self._ledger.move(self._marker(position, batch=self._new_name(), witness=since.witness))
+            goal = self._marker(position, batch=self._new_name(), witness=since.witness)
+            self._ledger.move(goal)
 
     def _reached(self, table_states: Mapping[str, TableState]) -> list[Position]:
-        """Where tables are whose rows stay; what keeps one from telling is told when it is read."""
+        """Positions of tables whose rows stay; an unreadable one is reported when it is read."""
         for name, each in table_states.items():
-            if isinstance(each.state, Streaming | Paused | Gone) and name not in self._places:
-                is_live = isinstance(each.state, Streaming)
-                place = place_if_known(partial(self._table, name), is_live=is_live)
-                if place is not None:
-                    self._places[name] = place
-        return [each.position for each in self._places.values()]
+            if isinstance(each.state, Streaming | Paused | Gone) and name not in self._positions:
+                is_streaming = isinstance(each.state, Streaming)
+                position = position_if_known(partial(self._table, name), is_streaming=is_streaming)
+                if position is not None:
+                    self._positions[name] = position
+        return [each.position for each in self._positions.values()]
 
     def _counts_nothing(self, table_states: Sequence[TableState]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
@@ -368,10 +363,7 @@ class Ingester:
         return not self._being_read and all(isinstance(each, Copying) for each in states)
 
     def _begin_at(self, position: Position) -> None:
-        goal, known = (
-            self._marker(position, batch=self._new_name()),
-            self._ledger.acknowledged,
-        )
+        goal, known = self._marker(position, batch=self._new_name()), self._ledger.acknowledged
         at = goal.source, goal.epoch, goal.position, goal.witness
         if known is None or (known.source, known.epoch, known.position, known.witness) != at:
             self._ledger.restart_at(goal)
@@ -386,23 +378,23 @@ class Ingester:
             witness=witness,
         )
 
-    # --- booking ---
+    # --- recording ---
 
-    def _book_changes(
+    def _record_changes(
         self, result: BatchResult, batch: Batch, *, planned_for: Collection[str]
     ) -> Position | None:
         """Write the batch down; what may be acknowledged after it.
 
-        The batch has changes of the tables it was ``planned_for``. A table that has become live
-        since is not among them, and needs what it left out.
+        The batch has changes of the tables it was ``planned_for``. A table that has become
+        streaming since is not among them, and needs what it left out.
         """
         with self._ledger.lock:
-            # Somebody may have asked for a resync since the batch was planned.
+            # A resync may have been requested since the batch was planned.
             self._notice()
-            self._take_places(result)
+            self._take_positions(result)
             # Before every acknowledgement: what the source does not announce is found here.
-            looked = {each.table: each for each in self._look()}
-            table_states = {**looked, **self._troubled(result), **self._reread(result)}
+            checked = {each.table: each for each in self._check_tables()}
+            table_states = {**checked, **self._failed(result), **self._reread(result)}
             if self._has(Paused | Gone, table_states) and self._is_past_bound(batch.end):
                 table_states |= self._without_paused(table_states)
             holds = self._being_read or any(
@@ -423,53 +415,50 @@ class Ingester:
             )
             return goal
 
-    def _book_whole(self, result: BatchResult, *, kept_since: Position | None) -> None:
+    def _record_copy(self, result: BatchResult, *, kept_since: Position | None) -> None:
         with self._ledger.lock:
             self._notice()
             if self.acknowledged != kept_since:
-                # The position stays where it is for as long as tables are read: it began anew.
+                # The position stays where it is for as long as tables are read: it began again.
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
-            self._take_places(result)
+            self._take_positions(result)
             table_states = [
-                TableState(
-                    table=name,
-                    identity=result.prepared[name].part.table.identity,
-                    state=Streaming(),
-                )
-                for name in result.committed
+                TableState(table=name, identity=prepared.part.table.identity, state=Streaming())
+                for name, prepared in result.prepared.items()
+                if name in result.committed
             ]
             # What may pass leaves the table where it is: to be read.
             table_states += [
-                self._standing(name, Copying(Cause.of(error)))
-                for name, error in result.troubles.items()
+                self._state(name, Copying(Cause.of(error)))
+                for name, error in result.failures.items()
                 if name in self._ledger.table_states and not self._retrying.may_pass(name, error)
             ]
             entries = ledger_entries(result, self._clock.now())
-            self._ledger.note(table_states, entries, batch=result.batch)
+            self._ledger.record(table_states, entries, batch=result.batch)
             self._being_read -= {each.table for each in table_states}
 
-    def _troubled(self, result: BatchResult) -> dict[str, TableState]:
+    def _failed(self, result: BatchResult) -> dict[str, TableState]:
         at = self._position_text()
-        for name, error in result.troubles.items():
+        for name, error in result.failures.items():
             log_paused(name, Cause.of(error))
         return {
-            name: self._standing(name, Paused(at, Cause.of(error)))
-            for name, error in result.troubles.items()
-            if name in self._live()
+            name: self._state(name, Paused(at, Cause.of(error)))
+            for name, error in result.failures.items()
+            if name in self._streaming()
         }
 
     def _reread(self, result: BatchResult) -> dict[str, TableState]:
         for name in result.reread:
             _log.info("table is read again, because a type was widened", table=name)
         return {
-            name: self._standing(name, Copying()) for name in result.reread & self._live().keys()
+            name: self._state(name, Copying()) for name in result.reread & self._streaming().keys()
         }
 
     def _is_past_bound(self, end: Position | None) -> bool:
-        """Whether the source has kept enough for held tables: it goes on without them.
+        """Whether the source has kept enough for paused tables: it goes on without them.
 
-        What was not read yet is kept for everybody, and while tables are copied for those.
+        What was not read yet is kept for all tables, and during a copy for the copied ones.
         """
         if self.acknowledged is None or self._being_read or end is None:
             return False
@@ -483,27 +472,27 @@ class Ingester:
     def _without_paused(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
         return require_resync({**self._ledger.table_states, **changed}, self._position_text())
 
-    def _take_places(self, result: BatchResult) -> None:
+    def _take_positions(self, result: BatchResult) -> None:
         for name, done in result.committed.items():
             prepared = result.prepared[name]
-            self._places[name] = CapturedPosition(
+            self._positions[name] = CapturedPosition(
                 position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
             )
 
     def _end_reading(self) -> None:
         with self._ledger.lock:
             self._being_read.clear()
-            self._progress_of_whole = None
+            self._copy_progress = None
         self._source.plan_copy(())
 
-    def _report(self, result: BatchResult, *, began: float, is_whole: bool = False) -> BatchReport:
+    def _report(self, result: BatchResult, *, began: float, is_copy: bool = False) -> BatchReport:
         return BatchReport(
             batch=result.batch,
             tables=tuple(result.committed.values()),
             acknowledged=self.acknowledged,
             seconds=self._clock.monotonic() - began,
-            is_whole=is_whole,
-            troubles=dict(result.troubles),
+            is_whole=is_copy,
+            troubles=dict(result.failures),
         )
 
     def _new_name(self) -> str:

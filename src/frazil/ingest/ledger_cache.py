@@ -1,4 +1,4 @@
-"""The ledger with its newest words at hand, for the two threads of an ingest."""
+"""The newest state of the ledger in memory, for the two threads of an ingest."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LedgerCache:
-    """What the ledger says, read again only when somebody else wrote in it.
+    """What the ledger says, read again only when another process wrote in it.
 
-    Whoever decides by what it says and then writes holds ``lock`` meanwhile.
+    A caller that reads, decides and then writes holds ``lock`` meanwhile.
     """
 
     def __init__(self, ledger: Ledger, pipeline: str) -> None:
@@ -43,11 +43,11 @@ class LedgerCache:
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
-        """How every captured table stands, by its name at the source."""
+        """The state of every captured table, by its name at the source."""
         return self._table_states
 
     def refresh(self) -> bool:
-        """Read what somebody else wrote; whether anybody did."""
+        """Read what another process wrote; returns whether one did."""
         with self.lock:
             head = self._ledger.table.load_state().head
             newest = None if head is None else SnapshotRef(head.id, head.sequence)
@@ -58,14 +58,14 @@ class LedgerCache:
             self._seen, self._is_read = newest, True
             return True
 
-    def note(
+    def record(
         self,
         table_states: Sequence[TableState],
         entries: Sequence[LedgerEntry] = (),
         *,
         batch: str,
     ) -> None:
-        """Write down how tables stand, and leave the position where it is."""
+        """Record states of tables; the position stays."""
         with self.lock:
             receipt = self._ledger.note(
                 entries, pipeline=self._pipeline, batch=batch, table_states=table_states
@@ -90,7 +90,7 @@ class LedgerCache:
             self._wrote(receipt, table_states)
 
     def restart_at(self, goal: Marker) -> None:
-        """Write down that positions count in another source, or from another place, from now on."""
+        """Record that positions count in another source, or from another position, from now on."""
         with self.lock:
             receipt = self._ledger.restart_at(goal)
             self._acknowledged = receipt.marker
@@ -104,7 +104,7 @@ class LedgerCache:
                 self._table_states[each.table] = each
         before, ours = self._seen, receipt.marker.snapshot
         follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
-        # Where somebody else wrote in between, all of it is read again.
+        # Where another process wrote in between, all of it is read again.
         self._seen = ours if follows else None
 
 
@@ -122,5 +122,5 @@ def judging_loss(ledger_cache: LedgerCache, refresh: Callable[[], None]) -> Iter
         refresh()
         if ledger_cache.acknowledged == known:
             raise
-        message = "another process moved the ledger while this one looked at the source."
+        message = "another process moved the ledger while this one read the source."
         raise SlotBusyError(message) from error

@@ -1,4 +1,4 @@
-"""How far the reading of whole tables has come: told by tasks as they end, asked by anybody."""
+"""The progress of a copy: reported by tasks as they end, read by any thread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# Often enough for a person who waits, seldom enough for a log that is kept.
-TELL_SECONDS = 10.0
+# Often enough for an operator who waits, seldom enough for a log that is kept.
+LOG_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class CopyProgress:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """If it goes on as it went; None while nobody can tell."""
+        """The estimate at the same speed; None while there is none."""
         if not self.fraction:
             return None
         return self.seconds * (1 - self.fraction) / self.fraction
@@ -91,25 +91,25 @@ class ReadingProgress:
         )
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Tell the log once in a while, until the block ends."""
+    def logged(self) -> Iterator[None]:
+        """Log the progress periodically until the block ends."""
         ended = threading.Event()
-        teller = threading.Thread(
-            target=self._tell, args=(ended,), name="frazil progress", daemon=True
+        logger = threading.Thread(
+            target=self._log_until, args=(ended,), name="frazil progress", daemon=True
         )
-        teller.start()
+        logger.start()
         try:
             yield
         finally:
             ended.set()
-            teller.join()
+            logger.join()
 
-    def _tell(self, ended: threading.Event) -> None:
-        while not ended.wait(TELL_SECONDS):
+    def _log_until(self, ended: threading.Event) -> None:
+        while not ended.wait(LOG_SECONDS):
             now = self.now()
             left = now.remaining_seconds
             _log.info(
-                "reading whole tables",
+                "copying tables",
                 tables=len(now.tables),
                 rows=now.rows,
                 bytes=now.bytes_read,

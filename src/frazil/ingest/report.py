@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIngested:
-    """What one table got: rows by operation, files, and where it stands now.
+    """What one table got: rows by operation, files, and its position now.
 
     ``snapshot_id`` is the changelog's.
     """
@@ -36,7 +36,7 @@ class TableIngested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """A batch that is booked; ``acknowledged`` is where the source was left.
+    """A batch that is recorded; the source was acknowledged up to ``acknowledged``.
 
     ``troubles`` are the tables that were left out, and why.
     """

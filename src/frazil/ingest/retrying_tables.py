@@ -1,4 +1,4 @@
-"""Which troubles of one table are tried again before they pause it."""
+"""Which problems of one table are tried again before they pause it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class RetryingTables:
         self._defects = Counter[str]()
 
     def forget(self) -> None:
-        """Somebody may have mended what was wrong."""
+        """An operator may have fixed what was wrong."""
         self._defects.clear()
 
     def count(self, result: BatchResult) -> None:
         """Take note of what a batch came to."""
         for name in result.committed:
             self._defects.pop(name, None)
-        for name, error in result.troubles.items():
+        for name, error in result.failures.items():
             self._count(name, error)
 
     def may_pass(self, name: str, error: FrazilError) -> bool:
@@ -44,12 +44,12 @@ class RetryingTables:
 
     def require_final_of(self, result: BatchResult) -> None:
         """Raise a defect as long as it may be tried again; the other tables have committed."""
-        for name, error in result.troubles.items():
+        for name, error in result.failures.items():
             self._raise_passing(name, error)
 
-    def require_headway(self, result: BatchResult) -> None:
-        """Raise what may pass if nothing else came of it: whoever calls waits, and asks again."""
-        passing = [each for name, each in result.troubles.items() if self.may_pass(name, each)]
+    def require_progress(self, result: BatchResult) -> None:
+        """Raise what may pass if nothing was committed: the caller waits and tries again."""
+        passing = [each for name, each in result.failures.items() if self.may_pass(name, each)]
         if passing and not result.committed:
             raise _passing(passing[0])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """One table's changelog: its name, and how it looks and changes."""
+    """One table's changelog: its name, its layout and how it follows changes."""
 
     changelog: TableName
     prefix: str = DEFAULT_PREFIX
@@ -36,11 +36,11 @@ class Captures(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSettings:
-    """The pipeline's name, the bounds of a batch, and what trouble may cost.
+    """The pipeline's name, the bounds of a batch, and the limits of retries.
 
-    ``held_bytes`` is what the source may keep for a table that is held. With ``resyncs_lost`` a
-    source that lost our position has every table read again. A table is tried ``defect_attempts``
-    times before something unforeseen pauses it.
+    ``held_bytes`` is what the source may keep for a paused table. With ``resyncs_lost`` a source
+    that lost our position has every table read again. A table is tried ``defect_attempts`` times
+    before something unforeseen pauses it.
     """
 
     pipeline: str

@@ -61,7 +61,7 @@ def source_rows(session: SparkSession, batch: Batch) -> DataFrame:
     cores = session.sparkContext.defaultParallelism
     tasks = spread(batch.splits, most=min(cores, batch.most_tasks or cores))
     job = ReadJob(batch.reader, tasks, {number: arrow for number, (_, arrow) in types.items()})
-    schema = ", ".join(f"`{number}` {word}" for number, (word, _) in types.items())
+    schema = ", ".join(f"`{number}` {spark_name}" for number, (spark_name, _) in types.items())
     return (
         pinned_session(session).range(0, len(tasks), 1, len(tasks)).mapInArrow(job.run_task, schema)
     )
@@ -69,6 +69,6 @@ def source_rows(session: SparkSession, batch: Batch) -> DataFrame:
 
 def _spark_type(type_: Type) -> tuple[str, pa.DataType]:
     if isinstance(type_, List):
-        word, arrow = spark_type(type_.element.type)
-        return f"array<{word}>", pa.list_(arrow)
+        spark_name, arrow = spark_type(type_.element.type)
+        return f"array<{spark_name}>", pa.list_(arrow)
     return spark_type(type_)

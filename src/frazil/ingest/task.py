@@ -1,4 +1,4 @@
-"""What a task of an ingest does: read splits, write the rows of each table, tell the driver."""
+"""A Spark task of an ingest: read splits, write the rows of each table, report to the driver."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class TableWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What came of a task: what it wrote, and which tables are in trouble."""
+    """What came of a task: what it wrote, and which tables failed."""
 
     written: Mapping[str, TableWritten]
-    troubles: Mapping[str, FrazilError]
+    failures: Mapping[str, FrazilError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,36 +72,36 @@ class IngestJob:
     def do(self, splits: Iterable[Split]) -> TaskOutcome:
         """Read these splits and write what they bring."""
         with ExitStack() as stack:
-            desk = _Desk(self.targets)
-            stack.callback(desk.abandon)
+            writers = _TableWriters(self.targets)
+            stack.callback(writers.abandon)
             for split in splits:
                 rows = 0
                 for reading in self.reader.read(split):
                     if isinstance(reading, TableRows):
-                        desk.write(reading.table, reading.rows)
+                        writers.write(reading.table, reading.rows)
                         rows += reading.rows.num_rows
                     else:
-                        desk.refuse(reading.table, reading.error)
+                        writers.refuse(reading.table, reading.error)
                 if self.gauge is not None:
                     self.gauge.add(rows=rows, size=split.weight)
-            return desk.close()
+            return writers.close()
 
 
 @dataclass(slots=True)
-class _Desk:
-    """The writers of one task, one for each table that has rows and no trouble."""
+class _TableWriters:
+    """The writers of one task, one for each table that has rows and did not fail."""
 
     targets: Mapping[str, TableTarget]
     writers: dict[str, TaskWriter] = field(default_factory=dict)
     operations: dict[str, Counter[str]] = field(default_factory=dict)
-    troubles: dict[str, FrazilError] = field(default_factory=dict)
+    failures: dict[str, FrazilError] = field(default_factory=dict)
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
-        place = self.targets.get(table)
-        if place is None or table in self.troubles or not rows.num_rows:
+        target = self.targets.get(table)
+        if target is None or table in self.failures or not rows.num_rows:
             return
         try:
-            self._writer(table, place).write(place.layout.lay_out(rows))
+            self._writer(table, target).write(target.layout.lay_out(rows))
         except (SchemaError, SourceError) as error:
             self.refuse(table, error)
             return
@@ -110,12 +110,12 @@ class _Desk:
             return
         counted = pc.value_counts(rows.column(ChangeColumn.OPERATION))
         counts = self.operations.setdefault(table, Counter())
-        for word, count in zip(counted.field(0), counted.field(1), strict=True):
-            counts[word.as_py()] += count.as_py()
+        for operation, count in zip(counted.field(0), counted.field(1), strict=True):
+            counts[operation.as_py()] += count.as_py()
 
     def refuse(self, table: str, error: FrazilError) -> None:
-        # The first one tells the story.
-        self.troubles.setdefault(table, error)
+        # The first one is the cause.
+        self.failures.setdefault(table, error)
         writer = self.writers.pop(table, None)
         if writer is not None:
             writer.abandon()
@@ -131,16 +131,16 @@ class _Desk:
                 operations = dict(self.operations[table])
                 written[table] = TableWritten(files=files, operations=operations)
         self.writers.clear()
-        return TaskOutcome(written=written, troubles=self.troubles)
+        return TaskOutcome(written=written, failures=self.failures)
 
     def abandon(self) -> None:
         """What was not closed stays for maintenance."""
         for writer in self.writers.values():
             writer.abandon()
 
-    def _writer(self, table: str, place: TableTarget) -> TaskWriter:
+    def _writer(self, table: str, target: TableTarget) -> TaskWriter:
         if table not in self.writers:
             self.writers[table] = TaskWriter(
-                place.target, clock=SystemClock(), randomness=SystemRandomness()
+                target.target, clock=SystemClock(), randomness=SystemRandomness()
             )
         return self.writers[table]

@@ -1,1 +1,5 @@
-"""The words of the domain: schemas, partitioning and how they change; plain values only."""
+"""Values of the domain: schemas, keys, positions, markers, table names; standard library only.
+
+Start with ``marker.py``; ``schema`` has types, partitioning and changes, ``postgres`` what a
+server's catalog shows.
+"""

@@ -1,4 +1,4 @@
-"""A change at the source: what it did to its row, and its place in the order of all changes."""
+"""A change at the source: what it did to its row, and its position in the order of all changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEQUENCE = re.compile(r"([0-9a-f]{4})/([0-9a-f]{16})/([0-9a-f]{16})")
 
 
 class Operation(StrEnum):
-    """What a change did; the words are those a changelog holds."""
+    """What a change did; the values are those a changelog holds."""
 
     READ = "READ"
     INSERT = "INSERT"
@@ -38,18 +38,18 @@ SPELLINGS = tuple(_SPELLINGS)
 
 
 def spellings(operation: Operation) -> tuple[str, ...]:
-    """Every word for this operation, in capitals."""
-    return tuple(word for word, meant in _SPELLINGS.items() if meant is operation)
+    """Every spelling of this operation, in capitals."""
+    return tuple(text for text, meant in _SPELLINGS.items() if meant is operation)
 
 
 def parse_operation(text: str) -> Operation:
-    """Read an operation as our changelogs or somebody else's spell it.
+    """Read an operation as our changelogs or another process's spell it.
 
     Raises MalformedChangeError for any other text, without showing it.
     """
     found = _SPELLINGS.get(text.upper())
     if found is None:
-        # Not shown: in a table somebody configured wrongly it may be anything.
+        # Not shown: in a table that was configured wrongly it may be anything.
         message = f"the operation is none of {', '.join(SPELLINGS)}."
         raise MalformedChangeError(message, next_step="name the right column in tables[].operation")
     return found
@@ -57,7 +57,7 @@ def parse_operation(text: str) -> Operation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SequenceNumber:
-    """The place of a change among all changes of its table; compares in source order.
+    """The position of a change among all changes of its table; compares in source order.
 
     The epoch rises with every resync and whenever the server's identity or timeline changes, so
     that a source that was restored never sorts below its own past. The text sorts the same way.

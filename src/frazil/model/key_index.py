@@ -1,4 +1,4 @@
-"""The key index as facts: which runs it has, which data files it speaks of, what is deleted there.
+"""The key index as facts: which runs it has, which data files it covers, what is deleted there.
 
 Entries are hints, files and their deletes are the truth: an entry counts only if its file is in the
 file table and its row is not deleted there. A stale entry is harmless, so runs need no order.
@@ -41,7 +41,7 @@ class DeletePointer:
     """One delete file, or one deletion vector inside a Puffin file.
 
     ``data_file`` is None for a file of position deletes that concerns several data files;
-    ``offset`` and ``length`` are None for position deletes, which are whole files. ``partition``
+    ``offset`` and ``length`` are None for position deletes, which are complete files. ``partition``
     is the JSON text that Iceberg's own descriptors carry.
     """
 
@@ -71,7 +71,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class RunBlob:
-    """The entries of one hash bucket, at a place in a Puffin file."""
+    """The entries of one hash bucket, at an offset in a Puffin file."""
 
     bucket: int
     offset: int

@@ -1,7 +1,7 @@
 """The marker: how far a table has come, and the one rule by which it moves.
 
 Every commit of ours moves a table's marker from P to Q. Whether a move is allowed is decided here,
-without asking anybody; that nobody else moved it meanwhile is the catalog's business.
+without I/O; that no other process moved it meanwhile is ensured by the catalog.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MarkerRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
-    """The commit that wrote a marker: its id, and its place in the table's order."""
+    """The commit that wrote a marker: its id, and its position in the table's order."""
 
     id: int
     sequence: int
@@ -53,7 +53,7 @@ class Marker:
 
     def __post_init__(self) -> None:
         if isinstance(self.position, Mapping):
-            # Read-only and in one order, whoever made it.
+            # Read-only and in one order.
             ordered = MappingProxyType(dict(sorted(self.position.items())))
             object.__setattr__(self, "position", ordered)
 
@@ -88,7 +88,7 @@ class MarkerMove:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A marker in place of another, be that valid, lost or unreadable: an operator's repair.
+    """A marker instead of another, be that valid, lost or unreadable: an operator's repair.
 
     ``seen`` is the property's text when this was decided; over any other text it does not go.
     """
@@ -121,7 +121,7 @@ class AlreadyDone:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Somebody else moved the marker."""
+    """Another process moved the marker."""
 
     found: Marker
 
@@ -154,7 +154,7 @@ def _judge_against(found: Marker, move: MarkerMove) -> Verdict:
     if found.source != move.goal.source:
         return OtherSource(found)
     if found.epoch > move.goal.epoch:
-        # A resync has begun a new epoch; what was planned in the old one has no place in it.
+        # A resync has begun a new epoch; what was planned in the old one is void.
         return Overtaken(found)
     if isinstance(move.goal.position, Mapping):
         return _judge_offsets(found, move, move.goal.position)

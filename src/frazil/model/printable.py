@@ -1,4 +1,4 @@
-"""Text from strangers on its way to a person: names of tables may hold what a terminal obeys."""
+"""Untrusted text that is shown to an operator: table names may hold control sequences."""
 
 from __future__ import annotations
 

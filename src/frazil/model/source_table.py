@@ -1,4 +1,4 @@
-"""A table as its source offers it: columns that keep their numbers, and what tells it apart."""
+"""A table as its source offers it: columns that keep their numbers, and what distinguishes it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceColumn:
-    """A column; its number stays with it for ever, its name, place and type do not.
+    """A column; its number stays with it for ever, its name, position and type do not.
 
     Numbers are given in the order of birth: a new column has a higher one than all before it.
     ``default`` is what rows older than the column show in it, in Iceberg's JSON form. ``rewrote``
-    says that rows older than the column may show values that nobody was sent and that no default
-    tells; it matters to whoever adds the column to rows that are there, and to nobody else. The
-    ids inside a nested type mean nothing here.
+    says that rows older than the column may show values that were never sent and that no default
+    gives; it matters only when the column is added to existing rows. The ids inside a nested type
+    mean nothing here.
     """
 
     number: int
@@ -35,9 +35,9 @@ class SourceTable:
     ``highest_number`` is the highest number that a column had by now, also one that is gone or
     that the source does not send.
 
-    ``identity`` is what tells it from another table that takes its name, and from itself after
+    ``identity`` distinguishes it from another table that takes its name, and from itself after
     something happened that the source does not announce; it is compared, never read. ``shape`` is
-    what the source wants to be told again, to recognise the columns when they change.
+    what the source gets back, to recognise the columns when they change.
 
     ``obstacle`` is why it cannot be read from its first row at the moment; a table that is being
     captured goes on nevertheless. One without an identity sends no changes at all.

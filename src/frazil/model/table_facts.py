@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
-# Which column is which field of the next table; lands in the same commit as the schema it speaks
-# of.
+# Which column is which field of the next table; lands in the same commit as the schema it
+# describes.
 COLUMNS_PROPERTY = "frazil.columns"
 # The order that a mirror was merged with last, and the sequence that its rows without one have.
 ORDER_PROPERTY = "frazil.order"
 ORDER_FLOOR_PROPERTY = "frazil.order-floor"
-# In the summary of a changelog's snapshot: at this point the source's state is not whole.
+# In the summary of a changelog's snapshot: at this point the source's state is incomplete.
 INCOMPLETE_KEY = "frazil.incomplete"
-# In the summary of a changelog's snapshot: it holds a copy of the whole source table, and nothing
+# In the summary of a changelog's snapshot: it holds a copy of the entire source table, and nothing
 # that came before it counts. The value is the epoch that all sequence numbers begin with from here.
 RESTART_KEY = "frazil.restart"
 
@@ -41,7 +41,7 @@ class SnapshotOperation(StrEnum):
 class SnapshotLine:
     """One snapshot of a changelog, as its summary counts it.
 
-    ``removes`` says that files or rows went away. ``restart`` is the epoch of a copy of the whole
+    ``removes`` says that files or rows went away. ``restart`` is the epoch of a copy of the entire
     source table, with which it begins. ``committed_at`` is in milliseconds since the
     epoch. Without a ``schema_id`` it is read with the table's current schema.
     """
@@ -87,7 +87,7 @@ class ChangelogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorFacts:
-    """A mirror at the moment it was asked; ``columns`` is the text of ``frazil.columns``.
+    """A mirror at the moment it was loaded; ``columns`` is the text of ``frazil.columns``.
 
     ``order`` and ``order_floor`` are those of ``frazil.order`` and ``frazil.order-floor``.
     ``problem`` says why the marker cannot be trusted; ``marker`` is then what is written there, if

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from frazil.errors import ConfigError
 
 # Catalogs keep names in columns of 255 characters and tables in folders of the same name, which
-# file systems limit to 255 bytes; this leaves room for what they add.
+# file systems limit to 255 bytes; this leaves space for what they add.
 LONGEST_PART_BYTES = 200
 
 
@@ -48,7 +48,7 @@ def parse_table_name(text: str, *, catalog: str) -> TableName:
 
 
 def quote(identifier: str) -> str:
-    """An identifier as Spark SQL reads it; the only place that quotes."""
+    """An identifier as Spark SQL reads it; the only function that quotes."""
     return "`" + identifier.replace("`", "``") + "`"
 
 

@@ -1,4 +1,4 @@
 """For authors of sources: the in-memory source and the contract suite.
 
-Production code never imports it.
+Production code never imports it. Start with ``in_memory_source.py``.
 """

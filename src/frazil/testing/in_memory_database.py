@@ -1,7 +1,7 @@
 """A database small enough to read in one sitting: tables, transactions, and a log of them.
 
 It is what ``in_memory.InMemorySource`` reads and what tests write to. Positions are those of
-Postgres: a transaction stands where its commit begins, after it the log stands where its commit
+Postgres: a transaction's position is where its commit begins; the log then ends where its commit
 ends, and the next one begins there.
 """
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.model.schema.types import Default, Type
 
-# Not the first one: a copy of an empty database stands right before its log begins.
+# Not the first one: the position of a copy of an empty database is right before its log begins.
 _FIRST_POSITION = 0x10
 # About what Postgres needs for a commit and for a row. A commit is longer than one byte, so that
-# nothing stands at the position right before the one after it, where copies stand.
+# nothing is at the position right before the one after it, where copies are.
 _COMMIT_BYTES = 32
 ROW_BYTES = 64
 
@@ -49,7 +49,7 @@ class InsertRow:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
-    """Other values for the row with this key; ``unsent`` columns stay, and are not told again."""
+    """Other values for the row with this key; ``unsent`` columns stay, and are not sent again."""
 
     table: str
     key: Key
@@ -74,7 +74,7 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class Spoil:
-    """A change that nobody can read: whoever tries gets this error instead of the table's rows."""
+    """A change that cannot be read: a reader gets this error instead of the table's rows."""
 
     table: str
     error: FrazilError
@@ -85,7 +85,7 @@ Change: TypeAlias = InsertRow | UpdateRow | DeleteRow | TruncateTable | Spoil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRow:
-    """What one change did to one row, and how its table looked then."""
+    """What one change did to one row, and the table's shape then."""
 
     table: SourceTable
     ordinal: int
@@ -98,7 +98,7 @@ class LoggedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """Rows that came to be together; it stands where its commit begins."""
+    """Rows of one commit; its position is where its commit begins."""
 
     begins: int
     ends: int
@@ -108,7 +108,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class InMemoryTable:
-    """A table and its rows by key, or by their place where there is no key."""
+    """A table and its rows by key, or by their number where there is no key."""
 
     table: SourceTable
     rows: Mapping[Key, Row]
@@ -129,7 +129,7 @@ class DatabaseState:
 class InMemoryDatabase:
     """Tables that tests write to, and the log of what they wrote.
 
-    The state is one frozen value that is replaced as a whole: whoever reads it sees no half of a
+    The state is one frozen value that is replaced as one unit: a reader never sees half of a
     transaction, and a change that is refused has not happened.
     """
 
@@ -158,18 +158,18 @@ class InMemoryDatabase:
         return [{names[number]: row[number] for number in names} for row in found.rows.values()]
 
     def transact(self, *changes: Change) -> str:
-        """Make these changes, or none of them; where the log stands afterwards."""
+        """Make these changes, or none of them; returns the end of the log."""
 
         def commit(state: DatabaseState) -> DatabaseState:
             draft = _Draft(state.tables)
             for change in changes:
                 draft.apply(change)
-            size = _COMMIT_BYTES + ROW_BYTES * len(draft.told)
+            size = _COMMIT_BYTES + ROW_BYTES * len(draft.logged)
             transaction = Transaction(
                 begins=state.ends,
                 ends=state.ends + size,
                 committed_at=self._clock.now(),
-                rows=tuple(draft.told),
+                rows=tuple(draft.logged),
             )
             log = (*state.log, transaction)
             return replace(state, tables=draft.tables(), log=log, ends=transaction.ends)
@@ -219,7 +219,7 @@ class InMemoryDatabase:
         *,
         rewrote: bool = False,
     ) -> None:
-        """Add a column; rows that are there show the default, and nothing is told about them."""
+        """Add a column; rows that are there show the default, and no change is logged for them."""
 
         def add(found: InMemoryTable) -> InMemoryTable:
             number = found.table.highest_number + 1
@@ -255,7 +255,7 @@ class InMemoryDatabase:
         self._alter(table, lambda found: _with_column(found, name, new_name=new_name))
 
     def widen(self, table: str, name: str, type_: Type) -> None:
-        """A type for a column that has room for all its values."""
+        """A type for a column that can hold all its values."""
         self._alter(table, lambda found: _with_column(found, name, type_=type_))
 
     def forget(self, position: int) -> None:
@@ -276,7 +276,7 @@ class InMemoryDatabase:
         self._become(lambda state: replace(state, generation=state.generation + 1))
 
     def replace(self) -> None:
-        """Become another database with the same tables and rows, whose log begins anew."""
+        """Become another database with the same tables and rows, whose log begins again."""
         identity = self._new_identity("database")
 
         def restart_at(state: DatabaseState) -> DatabaseState:
@@ -315,10 +315,10 @@ def default_value(column: SourceColumn) -> object:
 
 
 class _Draft:
-    """A transaction that is being made: the rows as it leaves them, and what it tells of them."""
+    """A transaction that is being made: the rows as it leaves them, and what it logs of them."""
 
     def __init__(self, tables: Mapping[str, InMemoryTable]) -> None:
-        self.told: list[LoggedRow] = []
+        self.logged: list[LoggedRow] = []
         self._before = tables
         self._rows: dict[str, dict[Key, Row]] = {}
         self._ordinals: Counter[str] = Counter()
@@ -336,18 +336,18 @@ class _Draft:
                 empty = {each.number: None for each in self._table(table).columns}
                 row = {**empty, **self._stored(table, values)}
                 self._put(table, row)
-                self._tell(table, Operation.INSERT, row)
+                self._log(table, Operation.INSERT, row)
             case UpdateRow():
                 self._update(change)
             case DeleteRow(table, key):
                 del self._open(table)[key]
-                self._tell(table, Operation.DELETE, self._key_alone(table, key))
+                self._log(table, Operation.DELETE, self._key_alone(table, key))
             case TruncateTable(tables):
                 for each in tables:
                     self._open(each).clear()
-                    self._tell(each, Operation.TRUNCATE, {})
+                    self._log(each, Operation.TRUNCATE, {})
             case Spoil(table, error):
-                self._tell(table, Operation.INSERT, {}, error=error)
+                self._log(table, Operation.INSERT, {}, error=error)
 
     def _update(self, change: UpdateRow) -> None:
         name, table = change.table, self._table(change.table)
@@ -360,11 +360,11 @@ class _Draft:
         self._put(name, row)
         sent = {number: value for number, value in row.items() if number not in unsent}
         if _key_of(table, row) == change.key:
-            self._tell(name, Operation.UPDATE, sent, unchanged=unsent)
+            self._log(name, Operation.UPDATE, sent, unchanged=unsent)
         else:
             old = change.key
-            self._tell(name, Operation.DELETE, self._key_alone(name, old))
-            self._tell(name, Operation.INSERT, sent, unchanged=unsent, previous_key=old)
+            self._log(name, Operation.DELETE, self._key_alone(name, old))
+            self._log(name, Operation.INSERT, sent, unchanged=unsent, previous_key=old)
 
     def _table(self, name: str) -> SourceTable:
         return self._before[name].table
@@ -375,7 +375,7 @@ class _Draft:
 
     def _put(self, name: str, row: Row) -> None:
         table, rows = self._table(name), self._open(name)
-        # Rows without a key never go one by one, so that their number is the next place.
+        # Rows without a key never go one by one, so that their number is the next key.
         key = _key_of(table, row) if table.key else (len(rows),)
         if key in rows or (table.key and None in key):
             message = f"a row of {name} has no key, or one that is taken"
@@ -393,7 +393,7 @@ class _Draft:
     def _key_alone(self, name: str, key: Key) -> Row:
         return dict(zip(self._table(name).key, key, strict=True))
 
-    def _tell(
+    def _log(
         self,
         name: str,
         operation: Operation,
@@ -404,7 +404,7 @@ class _Draft:
         error: FrazilError | None = None,
     ) -> None:
         self._ordinals[name] += 1
-        told = LoggedRow(
+        logged = LoggedRow(
             table=self._table(name),
             ordinal=self._ordinals[name],
             operation=operation,
@@ -413,7 +413,7 @@ class _Draft:
             previous_key=previous_key,
             error=error,
         )
-        self.told.append(told)
+        self.logged.append(logged)
 
 
 def _key_of(table: SourceTable, row: Row) -> Key:

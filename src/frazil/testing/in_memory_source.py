@@ -1,7 +1,7 @@
-"""The twin of every source: what the protocol says, in the fewest words that do it.
+"""The in-memory source: the protocol in the least code.
 
-It reads an ``InMemoryDatabase``. Tests of what stands above sources run on it, and whoever writes
-a source may read here what is expected of it; both pass the same contract.
+It reads an ``InMemoryDatabase``. Tests of the layers above sources run on it, and it shows the
+author of a source what is expected; both pass the same contract.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Transaction,
     )
 
-# A copied row stands before every change of its table that comes later in the stream, and after
+# A copied row is before every change of its table that comes later in the stream, and after
 # the TRUNCATE that goes before the copy, which is the first of its transaction.
 _ORDINAL_OF_READS = 1
 # Few, so that a batch of a few rows already has several splits.
@@ -64,8 +64,8 @@ class _Stream:
 class InMemorySource:
     """Reads a database; another one may go on where this one was, as after a restart.
 
-    ``wanted`` are the names of tables to capture, where * and ? stand for other characters.
-    ``tables_at_once`` is how many tables one whole read takes.
+    ``wanted`` are the names of tables to capture, where * and ? represent other characters.
+    ``tables_at_once`` is how many tables one copy takes.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class InMemorySource:
         self._moment: DatabaseState | None = None
 
     def fail_next(self, error: FrazilError) -> None:
-        """Let the next call that asks the database raise this, as if the way to it was cut."""
+        """Let the next call that reads the database raise this, as if the connection was lost."""
         self._failures.append(error)
 
     @property
@@ -102,7 +102,7 @@ class InMemorySource:
 
     def discover(self) -> tuple[SourceTable, ...]:
         """The wanted tables that are there."""
-        tables = self._ask().tables
+        tables = self._load().tables
         return tuple(tables[name].table for name in sorted(tables) if self.selects(name))
 
     def explain_identity_change(
@@ -126,7 +126,7 @@ class InMemorySource:
         reached: Collection[Position] = (),  # noqa: ARG002
     ) -> Position:
         """Where the log begins, or where it was left; the log is of all tables anyway."""
-        state = self._ask()
+        state = self._load()
         if since is None:
             return format_lsn(state.begins)
         if since.source != state.identity or since.epoch > state.generation:
@@ -138,7 +138,7 @@ class InMemorySource:
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         """The transactions after those of the batch before, for each table those it has not."""
-        state = self._ask()
+        state = self._load()
         if not progress.tables or progress.acknowledged is None:
             self._stream = None
             return None
@@ -164,8 +164,8 @@ class InMemorySource:
         )
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
-        """Some of these tables as they were when the first of them was asked for."""
-        state = self._ask()
+        """Some of these tables as they were when the first of them was requested."""
+        state = self._load()
         if not tables:
             self._moment = None
             return None
@@ -190,14 +190,14 @@ class InMemorySource:
         )
 
     def wait(self, seconds: float, limit: Limit) -> bool:
-        """Until the log holds enough; changes may be those of tables that nobody asked for."""
+        """Until the log holds enough; changes may be those of tables that were not requested."""
         if not self._is_enough(limit):
             self._clock.sleep(seconds)
         return self._is_enough(limit)
 
     def newest(self) -> Position:
         """Where the log ends."""
-        return format_lsn(self._ask().ends)
+        return format_lsn(self._load().ends)
 
     def has_reached(self, position: Position) -> bool:
         """Whether the stream has come there; without a table to stream there is nothing to do."""
@@ -205,18 +205,18 @@ class InMemorySource:
 
     def kept_since(self, position: Position) -> int:
         """The length of the log behind this position."""
-        return self._ask().ends - _number(position)
+        return self._load().ends - _number(position)
 
     def acknowledge(self, position: Position) -> None:
-        """Let the database forget what is before this position; never the other way."""
-        self._ask()
+        """Let the database forget what is before this position."""
+        self._load()
         self._database.forget(_number(position))
 
     def close(self) -> None:
         """End the stream, and let go of the moment that tables are read in."""
         self._stream = self._moment = None
 
-    def _ask(self) -> DatabaseState:
+    def _load(self) -> DatabaseState:
         if self._failures:
             raise self._failures.pop(0)
         return self._database.state
@@ -224,7 +224,7 @@ class InMemorySource:
     def _streaming(
         self, state: DatabaseState, progress: Progress, acknowledged: Position
     ) -> _Stream:
-        """The stream, begun anew when a table has joined that was left out of it so far."""
+        """The stream, restarted when a table has joined that was left out of it so far."""
         names = frozenset(progress.tables)
         if self._stream is None or not names <= self._stream.tables:
             since = _number(acknowledged)
@@ -242,15 +242,15 @@ class InMemorySource:
         rows = sum(len(each.rows) for each in self._database.state.log if each.begins >= since)
         return rows >= limit.rows or rows * ROW_BYTES >= limit.bytes
 
-    def _split(self, rows: Sequence[_PlacedRow]) -> tuple[Split, ...]:
+    def _split(self, rows: Sequence[_SourceRow]) -> tuple[Split, ...]:
         size = self._rows_per_split
         pieces = (tuple(rows[at : at + size]) for at in range(0, len(rows), size))
         return tuple(Split(piece, weight=len(piece) * ROW_BYTES) for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PlacedRow:
-    """A row, and the transaction that it stands in."""
+class _SourceRow:
+    """A row, and the transaction that it is in."""
 
     position: int
     origin: str
@@ -268,7 +268,7 @@ class InMemoryReader:
         """The rows of a split, or what is wrong with them, table by table."""
         if not isinstance(split.payload, tuple):
             raise TypeError(split.payload)
-        by_table: dict[str, list[_PlacedRow]] = {}
+        by_table: dict[str, list[_SourceRow]] = {}
         for each in split.payload:
             by_table.setdefault(each.row.table.name, []).append(each)
         for name, rows in by_table.items():
@@ -301,12 +301,12 @@ def _gone(table: str) -> TableFailure:
 
 def _gather(
     state: DatabaseState, since: int, progress: Progress, limit: Limit
-) -> tuple[list[_PlacedRow], int]:
-    """The rows of whole transactions up to the limit, and where the last of these ends.
+) -> tuple[list[_SourceRow], int]:
+    """The rows of complete transactions up to the limit, and where the last of these ends.
 
     What no table takes does not count.
     """
-    gathered: list[_PlacedRow] = []
+    gathered: list[_SourceRow] = []
     end = since
     for transaction in state.log:
         if transaction.begins < since:
@@ -320,11 +320,11 @@ def _gather(
     return gathered, end
 
 
-def _taken(transaction: Transaction, progress: Progress) -> list[_PlacedRow]:
+def _taken(transaction: Transaction, progress: Progress) -> list[_SourceRow]:
     """What tables take that have not come past this transaction."""
     position = transaction.begins
     return [
-        _PlacedRow(
+        _SourceRow(
             position=position,
             origin=format_lsn(position),
             committed_at=transaction.committed_at,
@@ -344,12 +344,12 @@ def _takes(table: TableProgress | None, row: LoggedRow, position: int) -> bool:
     )
 
 
-def _copied(table: SourceTable, values: Row, restart: Restart) -> _PlacedRow:
+def _copied(table: SourceTable, values: Row, restart: Restart) -> _SourceRow:
     row = LoggedRow(table=table, ordinal=_ORDINAL_OF_READS, operation=Operation.READ, values=values)
-    return _PlacedRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
+    return _SourceRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
 
 
-def _newest_tables(rows: Iterable[_PlacedRow]) -> dict[str, SourceTable]:
+def _newest_tables(rows: Iterable[_SourceRow]) -> dict[str, SourceTable]:
     """The tables that have rows, as the last of them needs it."""
     return {each.row.table.name: each.row.table for each in rows}
 
@@ -361,8 +361,8 @@ def _number(position: Position) -> int:
     return parse_lsn(position)
 
 
-def _record_batch(table: SourceTable, rows: Sequence[_PlacedRow]) -> pa.RecordBatch:
-    """Rows in the form of the house; those of older shapes are read into the newest one."""
+def _record_batch(table: SourceTable, rows: Sequence[_SourceRow]) -> pa.RecordBatch:
+    """Rows in the protocol's form; those of older shapes are read into the newest one."""
     schema = change_schema(table.columns, table.key)
     numbers = {each.number for each in table.columns}
     # In the order of the schema.

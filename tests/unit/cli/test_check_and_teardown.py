@@ -126,7 +126,7 @@ def test_a_source_that_is_away_is_one_problem_and_the_lake_is_looked_at(
     shown = json.loads(said)
     (problem,) = shown["problems"]
     assert problem["severity"] == "stops"
-    assert "at 127.0.0.1:9 failed: nobody answers there (" in problem["sentence"]
+    assert "at 127.0.0.1:9 failed: the server does not answer (" in problem["sentence"]
     assert "refused" in problem["sentence"]
     assert "frazil check" not in said
     assert "pass-of-mine" not in said

@@ -71,8 +71,8 @@ def test_many_positions_are_read_back(count: int, within: int) -> None:
 
 
 def test_runs_cost_next_to_nothing() -> None:
-    whole_file = DeletionVector.from_positions(np.arange(3_000_000))
-    assert len(encode_deletion_vector(whole_file)) < 1_000
+    entire_file = DeletionVector.from_positions(np.arange(3_000_000))
+    assert len(encode_deletion_vector(entire_file)) < 1_000
 
 
 def test_an_empty_vector_is_a_vector() -> None:
@@ -109,8 +109,8 @@ def test_positions_no_file_can_have_are_refused(wrong: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [True], ["1"], pa.array([1, None])])
-def test_what_is_not_a_whole_number_is_no_position(wrong: object) -> None:
-    with pytest.raises(TypeError, match="whole numbers"):
+def test_a_position_must_be_an_integer(wrong: object) -> None:
+    with pytest.raises(TypeError, match="integers"):
         DeletionVector.from_positions(wrong)  # type: ignore[arg-type]
 
 
@@ -160,7 +160,7 @@ def test_every_flipped_bit_is_noticed(positions: list[int], data: st.DataObject)
             decode_deletion_vector(bytes(bent))
 
 
-def test_the_checksum_is_told_apart_from_the_rest() -> None:
+def test_the_checksum_is_distinguished_from_the_rest() -> None:
     blob = bytearray(encode_deletion_vector(DeletionVector.from_positions([1])))
     assert has_valid_checksum(bytes(blob))
     blob[-1] ^= 1
@@ -233,7 +233,7 @@ def with_runs(*containers: tuple[int, int, bytes], flags: bytes = b"\xff", at: i
     return head + pairs + offsets + b"".join(body for _, _, body in containers)
 
 
-def words(*numbers: int) -> bytes:
+def shorts(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}H", *numbers)
 
 
@@ -243,18 +243,21 @@ FULL = b"\xff" * 8192
 @pytest.mark.parametrize(
     ("bitmap", "positions"),
     [
-        (plain((0, 2, words(1, 2)), (3, 1, words(0))), [1, 2, 3 * 65_536]),
+        (plain((0, 2, shorts(1, 2)), (3, 1, shorts(0))), [1, 2, 3 * 65_536]),
         (plain((0, 65_536, FULL)), range(65_536)),
-        (with_runs((0, 3, words(1, 5, 2))), [5, 6, 7]),
-        (with_runs((0, 65_536, words(1, 0, 65_535))), range(65_536)),
-        (with_runs((0, 4, words(2, 5, 1, 8, 1))), [5, 6, 8, 9]),
-        (with_runs((0, 2, words(5, 9)), (1, 2, words(1, 5, 1)), flags=b"\2"), [5, 9, 65541, 65542]),
+        (with_runs((0, 3, shorts(1, 5, 2))), [5, 6, 7]),
+        (with_runs((0, 65_536, shorts(1, 0, 65_535))), range(65_536)),
+        (with_runs((0, 4, shorts(2, 5, 1, 8, 1))), [5, 6, 8, 9]),
         (
-            with_runs(*((key, 1, words(1, key, 0)) for key in range(5))),
+            with_runs((0, 2, shorts(5, 9)), (1, 2, shorts(1, 5, 1)), flags=b"\2"),
+            [5, 9, 65541, 65542],
+        ),
+        (
+            with_runs(*((key, 1, shorts(1, key, 0)) for key in range(5))),
             [k * 65_537 for k in range(5)],
         ),
         (
-            with_runs(*((key, 1, words(key)) for key in range(5)), flags=b"\0"),
+            with_runs(*((key, 1, shorts(key)) for key in range(5)), flags=b"\0"),
             [k * 65_537 for k in range(5)],
         ),
     ],
@@ -266,26 +269,26 @@ def test_every_kind_of_container_is_read(bitmap: bytes, positions: list[int]) ->
 @pytest.mark.parametrize(
     ("bitmap", "expected"),
     [
-        (plain((1, 1, words(1)), (1, 1, words(1))), "ascending order"),
-        (plain((1, 1, words(1)), (0, 1, words(1))), "ascending order"),
-        (plain((0, 2, words(2, 1))), "in order and as full"),
-        (plain((0, 2, words(1, 1))), "in order and as full"),
+        (plain((1, 1, shorts(1)), (1, 1, shorts(1))), "ascending order"),
+        (plain((1, 1, shorts(1)), (0, 1, shorts(1))), "ascending order"),
+        (plain((0, 2, shorts(2, 1))), "in order and as full"),
+        (plain((0, 2, shorts(1, 1))), "in order and as full"),
         (plain((0, 4097, b"\0" * 8192)), "in order and as full"),
         (plain((0, 65_535, FULL)), "in order and as full"),
         (plain((0, 4097, b"\0" * 100)), "to fit in"),
-        (plain((0, 1, words(1)), shift=2), "without gaps"),
-        (plain((0, 1, words(1)), shift=2**30), "without gaps"),
-        (with_runs((0, 1, words(0))), "in order and as full"),
-        (with_runs((0, 2, words(1, 5, 2))), "in order and as full"),
-        (with_runs((0, 3, words(1, 65_534, 2))), "in order and as full"),
-        (with_runs((0, 6, words(2, 5, 2, 7, 2))), "in order and as full"),
-        (with_runs((0, 6, words(2, 9, 2, 1, 2))), "in order and as full"),
+        (plain((0, 1, shorts(1)), shift=2), "without gaps"),
+        (plain((0, 1, shorts(1)), shift=2**30), "without gaps"),
+        (with_runs((0, 1, shorts(0))), "in order and as full"),
+        (with_runs((0, 2, shorts(1, 5, 2))), "in order and as full"),
+        (with_runs((0, 3, shorts(1, 65_534, 2))), "in order and as full"),
+        (with_runs((0, 6, shorts(2, 5, 2, 7, 2))), "in order and as full"),
+        (with_runs((0, 6, shorts(2, 9, 2, 1, 2))), "in order and as full"),
         # Runs that touch would have been one.
-        (with_runs((0, 4, words(2, 5, 1, 7, 1))), "in order and as full"),
-        (with_runs((0, 3, words(60_000, 5, 2))), "to fit in"),
+        (with_runs((0, 4, shorts(2, 5, 1, 7, 1))), "in order and as full"),
+        (with_runs((0, 3, shorts(60_000, 5, 2))), "to fit in"),
         (with_runs((0, 3, b"")), "more bytes"),
-        (with_runs(*((k, 1, words(1, 1, 0)) for k in range(4)), at=2), "without gaps"),
-        (with_runs(*((k, 1, words(1, k, 0)) for k in range(4)), at=2**31), "inside of the bitmap"),
+        (with_runs(*((k, 1, shorts(1, 1, 0)) for k in range(4)), at=2), "without gaps"),
+        (with_runs(*((k, 1, shorts(1, k, 0)) for k in range(4)), at=2**31), "inside of the bitmap"),
     ],
 )
 def test_a_container_that_is_not_what_it_claims_is_refused(bitmap: bytes, expected: str) -> None:
@@ -314,7 +317,7 @@ def test_bent_files_never_take_the_process_down() -> None:
     assert "bend_vector still right" in finished.stdout
 
 
-def test_many_vectors_share_a_file_and_are_told_apart() -> None:
+def test_many_vectors_share_a_file_and_are_distinguished() -> None:
     vectors = {
         "s3://bucket/å.parquet": DeletionVector.from_positions([1, 5]),
         "s3://bucket/b.parquet": DeletionVector.from_positions(np.arange(100)),

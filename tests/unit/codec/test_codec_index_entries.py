@@ -50,7 +50,7 @@ def test_buckets_are_the_topmost_bits_and_cover_everything(
         assert {bucket_of(int(hi), bits) for hi in entries.hi[at]} == {bucket}
 
 
-def test_taking_by_mask_by_place_and_by_slice() -> None:
+def test_taking_by_mask_by_position_and_by_slice() -> None:
     entries = entries_of([(1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3)], sequence=True)
     first, second, third = rows_of(entries)
     assert rows_of(entries.take(np.array([True, False, True]))) == [first, third]
@@ -60,14 +60,14 @@ def test_taking_by_mask_by_place_and_by_slice() -> None:
 
 
 def test_parts_with_and_without_lower_halves_go_together() -> None:
-    whole = entries_of([(1, 7, 0, 0)])
-    halved = Entries(whole.hi, None, whole.file, whole.position)
-    both = Entries.concatenate([Entries.empty(), halved, whole])
+    full = entries_of([(1, 7, 0, 0)])
+    halved = Entries(full.hi, None, full.file, full.position)
+    both = Entries.concatenate([Entries.empty(), halved, full])
     assert rows_of(both) == [(1, 0, 0, 0), (1, 7, 0, 0)]
     assert Entries.concatenate([halved, halved]).lo is None
     assert Entries.concatenate([]).lo is None
     assert len(Entries.concatenate([Entries.empty()])) == 0
-    assert Entries.concatenate([whole, Entries.empty()]) is whole
+    assert Entries.concatenate([full, Entries.empty()]) is full
 
 
 def test_sequences_are_in_all_parts_or_in_none() -> None:

@@ -63,7 +63,7 @@ def test_a_head_without_young_entries_has_no_run() -> None:
     assert read_head(head.data) == (EMPTY, None)
 
 
-def test_a_head_is_a_puffin_file_that_tells_what_it_is_about() -> None:
+def test_a_head_is_a_puffin_file_that_says_what_it_is_about() -> None:
     footer = read_footer(HEAD, file_size=len(HEAD))
     manifest, young = footer.blobs
     assert FACTS.items() <= footer.properties.items()
@@ -74,9 +74,9 @@ def test_a_head_is_a_puffin_file_that_tells_what_it_is_about() -> None:
     for each in footer.blobs:
         assert (each.fields, each.snapshot_id) == ((1, 4), SAMPLE.snapshot_id)
     assert (manifest.properties["num_rows"], young.properties["num_rows"]) == ("972", "2")
-    told = bytes(read_blob(manifest, HEAD[manifest.offset : manifest.end]))
-    assert decode_manifest(told) == SAMPLE
-    assert manifest.properties["crc32"] == str(zlib.crc32(told))
+    content = bytes(read_blob(manifest, HEAD[manifest.offset : manifest.end]))
+    assert decode_manifest(content) == SAMPLE
+    assert manifest.properties["crc32"] == str(zlib.crc32(content))
 
 
 def test_a_run_without_entries_and_entries_without_a_run_are_not_written() -> None:
@@ -97,15 +97,15 @@ def test_a_head_with_any_bit_flipped_is_refused_or_read_as_it_was_written() -> N
         data = bytearray(HEAD)
         data[bit // 8] ^= 1 << bit % 8
         refused += is_refused_or_right(bytes(data))
-    # What nobody relies on may change: the name of the writer, a count beside a blob.
+    # What no one relies on may change: the name of the writer, a count next to a blob.
     assert refused > 4 * len(HEAD)
 
 
 def test_a_head_with_any_byte_replaced_is_refused_or_read_as_it_was_written() -> None:
     chance = random.Random(7)  # noqa: S311 - repeatable on purpose
-    for place in range(len(HEAD)):
+    for offset in range(len(HEAD)):
         data = bytearray(HEAD)
-        data[place] = chance.randrange(256)
+        data[offset] = chance.randrange(256)
         is_refused_or_right(bytes(data))
 
 
@@ -117,7 +117,7 @@ def test_a_bent_head_is_refused_or_read_as_it_was_written(seed: int) -> None:
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_a_footer_that_speaks_of_something_else_is_refused(fact: str) -> None:
+def test_a_footer_about_something_else_is_refused(fact: str) -> None:
     blobs = [MANIFEST_BLOB, YOUNG_BLOB]
     assert read_head(write_puffin(blobs, FACTS).data) == (SAMPLE, YOUNG)
     for facts in ({**FACTS, fact: "7"}, {key: FACTS[key] for key in FACTS if key != fact}):

@@ -27,7 +27,7 @@ def bytes_of(document: object) -> bytes:
 
 
 def paths(node: object, path: Path = ()) -> Iterator[Path]:
-    """Every place in the document."""
+    """Every path in the document."""
     yield path
     if isinstance(node, dict | list):
         for step, inner in node.items() if isinstance(node, dict) else enumerate(node):
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_back(manifest: IndexManifest) -> None:
     assert encode_manifest(decode_manifest(data)) == data
 
 
-def test_every_folder_and_partition_is_told_once() -> None:
+def test_every_folder_and_partition_is_written_once() -> None:
     assert DOCUMENT["folders"] == [
         "s3://lake/users/_index/",
         "s3://lake/users/data/day=2/",
@@ -76,7 +76,7 @@ JUNK = [
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
-def test_no_value_in_any_place_breaks_the_reader(junk: object) -> None:
+def test_no_value_in_any_member_breaks_the_reader(junk: object) -> None:
     for path in list(paths(DOCUMENT))[1:]:
         try:
             found = decode_manifest(bytes_of(changed(path, junk)))
@@ -122,9 +122,9 @@ def test_every_member_must_be_there_and_none_that_is_not_known(path: Path) -> No
 
 
 @pytest.mark.parametrize("version", [0, 2, 99, -1])
-def test_another_version_is_refused_before_anything_else_is_looked_at(version: int) -> None:
+def test_another_version_is_refused_before_anything_else_is_checked(version: int) -> None:
     with pytest.raises(MalformedFileError, match=f"of version 1, found version {version}"):
-        decode_manifest(bytes_of({"version": version, "what": "nobody knows yet"}))
+        decode_manifest(bytes_of({"version": version, "what": "unknown yet"}))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_manifest_that_cannot_be_is_refused_with_the_reason(
     assert expected in refused.value.what
 
 
-def test_two_files_at_one_place_are_refused() -> None:
+def test_two_files_at_one_location_are_refused() -> None:
     document = changed(("files", "folder"), [1, 1])
     document["files"]["name"] = ["a.parquet", "a.parquet"]
     with pytest.raises(MalformedFileError, match="`name` of the files to be different"):

@@ -50,14 +50,14 @@ def blob_of(data: bytes, entries: Entries, *, bucket: int = 0) -> RunBlob:
 
 
 class Storage:
-    """A blob as a store gives it: ranges only, and what was asked for is remembered."""
+    """A blob as a store gives it: ranges only, and what was requested is remembered."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.asked: list[tuple[int, int]] = []
+        self.requested: list[tuple[int, int]] = []
 
     def read(self, offset: int, length: int) -> bytes:
-        self.asked.append((offset, length))
+        self.requested.append((offset, length))
         return self.data[offset : offset + length]
 
 
@@ -162,7 +162,7 @@ def test_a_part_has_a_blob_for_each_bucket_and_says_what_is_in_it() -> None:
 # Damage.
 
 
-def test_every_cut_and_every_flipped_byte_is_refused_whole_and_in_part() -> None:
+def test_every_cut_and_every_flipped_byte_is_refused_in_full_and_in_part() -> None:
     entries = random_entries(60, lower=True, sequence=True)
     data = encode_run(entries)
     blob = blob_of(data, entries)
@@ -170,7 +170,7 @@ def test_every_cut_and_every_flipped_byte_is_refused_whole_and_in_part() -> None
         flipped = data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
         with pytest.raises(MalformedFileError):
             decode_run(flipped, entries=60, checksum=blob.checksum)
-        # The leading magic is of no use to anybody.
+        # The leading magic is of no use to anyone.
         if at >= 4:
             with pytest.raises(MalformedFileError):
                 load(flipped, blob, entries.hi)
@@ -202,7 +202,7 @@ def test_without_a_checksum_cuts_and_damaged_pages_are_refused() -> None:
         ({"bits": 1, "bucket": 1}, "bucket 1 of 2"),
     ],
 )
-def test_a_blob_that_is_not_the_one_asked_for_is_refused(
+def test_a_blob_that_is_not_the_requested_one_is_refused(
     change: dict[str, int], match: str
 ) -> None:
     with pytest.raises(MalformedFileError, match=match):
@@ -242,7 +242,7 @@ POSITION = pa.array([0, 1])
         },
     ],
 )
-def test_whole_files_that_are_no_run_are_refused(columns: dict[str, Any]) -> None:
+def test_complete_files_that_are_no_run_are_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(MalformedFileError):
         decode_run(parquet(**columns))
 
@@ -262,8 +262,8 @@ def test_only_the_row_groups_of_the_keys_are_read() -> None:
     ]
     assert rows_of(found) == rows_of(Entries.concatenate(expected))
     # The footer, the first row group, and two neighbours at once.
-    assert len(storage.asked) == 3
-    assert sum(length for _, length in storage.asked) < len(data) / 5
+    assert len(storage.requested) == 3
+    assert sum(length for _, length in storage.requested) < len(data) / 5
 
 
 @pytest.mark.parametrize("lower", [False, True])
@@ -274,7 +274,7 @@ def test_a_key_that_is_not_there_may_cost_nothing_but_the_footer(*, lower: bool)
     beyond = np.array([int(entries.hi[-1]) + 1], np.uint64)
     found = RunBlobReader(storage.read, blob_of(data, entries)).load(beyond)
     assert rows_of(found) == []
-    assert len(storage.asked) == 1
+    assert len(storage.requested) == 1
 
 
 def run_of_single_rows(entries: Entries, *, damaged: int | None = None) -> bytes:
@@ -304,7 +304,7 @@ def test_a_footer_longer_than_expected_is_read_again() -> None:
     storage = Storage(data)
     found = RunBlobReader(storage.read, blob_of(data, entries)).load(entries.hi[[3, 50]])
     assert rows_of(found) == rows_of(entries.take(np.array([3, 50])))
-    assert len(storage.asked) == 4
+    assert len(storage.requested) == 4
 
 
 def test_a_run_that_was_damaged_before_it_was_sealed_is_refused() -> None:
@@ -331,7 +331,7 @@ def test_part_of_a_run_in_the_wrong_bucket_is_refused() -> None:
         RunBlobReader(Storage(data).read, blob_of(data, entries, bucket=1), bits=1).load(entries.hi)
 
 
-def test_another_run_under_the_place_of_this_one_is_refused() -> None:
+def test_another_run_at_the_location_of_this_one_is_refused() -> None:
     ours, theirs = random_entries(100), random_entries(101).take(slice(0, 100))
     blob = blob_of(encode_run(ours), ours)
     other = encode_run(theirs)
@@ -339,7 +339,7 @@ def test_another_run_under_the_place_of_this_one_is_refused() -> None:
         load(other[-blob.length :].rjust(blob.length, b"x"), blob, ours.hi)
 
 
-def test_parquet_of_somebody_else_is_refused_in_part_too() -> None:
+def test_foreign_parquet_is_refused_in_part_too() -> None:
     data = parquet(hi=HASH, file=FILE, pos=POSITION)
     blob = RunBlob(0, 0, len(data), 2, zlib.crc32(data))
     with pytest.raises(MalformedFileError, match="footer of a run"):

@@ -61,12 +61,12 @@ def numeric_bytes(text: str) -> bytes:
     if text in special:
         return struct.pack(">hhHh", 0, 0, special[text], 0)
     # The point lies between two groups of four.
-    whole, _, fraction = text.removeprefix("-").partition(".")
+    integer, _, fraction = text.removeprefix("-").partition(".")
     shown = len(fraction)
-    whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
-    both = whole + fraction.ljust(-(-shown // 4) * 4, "0")
+    integer = integer.rjust(-(-len(integer) // 4) * 4, "0")
+    both = integer + fraction.ljust(-(-shown // 4) * 4, "0")
     groups = [int(both[at : at + 4]) for at in range(0, len(both), 4)]
-    power = len(whole) // 4 - 1
+    power = len(integer) // 4 - 1
     while groups and groups[0] == 0:
         del groups[0]
         power -= 1
@@ -102,7 +102,7 @@ def test_the_rows_of_a_copy_are_those_between_header_and_end(
 
 
 @pytest.mark.parametrize("messages", [[HEADER + TRAILER], [HEADER, TRAILER]])
-def test_a_copy_without_rows_is_whole(messages: list[bytes]) -> None:
+def test_a_copy_without_rows_is_complete(messages: list[bytes]) -> None:
     assert list(rows_alone(blocks(*messages, size=1))) == []
 
 
@@ -123,7 +123,7 @@ def test_a_copy_that_is_cut_or_framed_otherwise_is_refused(
         list(rows_alone(blocks(*messages, size=2)))
 
 
-def test_fields_of_all_sizes_are_told_from_null() -> None:
+def test_fields_of_all_sizes_are_distinguished_from_null() -> None:
     frames = Frames.of([row(b"", None, b"xyz"), row(None, b"1", b""), row(b"ab", b"", None)])
     first, second, third = (each.octets().to_pylist() for each in split_fields(frames, 3))
     assert (first, second, third) == ([b"", None, b"ab"], [None, b"1", b""], [b"xyz", b"", None])
@@ -151,7 +151,7 @@ def test_no_rows_have_no_values() -> None:
         struct.pack(">hi", 1, 2**31 - 1),
     ],
 )
-def test_rows_that_are_not_whole_are_refused(message: bytes) -> None:
+def test_incomplete_rows_are_refused(message: bytes) -> None:
     with pytest.raises(MalformedFileError):
         split_fields(Frames.of([row(b"a"), message, row(b"a")]), 1)
 

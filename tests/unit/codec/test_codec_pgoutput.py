@@ -166,7 +166,7 @@ def test_every_kind_of_message_is_known_and_no_other() -> None:
         (b"T\xff\xff\xff\xff\0" + bytes(4), "bytes of relations, found 4", 6),
     ],
 )
-def test_what_the_protocol_does_not_know_is_refused_with_its_place(
+def test_what_the_protocol_does_not_know_is_refused_with_its_offset(
     data: bytes, complaint: str, offset: int
 ) -> None:
     with pytest.raises(MalformedFileError, match=complaint) as refused:
@@ -199,7 +199,7 @@ def test_times_count_from_the_year_2000() -> None:
         moment(2**63 - 1)
 
 
-@pytest.mark.parametrize("part", ["whole", "in_parts"])
+@pytest.mark.parametrize("part", ["complete", "in_parts"])
 def test_what_a_server_sent_is_understood_to_the_byte(part: str) -> None:
     messages = getattr(golden(), part)
     assert [encode_message(each) for each in decode_all(messages)] == list(messages)
@@ -207,12 +207,12 @@ def test_what_a_server_sent_is_understood_to_the_byte(part: str) -> None:
 
 def test_a_server_sent_every_kind_of_message() -> None:
     captured = golden()
-    kinds = {each[0] for each in (*captured.whole, *captured.in_parts)}
+    kinds = {each[0] for each in (*captured.complete, *captured.in_parts)}
     assert kinds == {int(kind) for kind in MessageKind}
 
 
-def test_the_history_that_a_server_sent_is_told() -> None:
-    messages = without_chance(decode_all(golden().whole))
+def test_the_history_that_a_server_sent_is_returned() -> None:
+    messages = without_chance(decode_all(golden().complete))
     (item, *_), (part, *_) = (
         [each for each in messages if isinstance(each, Relation) and each.name == name]
         for name in ("item", "part")
@@ -261,7 +261,7 @@ def test_the_history_that_a_server_sent_is_told() -> None:
     assert [each for each in messages if isinstance(each, Origin)] == [Origin(0, "elsewhere")]
 
 
-def test_the_transactions_that_a_server_sent_in_parts_are_told() -> None:
+def test_the_transactions_that_a_server_sent_in_parts_are_decoded() -> None:
     messages = without_empty_parts(without_chance(decode_all(golden().in_parts)))
     ends = [each for each in messages if isinstance(each, StreamAbort | StreamCommit)]
     lost, kept, gone = ends

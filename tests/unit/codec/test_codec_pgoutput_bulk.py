@@ -37,11 +37,11 @@ from tests.support.codec_fuzz import bent
 from tests.support.pgoutput_frames import NULL, UNCHANGED, encode_message, text
 from tests.support.pgoutput_golden import golden
 from tests.support.pgoutput_histories import (
+    DecodedHistory,
     Histories,
     SlowReplay,
-    Told,
     chance_of,
-    told_by,
+    decoded_history,
 )
 
 SEEDS = st.integers(0, 2**32)
@@ -65,14 +65,14 @@ def decoded(*messages: Message, inside_transaction: bool = False) -> DecodedFram
     return decode_frames(frames, inside_transaction=inside_transaction)
 
 
-def fast(messages: list[bytes]) -> Told | None:
+def fast(messages: list[bytes]) -> DecodedHistory | None:
     try:
-        return told_by(decode_frames(Frames.of(messages)))
+        return decoded_history(decode_frames(Frames.of(messages)))
     except MalformedFileError:
         return None
 
 
-def slow(messages: list[bytes]) -> Told | None:
+def slow(messages: list[bytes]) -> DecodedHistory | None:
     try:
         return SlowReplay().replay(messages)
     except MalformedFileError:
@@ -81,11 +81,11 @@ def slow(messages: list[bytes]) -> Told | None:
 
 @given(SEEDS)
 @settings(max_examples=150)
-def test_a_history_is_told_as_it_is_one_by_one(seed: int) -> None:
+def test_a_history_decodes_as_it_does_one_by_one(seed: int) -> None:
     messages = [encode_message(each) for each in Histories(chance_of(seed)).history()]
-    told = fast(messages)
-    assert told is not None
-    assert told == slow(messages)
+    found_history = fast(messages)
+    assert found_history is not None
+    assert found_history == slow(messages)
 
 
 @given(SEEDS)
@@ -105,21 +105,21 @@ def test_a_bent_history_is_refused_when_it_is_refused_one_by_one(seed: int) -> N
 def test_a_row_cut_or_prolonged_is_refused(seed: int) -> None:
     row = Update(ITEM.oid, KEY, (text("2"), text("x" * (seed % 20))))
     before = [encode_message(each) for each in (ITEM, BEGIN)]
-    whole = encode_message(row)
-    for length in range(len(whole)):
+    encoded = encode_message(row)
+    for length in range(len(encoded)):
         with pytest.raises(MalformedFileError):
-            decode_frames(Frames.of([*before, whole[:length]]))
+            decode_frames(Frames.of([*before, encoded[:length]]))
     with pytest.raises(MalformedFileError, match="expected the end of the message"):
-        decode_frames(Frames.of([*before, whole + b"n"]))
-    assert decode_frames(Frames.of([*before, whole])).ends_inside_transaction
+        decode_frames(Frames.of([*before, encoded + b"n"]))
+    assert decode_frames(Frames.of([*before, encoded])).ends_inside_transaction
 
 
-@pytest.mark.parametrize("part", ["whole", "in_parts"])
-def test_what_a_server_sent_is_told_as_it_is_one_by_one(part: str) -> None:
+@pytest.mark.parametrize("part", ["complete", "in_parts"])
+def test_what_a_server_sent_decodes_as_it_does_one_by_one(part: str) -> None:
     messages = list(getattr(golden(), part))
-    told = fast(messages)
-    assert told is not None
-    assert told == slow(messages)
+    found_history = fast(messages)
+    assert found_history is not None
+    assert found_history == slow(messages)
 
 
 def test_columns_are_arrow_texts_and_unchanged_is_not_null() -> None:
@@ -171,7 +171,7 @@ def test_a_transaction_goes_on_in_the_next_frames() -> None:
     found = decoded(ITEM, row, row, COMMIT, Begin(200, 6, 8), row, inside_transaction=True)
     assert found.transactions[[1, 2, 5]].tolist() == [-1, -1, 0]
     assert found.ordinals[[1, 2, 5]].tolist() == [0, 1, 0]
-    with pytest.raises(MalformedFileError, match="may stand here"):
+    with pytest.raises(MalformedFileError, match="allowed here"):
         decoded(ITEM, row, row, COMMIT)
 
 
@@ -215,7 +215,7 @@ def test_a_table_without_columns_has_rows() -> None:
 
 
 def test_no_messages_say_nothing() -> None:
-    assert told_by(decode_frames(Frames.of([]))) == Told()
+    assert decoded_history(decode_frames(Frames.of([]))) == DecodedHistory()
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_no_messages_say_nothing() -> None:
     [
         ([BEGIN, Insert(1, ())], "a relation described before"),
         ([ITEM, BEGIN, Insert(ITEM.oid, (NULL,))], "2 columns as the relation has, found 1"),
-        ([BEGIN, BEGIN], "may stand here"),
-        ([COMMIT], "may stand here"),
-        ([ITEM, Insert(ITEM.oid, (NULL, NULL))], "may stand here"),
-        ([Truncate((1,), TruncateOption(0))], "may stand here"),
-        ([BEGIN, StreamStart(1, is_first=True)], "may stand here"),
-        ([StreamStop()], "may stand here"),
-        ([StreamStart(1, is_first=True), BEGIN], "may stand here"),
+        ([BEGIN, BEGIN], "allowed here"),
+        ([COMMIT], "allowed here"),
+        ([ITEM, Insert(ITEM.oid, (NULL, NULL))], "allowed here"),
+        ([Truncate((1,), TruncateOption(0))], "allowed here"),
+        ([BEGIN, StreamStart(1, is_first=True)], "allowed here"),
+        ([StreamStop()], "allowed here"),
+        ([StreamStart(1, is_first=True), BEGIN], "allowed here"),
         ([StreamStart(1, is_first=True)], "the end of a part"),
         ([BEGIN, Commit(101, 150, 5)], "the transaction that began, found another"),
         ([BEGIN, Commit(100, 150, 6)], "the transaction that began, found another"),
@@ -249,7 +249,7 @@ def test_what_cannot_be_is_refused_without_showing_a_value(
     assert refused.value.__cause__ is None
 
 
-def test_a_refusal_names_its_place_in_the_frames() -> None:
+def test_a_refusal_names_its_offset_in_the_frames() -> None:
     first = encode_message(ITEM)
     with pytest.raises(MalformedFileError, match="found the kind 0x7a") as unknown:
         decode_frames(Frames.of([first, b"z"]))

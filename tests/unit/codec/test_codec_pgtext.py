@@ -151,7 +151,7 @@ def test_a_numeric_that_does_not_fit_is_never_rounded_or_clamped(text: str) -> N
     assert kept.values.to_pylist() == ["1.00", text, None]
 
 
-# What lies just outside wraps around in readers that do not look: 2**128 + 1 looks like 1.
+# What lies just outside wraps around in readers that do not check: 2**128 + 1 resembles 1.
 @pytest.mark.parametrize("text", [str(2**128 + 1), str(10**38), f"{10**38}.00", f"0.{'0' * 38}1"])
 def test_the_widest_decimal_refuses_what_is_wider(text: str) -> None:
     assert converted([text], "numeric", declared=Decimal(38, 0), policy=NULL).nulled == 1
@@ -183,7 +183,7 @@ def test_what_iceberg_lacks_goes_where_the_policy_says(name: str, text: str, fit
     sent = [fitting, text, None, text]
     with pytest.raises(UnrepresentableValueError, match="'seen': 2 of 4") as refused:
         converted(sent, name)
-    assert_tells_no_value(refused.value, text)
+    assert_shows_no_value(refused.value, text)
 
     nulled = converted(sent, name, policy=NULL)
     (value,) = converted([fitting], name).values.to_pylist()
@@ -231,7 +231,7 @@ def test_what_postgres_does_not_print_stops_whatever_the_policy(
         for policy in (OnUnrepresentable.FAIL, NULL):
             with pytest.raises(MalformedChangeError, match="'seen': 2 values") as refused:
                 converted([text, good, None, text], name, declared=declared, policy=policy)
-            assert_tells_no_value(refused.value, text)
+            assert_shows_no_value(refused.value, text)
 
 
 @pytest.mark.parametrize("name", ["bool", "int4", "float8", "date", "uuid", "bytea", "int4[]"])
@@ -242,7 +242,7 @@ def test_a_column_of_nothing_but_empty_text_is_refused_unless_it_is_text(name: s
         convert(empty, column(name))
 
 
-def assert_tells_no_value(error: FrazilError, text: str) -> None:
+def assert_shows_no_value(error: FrazilError, text: str) -> None:
     """Neither the message nor the error behind it: that of Arrow quotes what it could not parse."""
     assert error.__cause__ is None
     assert error.__context__ is None

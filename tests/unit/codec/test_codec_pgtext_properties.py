@@ -1,4 +1,4 @@
-"""Whole columns beside the slow and obvious way to read each value."""
+"""Columns compared with the slow and obvious way to read each value."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_boxes_are_kept_apart_by_semicolons(arrays: list[list[str | None]]) -> N
 
 
 @given(st.lists(st.sampled_from(["{2020-01-01}", "{infinity,2020-01-01}", "{{2020-01-01}}", None])))
-def test_an_array_with_an_element_that_does_not_fit_is_null_as_a_whole(
+def test_an_array_with_an_element_that_does_not_fit_is_null(
     texts: list[str | None],
 ) -> None:
     found = converted(texts, "date[]", policy=NULL)
@@ -237,8 +237,8 @@ def test_a_million_bytes_in_one_value_are_no_special_case() -> None:
     octets = bytes(range(256)) * 4096
     text = f"\\x{octets.hex()}"
     assert converted([text, None, text], "bytea").values.to_pylist() == [octets, None, octets]
-    words = ["word " * 1000] * 200
-    assert converted([array_text(words)], "text[]").values.to_pylist() == [words]
+    texts = ["word " * 1000] * 200
+    assert converted([array_text(texts)], "text[]").values.to_pylist() == [texts]
 
 
 def test_text_itself_is_not_copied() -> None:

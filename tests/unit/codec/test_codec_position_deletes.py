@@ -71,7 +71,7 @@ def describe(data: bytes, vector: DeletionVector) -> str:
     )
 
 
-def test_the_file_is_what_the_format_asks_for() -> None:
+def test_the_file_is_what_the_format_requires() -> None:
     data = encode_position_deletes(PATH, DeletionVector.from_positions([7, 3, 70_000]))
     file = pq.ParquetFile(pa.BufferReader(data))
     path, position = file.schema_arrow
@@ -83,7 +83,7 @@ def test_the_file_is_what_the_format_asks_for() -> None:
     assert file.read().to_pydict() == {"file_path": [PATH] * 3, "pos": [3, 7, 70_000]}
 
 
-def test_the_descriptor_bounds_the_path_whole() -> None:
+def test_the_descriptor_bounds_the_path_untruncated() -> None:
     vector = DeletionVector.from_positions([3, 2**40])
     data = encode_position_deletes(PATH, vector)
     facts = json.loads(describe(data, vector))
@@ -106,7 +106,7 @@ def test_the_descriptor_bounds_the_path_whole() -> None:
     }
 
 
-def test_deletes_of_many_files_are_told_apart_however_they_lie() -> None:
+def test_deletes_of_many_files_are_distinguished_in_any_order() -> None:
     data = foreign_file(
         ["b", "a", "b", "a", "c", "b"], [5, 1, 2, 1, 0, 5], row_group_size=2, use_dictionary=False
     )
@@ -144,10 +144,10 @@ def test_a_file_that_would_delete_nothing_is_not_written() -> None:
         (foreign_file(["x"], [1], ids=(1, 2)), "the columns of position deletes"),
         (foreign_file(["x"], [1], ids=(PATH_ID, PATH_ID)), "the columns of position deletes"),
         (foreign_file(["x"], [1], names=("a", "a")), "the columns of position deletes"),
-        (foreign_file(["x"], ["1"]), "text and whole numbers"),
-        (foreign_file([1], [1]), "text and whole numbers"),
-        (foreign_file(["x", None], [1, 2]), "text and whole numbers"),
-        (foreign_file(["x", "y"], [1, None]), "text and whole numbers"),
+        (foreign_file(["x"], ["1"]), "text and integers"),
+        (foreign_file([1], [1]), "text and integers"),
+        (foreign_file(["x", None], [1, 2]), "text and integers"),
+        (foreign_file(["x", "y"], [1, None]), "text and integers"),
         (foreign_file(["x"], [-1]), "found a damaged one"),
         (foreign_file(["x"], [2**63 - 1]), "found a damaged one"),
         (b"", "found a damaged one"),
@@ -159,7 +159,7 @@ def test_a_file_of_another_shape_is_refused(data: bytes, expected: str) -> None:
         decode_position_deletes(data)
 
 
-def test_more_rows_than_anybody_deletes_are_refused_before_they_are_read() -> None:
+def test_too_many_rows_are_refused_before_they_are_read() -> None:
     data = encode_position_deletes(PATH, DeletionVector.from_positions(np.arange(1001)))
     with pytest.raises(MalformedFileError, match="at most 1000 rows, found 1001"):
         decode_position_deletes(data, most_rows=1000)

@@ -46,7 +46,7 @@ SAMPLE = write_puffin(
 )
 
 
-def whole(data: bytes) -> tuple[Footer, list[bytes]]:
+def read_all(data: bytes) -> tuple[Footer, list[bytes]]:
     footer = read_footer(data, file_size=len(data))
     return footer, [bytes(read_blob(each, data[each.offset : each.end])) for each in footer.blobs]
 
@@ -69,7 +69,7 @@ def blob_with(**members: Any) -> dict[str, Any]:
 @given(st.lists(BLOBS, max_size=4), st.dictionaries(TEXT, TEXT, max_size=3))
 def test_what_is_written_is_read_back(blobs: list[Blob], properties: dict[str, str]) -> None:
     file = write_puffin(blobs, properties)
-    footer, contents = whole(file.data)
+    footer, contents = read_all(file.data)
     assert contents == [bytes(blob.data) for blob in blobs]
     assert footer == Footer(file.blobs, properties, file.footer_size)
     for blob, read in zip(blobs, footer.blobs, strict=True):
@@ -102,18 +102,18 @@ def test_a_file_is_assembled_piece_by_piece_without_copying_what_is_stored_plain
 def test_a_file_without_blobs_is_a_file() -> None:
     file = write_puffin([], {})
     assert file.data == b'PFA1PFA1{"blobs":[]}\x0c\0\0\0\0\0\0\0PFA1'
-    assert whole(file.data) == (Footer((), {}, file.footer_size), [])
+    assert read_all(file.data) == (Footer((), {}, file.footer_size), [])
 
 
 @pytest.mark.parametrize("given_bytes", [0, 3, 11])
-def test_a_tail_without_the_trailer_asks_for_it(given_bytes: int) -> None:
+def test_a_tail_without_the_trailer_requests_it(given_bytes: int) -> None:
     tail = SAMPLE.data[len(SAMPLE.data) - given_bytes :]
     with pytest.raises(TailTooShortError, match="last 12 bytes") as refused:
         read_footer(tail, file_size=len(SAMPLE.data))
     assert refused.value.needed == 12
 
 
-def test_a_tail_shorter_than_the_footer_asks_for_all_of_it() -> None:
+def test_a_tail_shorter_than_the_footer_requests_all_of_it() -> None:
     size = len(SAMPLE.data)
     for given_bytes in (12, SAMPLE.footer_size - 1):
         with pytest.raises(TailTooShortError) as refused:
@@ -126,9 +126,9 @@ def test_a_tail_shorter_than_the_footer_asks_for_all_of_it() -> None:
 def test_a_file_cut_at_any_byte_is_refused() -> None:
     for length in range(len(SAMPLE.data)):
         with pytest.raises(MalformedFileError):
-            whole(SAMPLE.data[:length])
+            read_all(SAMPLE.data[:length])
         with pytest.raises(MalformedFileError):
-            whole(SAMPLE.data[len(SAMPLE.data) - length :])
+            read_all(SAMPLE.data[len(SAMPLE.data) - length :])
 
 
 def test_a_flipped_bit_is_refused_or_changes_what_no_checksum_covers() -> None:
@@ -136,7 +136,7 @@ def test_a_flipped_bit_is_refused_or_changes_what_no_checksum_covers() -> None:
         data = bytearray(SAMPLE.data)
         data[bit // 8] ^= 1 << bit % 8
         try:
-            whole(bytes(data))
+            read_all(bytes(data))
         except MalformedFileError as refused:
             assert 0 <= refused.offset <= len(data)  # noqa: PT017 - most bits, not all
             assert str(refused).startswith(f"at byte {refused.offset}: expected")  # noqa: PT017
@@ -147,7 +147,7 @@ def test_a_flipped_bit_is_refused_or_changes_what_no_checksum_covers() -> None:
 def test_no_footer_breaks_the_reader(payload: bytes) -> None:
     for flags in (bytes(4), b"\1\0\0\0"):
         with pytest.raises(MalformedFileError):
-            whole(file_with(payload, flags=flags))
+            read_all(file_with(payload, flags=flags))
 
 
 JSON = st.recursive(
@@ -161,7 +161,7 @@ MEMBERS = ["type", "fields", "snapshot-id", "sequence-number", "offset", "length
 @given(st.sampled_from([*MEMBERS, "compression-codec", "properties"]), JSON)
 def test_no_member_of_a_blob_breaks_the_reader(member: str, value: object) -> None:
     try:
-        footer, _ = whole(file_with(footer_with(blob_with(**{member: value}))))
+        footer, _ = read_all(file_with(footer_with(blob_with(**{member: value}))))
     except MalformedFileError:
         return
     blob = footer.blobs[0]
@@ -174,7 +174,7 @@ def test_a_blob_without_a_member_is_refused_by_its_name(member: str) -> None:
     blob = blob_with()
     del blob[member]
     with pytest.raises(MalformedFileError, match=f"`{member}` of blob 1"):
-        whole(file_with(footer_with(blob_with(length=0), blob)))
+        read_all(file_with(footer_with(blob_with(length=0), blob)))
 
 
 @pytest.mark.parametrize(
@@ -202,15 +202,15 @@ def test_a_blob_without_a_member_is_refused_by_its_name(member: str) -> None:
 )
 def test_a_wrong_member_is_refused_by_its_name(members: dict[str, Any], expected: str) -> None:
     with pytest.raises(MalformedFileError) as refused:
-        whole(file_with(footer_with(blob_with(**members))))
+        read_all(file_with(footer_with(blob_with(**members))))
     assert expected in refused.value.what
 
 
 def test_blobs_that_share_bytes_are_refused_whatever_their_order() -> None:
     one, two, none = blob_with(length=4), blob_with(offset=7, length=1), blob_with(length=0)
     with pytest.raises(MalformedFileError, match="between bytes 8 and 12, found 1 bytes at 7"):
-        whole(file_with(footer_with(two, one)))
-    footer, _ = whole(file_with(footer_with(blob_with(offset=8, length=4), one, none)))
+        read_all(file_with(footer_with(two, one)))
+    footer, _ = read_all(file_with(footer_with(blob_with(offset=8, length=4), one, none)))
     assert [blob.offset for blob in footer.blobs] == [8, 4, 4]
 
 
@@ -231,12 +231,12 @@ def test_blobs_that_share_bytes_are_refused_whatever_their_order() -> None:
 )
 def test_a_footer_of_another_shape_is_refused(payload: bytes, expected: str) -> None:
     with pytest.raises(MalformedFileError, match=expected) as refused:
-        whole(file_with(payload))
+        read_all(file_with(payload))
     assert refused.value.offset == 16
 
 
 def test_what_the_format_does_not_know_yet_is_passed_over() -> None:
-    footer, _ = whole(file_with(footer_with(blob_with(later={}), later=[1])))
+    footer, _ = read_all(file_with(footer_with(blob_with(later={}), later=[1])))
     assert len(footer.blobs) == 1
 
 
@@ -244,13 +244,13 @@ def test_what_the_format_does_not_know_yet_is_passed_over() -> None:
 def test_unknown_flags_are_refused_by_name(flags: bytes) -> None:
     bits = int.from_bytes(flags, "little")
     with pytest.raises(MalformedFileError, match=f"found 0x{bits:08x}"):
-        whole(file_with(b'{"blobs":[]}', flags=flags))
+        read_all(file_with(b'{"blobs":[]}', flags=flags))
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 21, 2**31 - 1])
 def test_a_footer_that_does_not_fit_in_the_file_is_refused(size: int) -> None:
     with pytest.raises(MalformedFileError, match="expected a footer of at most 20 bytes"):
-        whole(file_with(b'{"blobs":[]}', size=size))
+        read_all(file_with(b'{"blobs":[]}', size=size))
 
 
 @pytest.mark.fault("P4")
@@ -261,19 +261,19 @@ def test_a_footer_too_large_to_be_meant_is_refused_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("at", ["head", "footer", "end"])
-def test_a_wrong_magic_is_refused_with_its_place(at: str) -> None:
+def test_a_wrong_magic_is_refused_with_its_offset(at: str) -> None:
     data = bytearray(SAMPLE.data)
     footer_starts = len(data) - SAMPLE.footer_size
-    place = {"head": 0, "footer": footer_starts, "end": len(data) - 4}[at]
-    data[place] = 0
+    offset = {"head": 0, "footer": footer_starts, "end": len(data) - 4}[at]
+    data[offset] = 0
     with pytest.raises(MalformedFileError, match="magic PFA1") as refused:
-        whole(bytes(data))
-    assert refused.value.offset == place
+        read_all(bytes(data))
+    assert refused.value.offset == offset
 
 
 def test_a_compressed_footer_is_opened() -> None:
     payload = pa.compress(footer_with(blob_with()), codec="lz4", asbytes=True)
-    footer, contents = whole(file_with(payload, flags=b"\1\0\0\0"))
+    footer, contents = read_all(file_with(payload, flags=b"\1\0\0\0"))
     assert contents == [b"12345678"]
     assert footer.size == len(payload) + 16
 
@@ -282,12 +282,14 @@ def test_a_footer_that_opens_to_too_much_is_refused() -> None:
     bomb = pa.compress(bytes(LARGEST_FOOTER + 1), codec="lz4", asbytes=True)
     assert len(bomb) < LARGEST_FOOTER / 200
     with pytest.raises(MalformedFileError, match="found more"):
-        whole(file_with(bomb, flags=b"\1\0\0\0"))
+        read_all(file_with(bomb, flags=b"\1\0\0\0"))
 
 
 @pytest.mark.fault("P5")
 @pytest.mark.parametrize("codec", [BlobCompression.LZ4, BlobCompression.ZSTD])
-def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: BlobCompression) -> None:
+def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_in_memory(
+    codec: BlobCompression,
+) -> None:
     bomb = bytes(compress(bytes(64 << 20), codec))
     assert len(bomb) < 300_000
     before = pa.total_allocated_bytes()
@@ -297,7 +299,7 @@ def test_a_blob_that_opens_to_too_much_is_refused_before_it_is_held(codec: BlobC
 
 
 @pytest.mark.parametrize("codec", [BlobCompression.LZ4, BlobCompression.ZSTD])
-def test_compressed_bytes_are_opened_whole_or_refused(codec: BlobCompression) -> None:
+def test_compressed_bytes_are_opened_completely_or_refused(codec: BlobCompression) -> None:
     content = b"what a blob holds " * 20
     frame = bytes(compress(content, codec))
     assert decompress(frame, codec, at_most=len(content), offset=0) == content
@@ -315,7 +317,7 @@ def test_a_range_of_another_length_is_refused() -> None:
         read_blob(blob, SAMPLE.data[blob.offset : blob.end - 1])
 
 
-def test_a_refusal_crosses_to_the_driver_with_its_place() -> None:
+def test_a_refusal_crosses_to_the_driver_with_its_position() -> None:
     again = pickle.loads(pickle.dumps(MalformedFileError("expected more", offset=5)))
     assert (again.what, again.offset, str(again)) == (
         "expected more",

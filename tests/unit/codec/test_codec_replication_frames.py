@@ -40,7 +40,7 @@ def test_a_keepalive_is_read(end: int, sent_at: int, wants_reply: bool) -> None:
         (b"w" + bytes(23), "25 bytes before a message, found 24", 24),
         (b"k" + bytes(16), "a keepalive of 18 bytes, found 17", 17),
         (b"k" + bytes(18), "a keepalive of 18 bytes, found 19", 18),
-        (b"k" + bytes(16) + b"\2", "0 or 1 for a wish to be answered, found 2", 17),
+        (b"k" + bytes(16) + b"\2", "0 or 1 for the reply flag, found 2", 17),
     ],
 )
 def test_other_frames_are_refused(data: bytes, complaint: str, offset: int) -> None:

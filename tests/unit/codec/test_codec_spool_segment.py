@@ -1,4 +1,4 @@
-"""Segments of the spool are read back whole or not at all."""
+"""Segments of the spool are read back completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.codec.pgoutput.bulk_decoder import decode_frames
 from frazil.codec.pgoutput.frames import Frames
 from frazil.codec.pgoutput.spool_segment import MAGIC, SegmentAssembly, read_segment
 from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import told_by
+from tests.support.pgoutput_histories import decoded_history
 
 
 def segment(*batches: list[bytes]) -> bytes:
@@ -42,10 +42,10 @@ def test_messages_are_read_back_in_their_order(batches: list[list[bytes]]) -> No
 
 
 def test_a_segment_is_decoded_where_it_lies() -> None:
-    messages = golden().whole
+    messages = golden().complete
     data = memoryview(bytearray(segment(list(messages[:5]), list(messages[5:]))))
     found = decode_frames(read_segment(data))
-    assert len(told_by(found).rows) == 14
+    assert len(decoded_history(found).rows) == 14
 
 
 def test_an_assembly_knows_its_size_and_ends_once() -> None:
@@ -100,7 +100,7 @@ def test_a_segment_does_not_grow_past_what_arrow_can_count() -> None:
     megabyte = bytes(1 << 20)
     with pytest.raises(ValueError, match="at most 2147483647 bytes"):
         assembly.add([megabyte] * 2048)
-    # Memory that nobody touches is not there yet, and costs nothing.
+    # Memory that no one touches is not there yet, and costs nothing.
     with mmap.mmap(-1, 1 << 31) as huge:
         huge[:8] = huge[-8:] = MAGIC
         with (

@@ -1,4 +1,4 @@
-"""What docs/reference/key-index.md tells others is what the code does."""
+"""What docs/reference/key-index.md describes is what the code does."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def test_every_member_property_and_name_is_on_the_page() -> None:
         MANIFEST_BLOB_TYPE,
         RUN_BLOB_TYPE,
     }
-    # Told by its parts, and a custom of Puffin's.
+    # DecodedHistory by its parts, and a custom of Puffin's.
     names -= {"key", "created-by"}
     assert [each for each in sorted(names) if f"`{each}`" not in PAGE] == []

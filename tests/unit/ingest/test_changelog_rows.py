@@ -14,16 +14,16 @@ from frazil.model.change import SequenceNumber
 from frazil.sources.protocol import ChangeColumn, Split
 
 # Most often the same few, as rows of one transaction have them.
-WORDS = st.integers(0, 2) | st.integers(0, 2**64 - 1)
+UNSIGNED = st.integers(0, 2) | st.integers(0, 2**64 - 1)
 
 
-@given(st.integers(0, 0xFFFF), st.lists(st.tuples(WORDS, WORDS), max_size=50))
+@given(st.integers(0, 0xFFFF), st.lists(st.tuples(UNSIGNED, UNSIGNED), max_size=50))
 def test_a_sequence_is_written_as_the_model_writes_it(
-    epoch: int, places: list[tuple[int, int]]
+    epoch: int, pairs: list[tuple[int, int]]
 ) -> None:
-    positions = np.array([place[0] for place in places], np.uint64)
-    ordinals = np.array([place[1] for place in places], np.uint64)
-    expected = [str(SequenceNumber(epoch, *place)) for place in places]
+    positions = np.array([pair[0] for pair in pairs], np.uint64)
+    ordinals = np.array([pair[1] for pair in pairs], np.uint64)
+    expected = [str(SequenceNumber(epoch, *pair)) for pair in pairs]
     assert sequence_texts(epoch, positions, ordinals).to_pylist() == expected
 
 
@@ -69,9 +69,9 @@ def test_columns_that_were_not_sent_are_named_by_field_id() -> None:
     assert laid["cdc_unchanged"] == [[30], None, [12, 30]]
 
 
-def test_rows_that_were_sent_whole_name_no_column() -> None:
-    whole = rows().slice(1, 1)
-    assert LAYOUT.lay_out(whole).to_pydict()["cdc_unchanged"] == [None]
+def test_rows_that_were_sent_completely_name_no_column() -> None:
+    complete = rows().slice(1, 1)
+    assert LAYOUT.lay_out(complete).to_pydict()["cdc_unchanged"] == [None]
 
 
 def test_a_slice_names_its_own_columns() -> None:

@@ -1,4 +1,4 @@
-"""Names are strangers' text: copied into a shell or shown on a terminal they must do nothing."""
+"""Names are untrusted text: copied into a shell or shown on a terminal they must do nothing."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_json_reads_back_as_the_very_same_value(value: object) -> None:
 
 
 def built_commands(tree: ast.AST) -> list[tuple[int, str]]:
-    """Texts with a command of ours and a place in it that is filled in."""
+    """Texts with a command of ours and a placeholder in it."""
     found = []
     examples = {
         id(node.body[0].value)
@@ -124,11 +124,11 @@ def built_commands(tree: ast.AST) -> list[tuple[int, str]]:
         '"frazil resync " + name',
     ],
 )
-def test_the_look_for_commands_finds_every_way_to_build_one(source: str) -> None:
+def test_the_search_for_commands_finds_every_way_to_build_one(source: str) -> None:
     assert built_commands(ast.parse(f"step = {source}"))
 
 
-def test_commands_with_names_are_built_in_one_place() -> None:
+def test_commands_with_names_are_built_in_one_module() -> None:
     elsewhere = [
         f"{path.name}:{line}: {text}"
         for path in SOURCES

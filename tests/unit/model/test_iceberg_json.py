@@ -91,10 +91,10 @@ def test_what_iceberg_would_not_print_is_refused(
     path: tuple[str | int, ...], value: object, message: str
 ) -> None:
     document = json.loads(PRINTED)
-    place = document
+    member = document
     for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
+        member = member[step]
+    member[path[-1]] = value
     with pytest.raises(MalformedFileError) as refusal:
         schema_from_json(json.dumps(document))
     assert message in str(refusal.value)

@@ -65,7 +65,7 @@ def test_other_partition_expressions_are_not(text: str) -> None:
         parse_partition_term(text)
 
 
-def test_sort_expressions_have_a_direction_and_a_place_for_nulls() -> None:
+def test_sort_expressions_have_a_direction_and_a_null_order() -> None:
     assert parse_sort_term("id").nulls_first
     assert not parse_sort_term("id").descending
     down = parse_sort_term("bucket(4, id) DESC")

@@ -85,7 +85,7 @@ def test_a_move_that_is_in_the_table_already_is_done() -> None:
     assert judge_move(at("2", "new"), move("1", "2")) == AlreadyDone(at("2", "new"))
 
 
-def test_the_same_place_reached_by_another_batch_is_somebody_elses_work() -> None:
+def test_the_same_position_reached_by_another_batch_is_another_processs_work() -> None:
     assert judge_move(at("2", "rival"), move("1", "2")) == Overtaken(at("2", "rival"))
 
 
@@ -111,7 +111,7 @@ def test_two_workers_move_their_own_partitions_only() -> None:
     assert judge_move(found, move({"t/0": 4}, {"t/0": 9})) == Overtaken(found)
 
 
-def test_a_new_partition_joins_and_one_that_somebody_else_began_does_not() -> None:
+def test_a_new_partition_joins_and_one_that_another_process_began_does_not() -> None:
     found = at({"t/0": 5}, "before")
     assert judge_move(found, move({}, {"t/1": 3})) == Allowed(at({"t/0": 5, "t/1": 3}, "new"))
     assert judge_move(found, move({}, {"t/0": 3})) == Overtaken(found)

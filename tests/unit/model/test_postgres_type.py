@@ -71,7 +71,7 @@ ROWS = {
         ("bytea", Primitive.BINARY),
     ],
 )
-def test_a_built_in_type_has_its_place_in_iceberg(name: str, expected: Type) -> None:
+def test_a_built_in_type_has_a_type_in_iceberg(name: str, expected: Type) -> None:
     assert column(name).type == expected
     assert column(f"{name}[]").type == list_of(0, expected)
 
@@ -84,7 +84,7 @@ def test_a_type_that_iceberg_has_not_is_text(kind: TypeKind) -> None:
     assert (plan.type, plan.form) == (Primitive.STRING, Form.AS_PRINTED)
 
 
-def test_a_type_of_somebody_else_is_not_taken_for_a_built_in_one_of_its_name() -> None:
+def test_a_user_type_is_not_taken_for_a_built_in_one_of_its_name() -> None:
     assert plan_column("seen", PostgresType(99_999, "date")).type is Primitive.STRING
 
 

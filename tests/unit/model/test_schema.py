@@ -32,7 +32,7 @@ SCHEMA = Schema(
         Field(2, "address", ADDRESS),
         Field(5, "tags", list_of(6, Primitive.STRING)),
         Field(
-            7, "places", map_of(8, Primitive.STRING, 9, Struct((Field(10, "x", Primitive.INT),)))
+            7, "points", map_of(8, Primitive.STRING, 9, Struct((Field(10, "x", Primitive.INT),)))
         ),
     ),
     frozenset({1}),
@@ -44,8 +44,8 @@ def test_fields_are_found_by_id_and_by_dotted_name_at_any_depth() -> None:
         "id": 1,
         "address.zip": 4,
         "tags.element": 6,
-        "places.key": 8,
-        "places.value.x": 10,
+        "points.key": 8,
+        "points.value.x": 10,
     }.items():
         by_name, by_id = SCHEMA.by_name(name), SCHEMA.by_id(field_id)
         assert by_name is not None

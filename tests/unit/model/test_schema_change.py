@@ -29,10 +29,10 @@ ID = Field(1, "id", P.INT, required=True)
 NAME = Field(2, "name", P.STRING)
 PRICE = Field(3, "price", Decimal(9, 2))
 INNER = Struct((Field(5, "x", P.FLOAT), Field(6, "y", P.INT, required=True)))
-PLACE = Field(4, "place", INNER)
+POINT = Field(4, "point", INNER)
 TAGS = Field(7, "tags", list_of(8, P.INT, required=True))
 SIZES = Field(9, "sizes", map_of(10, P.STRING, 11, P.INT))
-CURRENT = Schema(0, (ID, NAME, PRICE, PLACE, TAGS, SIZES), frozenset({1}))
+CURRENT = Schema(0, (ID, NAME, PRICE, POINT, TAGS, SIZES), frozenset({1}))
 
 
 def steps_to(*fields: Field) -> tuple[Step, ...]:
@@ -50,7 +50,7 @@ def test_each_change_that_can_be_followed_is_a_step() -> None:
         replace(ID, type=P.LONG),
         new,
         replace(PRICE, type=Decimal(12, 2), name="cost"),
-        PLACE,
+        POINT,
         TAGS,
         SIZES,
     )
@@ -70,7 +70,7 @@ def test_members_of_structs_elements_and_values_follow_as_well() -> None:
         ID,
         NAME,
         PRICE,
-        replace(PLACE, type=inner),
+        replace(POINT, type=inner),
         replace(TAGS, type=list_of(8, P.LONG)),
         replace(SIZES, type=map_of(10, P.STRING, 11, P.LONG)),
     )
@@ -87,13 +87,13 @@ def test_members_of_structs_elements_and_values_follow_as_well() -> None:
 
 
 def test_one_column_moved_is_one_step() -> None:
-    assert steps_to(NAME, PRICE, PLACE, TAGS, SIZES, ID) == (Move(1, after=9),)
-    assert steps_to(SIZES, ID, NAME, PRICE, PLACE, TAGS) == (Move(9, after=None),)
+    assert steps_to(NAME, PRICE, POINT, TAGS, SIZES, ID) == (Move(1, after=9),)
+    assert steps_to(SIZES, ID, NAME, PRICE, POINT, TAGS) == (Move(9, after=None),)
 
 
 def test_two_columns_may_swap_their_names() -> None:
     first, second = replace(NAME, name="price"), replace(PRICE, name="name")
-    steps = steps_to(ID, first, second, PLACE, TAGS, SIZES)
+    steps = steps_to(ID, first, second, POINT, TAGS, SIZES)
     assert steps == (Rename(2, "price"), Rename(3, "name"))
 
 
@@ -107,19 +107,19 @@ def test_two_columns_may_swap_their_names() -> None:
         (replace(NAME, required=True), "name becomes required"),
         (replace(ID, required=False), "id is part of the key and becomes optional"),
         (replace(NAME, write_default="secret"), "name changes its default"),
-        (replace(PLACE, type=P.STRING), "place changes from struct<x: float, y: int> to string"),
+        (replace(POINT, type=P.STRING), "point changes from struct<x: float, y: int> to string"),
         (replace(TAGS, type=list_of(20, P.INT)), "tags.element is another field"),
         (
             replace(SIZES, type=map_of(10, P.LONG, 11, P.INT)),
             "sizes changes its key from string to long",
         ),
         (
-            replace(PLACE, type=Struct((Field(5, "x", P.STRING), INNER.fields[1]))),
-            "place.x changes from float to string",
+            replace(POINT, type=Struct((Field(5, "x", P.STRING), INNER.fields[1]))),
+            "point.x changes from float to string",
         ),
         (
-            replace(PLACE, type=Struct((*INNER.fields, replace(NAME, name="n")))),
-            "place.n moves to another parent",
+            replace(POINT, type=Struct((*INNER.fields, replace(NAME, name="n")))),
+            "point.n moves to another parent",
         ),
     ],
     ids=lambda value: value.split(" ")[0] if isinstance(value, str) else "",
@@ -143,7 +143,7 @@ def test_every_difference_is_named_at_once() -> None:
     new = Field(12, "must", P.INT, required=True)
     with pytest.raises(UnsupportedSchemaChangeError) as refusal:
         plan_schema_change(
-            CURRENT, Schema(1, (ID, replace(NAME, type=P.INT), new, PLACE, TAGS, SIZES))
+            CURRENT, Schema(1, (ID, replace(NAME, type=P.INT), new, POINT, TAGS, SIZES))
         )
     text = str(refusal.value)
     assert "name changes from string to int" in text

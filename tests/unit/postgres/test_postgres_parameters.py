@@ -25,7 +25,7 @@ from frazil.errors import (
     SlotBusyError,
     SourceUnavailableError,
 )
-from tests.support.postgres_doors import Secret
+from tests.support.postgres_access import Secret
 
 PATIENCE = timedelta(seconds=2)
 
@@ -93,7 +93,7 @@ def test_our_settings_are_said_last_and_the_users_network_stays() -> None:
     assert "replication" not in found
 
 
-def test_a_replication_connection_is_asked_for_by_the_database() -> None:
+def test_a_replication_connection_is_requested_by_the_database() -> None:
     dsn = Secret("host=127.0.0.1 dbname=d")
     found = replication_parameters(dsn, purpose="stream", lock_patience=PATIENCE)
     assert found["replication"] == "database"
@@ -135,7 +135,7 @@ def test_a_string_that_cannot_be_read_is_not_repeated(dsn: str) -> None:
         ),
     ],
 )
-def test_a_slot_is_created_in_the_words_of_the_version(
+def test_a_slot_is_created_in_the_syntax_of_the_version(
     version: int, *, temporary: bool, failover: bool, expected: str
 ) -> None:
     command = create_slot_command(

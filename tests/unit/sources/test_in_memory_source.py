@@ -1,4 +1,4 @@
-"""The twin keeps the contract of sources, and what tests above it count on."""
+"""The in-memory source keeps the contract of sources, and what other tests rely on."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 class InMemorySubject:
-    """The twin under the contract."""
+    """The in-memory source under the contract."""
 
     has_keys = True
-    has_whole_reads = True
+    has_copies = True
 
     def __init__(self, *, tables_at_once: int | None = None) -> None:
         self.clock = ManualClock(NOON)
@@ -177,7 +177,7 @@ def test_a_batch_that_was_not_committed_is_gone_until_the_source_is_closed(
     assert capture.next_batch() is not None
 
 
-def test_a_dropped_table_with_changes_to_come_is_in_trouble(subject: InMemorySubject) -> None:
+def test_a_dropped_table_with_changes_to_come_fails(subject: InMemorySubject) -> None:
     capture = begun(subject, ORDERS, ITEMS)
     subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
     subject.drop_table(ORDERS)
@@ -186,7 +186,7 @@ def test_a_dropped_table_with_changes_to_come_is_in_trouble(subject: InMemorySub
     assert [part.table.name for part in batch.parts] == [ITEMS]
 
 
-def test_changes_that_nobody_asked_for_move_the_acknowledgement_only(
+def test_changes_that_were_not_requested_move_the_acknowledgement_only(
     subject: InMemorySubject,
 ) -> None:
     capture = begun(subject, ORDERS)
@@ -206,14 +206,14 @@ def test_rows_say_when_and_where_they_were_committed(subject: InMemorySubject) -
     subject.transact(insert(ORDERS, 1))
     capture.catch_up()
     capture.copy(ORDERS)
-    change, copied = capture.told(ORDERS)
+    change, copied = capture.received(ORDERS)
     assert change[ChangeColumn.COMMITTED_AT] == subject.clock.now()
     assert change[ChangeColumn.ORIGIN] == begins
     assert copied[ChangeColumn.COMMITTED_AT] is None
     assert copied[ChangeColumn.ORIGIN] == capture.markers[ORDERS].position
 
 
-def test_a_copy_stands_right_before_its_position(subject: InMemorySubject) -> None:
+def test_a_copied_row_is_right_before_the_copys_position(subject: InMemorySubject) -> None:
     subject.add_table(ORDERS, COLUMNS, ("id",))
     subject.transact(insert(ORDERS, 1))
     batch = subject.open().plan_copy([ORDERS])
@@ -224,7 +224,7 @@ def test_a_copy_stands_right_before_its_position(subject: InMemorySubject) -> No
     assert parse_lsn(part.goal) == part.restart.position + 1
 
 
-def test_a_call_that_was_told_to_fails_once(subject: InMemorySubject) -> None:
+def test_a_call_set_to_fail_fails_once(subject: InMemorySubject) -> None:
     source = subject.open()
     cut = SourceUnavailableError("cut")
     position = format_lsn(subject.database.state.ends)
@@ -276,7 +276,7 @@ def test_a_fail_over_raises_the_generation_and_the_log_goes_on(subject: InMemory
     capture.expect_the_truth()
 
 
-def test_a_lost_log_is_told_and_begins_again_where_the_database_is(
+def test_a_lost_log_is_reported_and_begins_again_where_the_database_is(
     subject: InMemorySubject,
 ) -> None:
     capture = begun(subject, ORDERS)
@@ -293,7 +293,7 @@ def test_a_lost_log_is_told_and_begins_again_where_the_database_is(
     again.expect_the_truth()
 
 
-def test_a_column_may_have_been_filled_without_a_word(subject: InMemorySubject) -> None:
+def test_a_column_may_have_been_filled_without_a_message(subject: InMemorySubject) -> None:
     subject.add_table(ORDERS, COLUMNS, ("id",))
     subject.database.add_column(ORDERS, "drawn", Primitive.LONG, rewrote=True)
     (table,) = subject.open().discover()

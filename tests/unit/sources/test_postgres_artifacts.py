@@ -65,7 +65,7 @@ def test_a_slot_that_only_has_the_name_stays(slot: dict[str, Any], reason: str) 
         (replace(FACTS, publication=replace(PUBLICATION, is_ours=False)), True, "own"),
     ],
 )
-def test_a_publication_that_is_not_ours_stays_with_the_sql_for_its_owner(
+def test_a_foreign_publication_stays_with_the_sql_for_its_owner(
     facts: ArtifactFacts, *, creates: bool, reason: str
 ) -> None:
     slot, publication = plan(facts, creates_publication=creates)
@@ -75,7 +75,7 @@ def test_a_publication_that_is_not_ours_stays_with_the_sql_for_its_owner(
     assert publication.statement == 'drop publication if exists "sales_frazil";'
 
 
-def test_slots_of_copies_are_shown_and_go_by_themselves() -> None:
+def test_slots_of_copies_go_by_themselves_and_are_reported() -> None:
     copying = replace(IDLE, slot="sales_frazil_copy_1f", is_temporary=True, process=7)
     kept = replace(IDLE, slot="sales_frazil_copy_ab")
     other = replace(IDLE, slot="sales_frazil2", is_temporary=True)

@@ -44,13 +44,13 @@ from tests.support.postgres_stream import (
     TIME,
     N,
     Read,
+    failure,
     new,
     old_key,
     old_key_of,
     old_row,
     read,
     transaction,
-    trouble,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 
 
 def items(*messages: Message, as_shape: ShapeReading = DEFAULT) -> list[dict[str, object]]:
-    """The rows of the item table after one transaction, without what the transaction tells."""
+    """The rows of the item table after one transaction, without the columns of the transaction."""
     found = read(as_shape.relation, *transaction(*messages))
-    assert not found.troubles
-    told = ("position", "committed_at", "origin")
+    assert not found.failures
+    of_transaction = ("position", "committed_at", "origin")
     return [
-        {name: value for name, value in row.items() if name not in told}
+        {name: value for name, value in row.items() if name not in of_transaction}
         for row in found.rows.get("public.item", [])
     ]
 
@@ -118,7 +118,7 @@ def test_the_origin_is_printed_as_postgres_prints_positions(lsn: int) -> None:
     assert [each["origin"] for each in found.rows["public.item"]] == [format_lsn(lsn)]
 
 
-def test_a_delete_with_a_whole_old_row_has_all_of_it() -> None:
+def test_a_delete_with_a_complete_old_row_has_all_of_it() -> None:
     deleted = Delete(OID, old_row("1", "a", NULL))
     assert items(deleted, as_shape=FULL) == [row("DELETE", (1, "a", None))]
 
@@ -143,7 +143,7 @@ def test_columns_that_were_not_sent_are_named_by_number_and_null() -> None:
     ]
 
 
-def test_a_whole_old_row_fills_what_was_not_sent() -> None:
+def test_a_complete_old_row_fills_what_was_not_sent() -> None:
     assert items(
         Update(OID, old_row("1", "long", NULL), new("1", UNCHANGED, UNCHANGED)), as_shape=FULL
     ) == [row("UPDATE", (1, "long", None))]
@@ -169,7 +169,7 @@ def test_a_key_change_deletes_the_old_key_and_then_inserts_the_new_row() -> None
     ]
 
 
-def test_with_a_whole_old_row_a_key_change_lacks_nothing() -> None:
+def test_with_a_complete_old_row_a_key_change_lacks_nothing() -> None:
     changed = Update(OID, old_row("1", "long", "4"), new("2", UNCHANGED, "5"))
     assert items(changed, as_shape=FULL) == [
         row("DELETE", (1, "long", 4), 0),
@@ -209,17 +209,17 @@ def test_a_key_that_changes_and_comes_back_keeps_every_step() -> None:
 
 
 def test_keys_are_compared_as_they_are_printed() -> None:
-    words = reading(
-        "public.word", shape(OID, ShapedColumn(1, "w", TEXT, is_key=True), BODY), key=(1,)
+    codes = reading(
+        "public.code", shape(OID, ShapedColumn(1, "w", TEXT, is_key=True), BODY), key=(1,)
     )
     found = read(
-        words.shapes[0].relation,
+        codes.shapes[0].relation,
         *transaction(
             Update(OID, OldImage(ImageKind.OLD_KEY, (text("é"), NULL)), (text("e\u0301"), NULL))
         ),
-        tables=(words,),
+        tables=(codes,),
     )
-    assert [each["operation"] for each in found.rows["public.word"]] == ["DELETE", "INSERT"]
+    assert [each["operation"] for each in found.rows["public.code"]] == ["DELETE", "INSERT"]
 
 
 def test_half_a_key_may_be_out_of_line_while_the_other_half_changes() -> None:
@@ -272,11 +272,11 @@ def test_a_table_without_a_key_has_one_row_for_every_update_and_no_previous_key(
     assert "previous_key" not in found[0]
 
 
-# --- keys that cannot be told ---
+# --- keys that are not known ---
 
 
 def test_an_update_whose_key_was_not_sent_at_all_is_a_missing_image() -> None:
-    error = trouble(
+    error = failure(
         DEFAULT.relation,
         *transaction(Update(OID, None, new("1", "a", "1"))),
         *transaction(Update(OID, None, new(UNCHANGED, "a", "1")), lsn=LSN + 2),
@@ -288,7 +288,7 @@ def test_an_update_whose_key_was_not_sent_at_all_is_a_missing_image() -> None:
 def test_an_old_image_without_its_key_is_a_missing_image() -> None:
     keyless = OldImage(ImageKind.OLD_ROW, new(UNCHANGED, "a", "1"))
     for change in (Delete(OID, keyless), Update(OID, keyless, new("1", "a", "1"))):
-        assert isinstance(trouble(FULL.relation, *transaction(change)), MissingImageError)
+        assert isinstance(failure(FULL.relation, *transaction(change)), MissingImageError)
 
 
 def test_an_identity_without_the_key_may_only_insert() -> None:
@@ -301,7 +301,7 @@ def test_an_identity_without_the_key_may_only_insert() -> None:
         Update(OID, None, new("1", "a", "1")),
         Delete(OID, OldImage(ImageKind.OLD_KEY, new(NULL, NULL, "1"))),
     ):
-        error = trouble(apart.relation, *transaction(inserted, change), tables=(table,))
+        error = failure(apart.relation, *transaction(inserted, change), tables=(table,))
         assert isinstance(error, UnsupportedSchemaChangeError)
 
 
@@ -309,14 +309,14 @@ def test_a_shape_without_the_key_is_refused() -> None:
     keyless = shape(OID, BODY, N)
     table = replace(ITEM, shapes=(*ITEM.shapes, keyless))
     inserted = transaction(Insert(OID, (text("a"), text("1"))))
-    error = trouble(keyless.relation, *inserted, tables=(table,))
+    error = failure(keyless.relation, *inserted, tables=(table,))
     assert isinstance(error, UnsupportedSchemaChangeError)
 
 
 # --- truncations, ordinals and shapes ---
 
 
-def test_a_truncation_is_one_row_for_each_captured_table_at_its_place() -> None:
+def test_a_truncation_is_one_row_for_each_captured_table_in_order() -> None:
     found = read(
         DEFAULT.relation,
         FOREIGN.relation,
@@ -371,8 +371,8 @@ def test_a_shape_that_was_not_planned_stops_its_table_and_no_other() -> None:
         *transaction(Insert(10, (text("1"), NULL)), Insert(OID, (text("1"),))),
         tables=(ITEM, other),
     )
-    assert isinstance(found.troubles["public.item"], UnsupportedSchemaChangeError)
-    assert found.troubles["public.item"].position == format_lsn(LSN)
+    assert isinstance(found.failures["public.item"], UnsupportedSchemaChangeError)
+    assert found.failures["public.item"].position == format_lsn(LSN)
     assert len(found.rows["public.other"]) == 1
 
 

@@ -19,8 +19,8 @@ from frazil.sources.postgres.copy.planning import (
 )
 from frazil.sources.postgres.copy.reader import CopyReader
 from frazil.sources.protocol import Split
+from tests.support.postgres_access import Secret
 from tests.support.postgres_columns import column
-from tests.support.postgres_doors import Secret
 
 ORDERS = CopyTable(
     name="shop.orders",
@@ -74,7 +74,7 @@ def test_a_split_reads_its_pages(piece: CopySplit, condition: str) -> None:
     assert copy_query(ORDERS, piece).endswith(f" where {condition}")
 
 
-def test_a_row_filter_stays_whole_beside_the_range() -> None:
+def test_a_row_filter_stays_complete_next_to_the_range() -> None:
     table = CopyTable(
         name=ORDERS.name,
         columns=ORDERS.columns,
@@ -95,7 +95,7 @@ def test_a_column_is_printed_by_its_type_and_not_cast() -> None:
     )
 
 
-def test_the_columns_are_asked_for_without_rows() -> None:
+def test_the_columns_are_loaded_without_rows() -> None:
     assert columns_query(ORDERS, split(first=7)) == (
         'select "Id", "a ""b""" from only "shop"."orders.2024" limit 0'
     )

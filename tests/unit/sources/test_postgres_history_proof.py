@@ -70,7 +70,7 @@ def test_the_same_transaction_and_none_until_the_end_is_the_same_log(
         LAST._replace(committed_at=5_001),
     ],
 )
-def test_another_transaction_in_its_place_is_another_log(other: SeenTransaction) -> None:
+def test_another_transaction_at_its_position_is_another_log(other: SeenTransaction) -> None:
     with pytest.raises(SourceReplacedError, match=r"not there when it was read.*resync --all"):
         proof().take(transaction(other))
 

@@ -202,7 +202,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         "frazil's own frazil.claims",
         (),
     ),
-    "a publication of a table that nobody wants": (
+    "a publication of a table that is not selected": (
         publication(tables=(SENT, OTHER)),
         WARNS,
         "also sends shop.other",
@@ -230,7 +230,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
         "The column list of shop.orders lacks key columns: id.",
         (),
     ),
-    "a table of somebody else, without a publication": (
+    "a table of another role, without a publication": (
         replace(table(privileges=FOREIGN), publication=None),
         STOPS,
         "does not own shop.orders",
@@ -346,11 +346,11 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_problem_is_found_with_what_ends_it(case: str) -> None:
-    facts, severity, words, sql = CASES[case]
+def test_a_problem_is_found_with_what_fixes_it(case: str) -> None:
+    facts, severity, text, sql = CASES[case]
     problem = only(facts)
     assert problem.severity is severity
-    assert words in problem.sentence
+    assert text in problem.sentence
     assert problem.sql[: len(sql)] == sql
     assert problem.sentence.endswith((".", ":", "?"))
 
@@ -369,7 +369,7 @@ def test_a_standby_that_does_not_say_which_rows_it_needs_may_lose_its_slot() -> 
     assert "hot_standby_feedback is off" in found[1].sentence
 
 
-def test_a_publication_that_shall_not_be_made_must_be_there() -> None:
+def test_a_publication_that_is_not_created_must_exist() -> None:
     settings = replace(SETTINGS, creates_publication=False)
     problem = only(replace(SOUND, publication=None), settings)
     assert "source.publication.create is false" in problem.sentence
@@ -396,7 +396,7 @@ def test_a_configured_key_must_be_there_and_be_sent() -> None:
 
 
 @pytest.mark.fault("N38")
-def test_a_configured_key_that_nothing_keeps_unique_is_told_with_what_would() -> None:
+def test_a_configured_key_that_nothing_keeps_unique_is_reported_with_what_would() -> None:
     problem = only(table(unique_keys=()), KEYED_BY_WORD)
     assert "unique" in problem.sentence
     assert problem.severity is STOPS
@@ -406,7 +406,7 @@ def test_a_configured_key_that_nothing_keeps_unique_is_told_with_what_would() ->
     )
 
 
-def test_transactions_that_have_just_begun_are_not_told_and_many_are_counted() -> None:
+def test_transactions_that_have_just_begun_are_not_reported_and_many_are_counted() -> None:
     assert (
         find_problems(replace(SOUND, transactions=(replace(OPEN, age_seconds=0.2),)), SETTINGS)
         == ()
@@ -415,7 +415,7 @@ def test_transactions_that_have_just_begun_are_not_told_and_many_are_counted() -
     assert only(replace(SOUND, transactions=many)).sentence.endswith("61 s and 2 more.")
 
 
-def test_a_run_of_our_own_may_hold_the_last_connection() -> None:
+def test_a_run_of_our_own_may_use_the_last_connection() -> None:
     facts = replace(server(senders_used=10), slot=replace(SLOT, is_active=True))
     assert {problem.severity for problem in find_problems(facts, SETTINGS)} == {WARNS}
 
@@ -429,7 +429,7 @@ def test_many_tables_are_counted_and_not_all_named() -> None:
 
 @pytest.mark.fault("N40")
 @pytest.mark.parametrize("there", [publication(tables=()).publication, None])
-def test_a_table_of_somebody_else_is_its_own_problem(there: PublicationFacts | None) -> None:
+def test_a_foreign_table_is_its_own_problem(there: PublicationFacts | None) -> None:
     foreign = replace(TABLE, oid=2, name=QualifiedName("shop", "theirs"), privileges=FOREIGN)
     problem = only(replace(SOUND, publication=there, tables=(TABLE, foreign)))
     assert (problem.severity, problem.table) == (STOPS, "shop.theirs")

@@ -109,7 +109,7 @@ ADD = 'alter publication "sales_frazil" add table only "shop"."orders";'
 
 
 @pytest.mark.parametrize(
-    ("found", "words", "sql"),
+    ("found", "text", "sql"),
     [
         (obstacle(TABLE, creates=False), "source.publication.create is false", ADD),
         (
@@ -140,15 +140,15 @@ ADD = 'alter publication "sales_frazil" add table only "shop"."orders";'
         (obstacle(replace(TABLE, kind=RelationKind.VIEW)), "a view", "source.exclude"),
     ],
 )
-def test_what_keeps_a_table_out_is_told_with_the_sql_that_lets_it_in(
-    found: FrazilError | None, words: str, sql: str
+def test_what_keeps_a_table_out_is_reported_with_the_sql_that_lets_it_in(
+    found: FrazilError | None, text: str, sql: str
 ) -> None:
     assert found is not None
-    assert words in found.message
+    assert text in found.message
     assert sql in str(found.next_step)
 
 
-def test_a_table_that_is_named_and_not_there_is_told_with_the_one_that_is_meant() -> None:
+def test_a_missing_table_is_reported_with_the_nearest_name() -> None:
     names = ("shop.orders", "shop.part", "x.y")
     include = ("shop.*", "shop.oders", "shop.part", "shop.left_out", "a.b")
     settings: Any = SimpleNamespace(include=include, exclude=("shop.left_out",))
@@ -156,10 +156,10 @@ def test_a_table_that_is_named_and_not_there_is_told_with_the_one_that_is_meant(
     assert set(found) == {"shop.oders", "a.b"}
     assert "did you mean shop.orders?" in str(found["shop.oders"])
 
-    def not_asked() -> NoReturn:
+    def not_loaded() -> NoReturn:
         raise AssertionError
 
-    assert find_missing(settings, include, not_asked) == {}
+    assert find_missing(settings, include, not_loaded) == {}
 
 
 def test_nothing_keeps_out_what_can_be_added_and_read() -> None:

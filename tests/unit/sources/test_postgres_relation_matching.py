@@ -1,4 +1,4 @@
-"""Which columns a relation message speaks of: the right ones, or a refusal, never others."""
+"""Which columns a relation message describes: the right ones, or a refusal, never others."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_numbers_are_found(message: Moment, catalog: Moment, expected: tuple[int
     ],
     ids=["another", "another type", "one in between", "both"],
 )
-def test_a_dropped_and_an_added_column_are_told_apart_while_nobody_touched_them_since(
+def test_a_dropped_and_an_added_column_are_distinguished_while_neither_was_changed_since(
     message: Moment, catalog: Moment, disputed: str
 ) -> None:
     with pytest.raises(UnsupportedSchemaChangeError) as refused:
@@ -125,12 +125,12 @@ def test_numbers_of_transactions_go_in_a_circle() -> None:
         numbers(AB, moment("1a", "3c"), moment("1a", "3c", gone=(2,), by=7), xid=2**32 - 5)
 
 
-def test_what_is_known_and_what_is_there_may_look_the_same_and_be_different() -> None:
+def test_what_is_known_and_what_is_there_may_seem_equal_and_be_different() -> None:
     again = moment("1a", "3b", gone=(2,))
     for xid in (None, 1000):
         with pytest.raises(UnsupportedSchemaChangeError, match="meant by b"):
             numbers(AB, AB, again, xid=xid)
-    # Whoever looked in between knows.
+    # A check in between decides it.
     assert numbers(again, again, again) == (1, 3)
 
 
@@ -168,7 +168,7 @@ def test_a_computed_column_that_became_plain_is_refused() -> None:
         numbers(computed, plain, moment("1a", "3c", gone=(2,)))
 
 
-def test_a_column_born_computed_and_plain_by_now_does_not_take_the_place_of_another() -> None:
+def test_a_column_created_computed_and_plain_by_now_does_not_replace_another() -> None:
     then, now = moment("1a", "2b", "3g=", "4x"), moment("1a", "2b", "3g", "4x")
     with pytest.raises(UnsupportedSchemaChangeError, match="exchanged their names: x"):
         numbers(AB, then, now)
@@ -223,12 +223,12 @@ def refused_share(make: object, before: int, after: int, *, with_xid: bool) -> f
     return 1 - sum(answers) / len(answers)
 
 
-def test_one_step_that_is_looked_at_at_once_is_never_refused() -> None:
+def test_one_step_that_is_checked_at_once_is_never_refused() -> None:
     assert refused_share(plain_history, 1, 0, with_xid=False) == 0
 
 
-# Measured, and a little room: a share that rises shows that something is no longer recognised.
-# These histories drop and add a column of the same name in one step out of eleven.
+# Measured, with a margin: a share that rises shows that something is no longer recognised. These
+# histories drop and add a column of the same name in one step out of eleven.
 @pytest.mark.parametrize(
     ("before", "after", "with_xid", "at_most"),
     [

@@ -30,7 +30,7 @@ def chosen(*include: str, exclude: tuple[str, ...] = ()) -> tuple[int, ...]:
     return select_tables(RELATIONS, include=include, exclude=exclude).oids
 
 
-def test_a_star_means_all_tables_of_a_schema_but_no_partition_beside_its_root() -> None:
+def test_a_star_means_all_tables_of_a_schema_but_no_partition_in_addition_to_its_root() -> None:
     assert chosen("public.*") == (1, 2, PARTED)
 
 

@@ -198,12 +198,12 @@ def test_a_defect_while_a_table_is_to_be_copied_is_its_own_trouble(
     monkeypatch.setattr(copy_round, "is_published", lambda _view: True)
     opened = object.__new__(CopyRound)
     opened._settings, opened._refused = SETTINGS, {}
-    opened._tables, opened._troubles = {}, {}
+    opened._tables, opened._failures = {}, {}
     for name, each in views().items():
         opened._take(name, each, ())
     assert opened._tables.keys() == {WELL}
-    assert isinstance(opened._troubles[WISHED_BADLY], ConfigError)
-    trouble = opened._troubles[BROKEN]
+    assert isinstance(opened._failures[WISHED_BADLY], ConfigError)
+    trouble = opened._failures[BROKEN]
     assert isinstance(trouble, DefectError)
     assert trouble.table == BROKEN
     assert "IndexError" in str(trouble)

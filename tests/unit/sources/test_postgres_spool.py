@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 ALL = Limit(rows=1 << 40, bytes=1 << 40)
 LITTLE = Limit(rows=1, bytes=1 << 40)
 PATIENCE = 60.0
-ROOM = 1 << 30
-ROW_BYTES = len(encode_message(insert(word="b")))
+LARGE = 1 << 30
+ROW_BYTES = len(encode_message(insert(value="b")))
 
 
 class TwinStream:
@@ -83,7 +83,7 @@ class TwinStream:
             self._changed.notify_all()
 
     def wait_until_read(self) -> None:
-        """Until the reader has dealt with all that was sent and asks for more."""
+        """Until the reader has dealt with all that was sent and requests more."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._is_receiving and not self._frames, PATIENCE)
 
@@ -95,7 +95,7 @@ class TwinStream:
 
 @contextmanager
 def spooling(
-    folder: Path, *, max_bytes: int = ROOM, segment_bytes: int = ROOM, large_bytes: int = ROOM
+    folder: Path, *, max_bytes: int = LARGE, segment_bytes: int = LARGE, large_bytes: int = LARGE
 ) -> Iterator[tuple[TwinStream, StreamSpool]]:
     stream = TwinStream()
     with StreamSpool(
@@ -109,7 +109,7 @@ def spooling(
         yield stream, spool
 
 
-def words(folder: Path, taken: Taken) -> list[str]:
+def texts(folder: Path, taken: Taken) -> list[str]:
     """The values of all rows that were taken."""
     files = SpoolFiles(str(folder))
     return [
@@ -122,24 +122,24 @@ def words(folder: Path, taken: Taken) -> list[str]:
 
 def test_complete_transactions_are_taken_and_the_open_one_stays(tmp_path: Path) -> None:
     with spooling(tmp_path) as (stream, spool):
-        stream.send(*transaction(10, relation(), insert(word="a")), Begin(20, MOMENT, 1))
-        stream.send(insert(word="b"))
+        stream.send(*transaction(10, relation(), insert(value="a")), Begin(20, MOMENT, 1))
+        stream.send(insert(value="b"))
         stream.wait_until_read()
         assert spool.pending_rows == 1
         taken = spool.take(ALL)
-        assert words(tmp_path, taken) == ["a"]
+        assert texts(tmp_path, taken) == ["a"]
         assert taken.end == spool.position == 15
         assert spool.take(ALL) == Taken((), None)
-        stream.send(insert(word="c"), Commit(20, 25, MOMENT))
+        stream.send(insert(value="c"), Commit(20, 25, MOMENT))
         assert spool.wait(PATIENCE, Limit(rows=2, bytes=1 << 40))
         taken = spool.take(ALL)
-        assert words(tmp_path, taken) == ["b", "c"]
+        assert texts(tmp_path, taken) == ["b", "c"]
         assert taken.end == 25
         assert spool.newest_commit_at == MOMENT
 
 
 @pytest.mark.fault("N55")
-def test_it_tells_how_far_it_received_and_which_tables_are_not_written(tmp_path: Path) -> None:
+def test_it_knows_how_far_it_received_and_which_tables_are_not_written(tmp_path: Path) -> None:
     with spooling(tmp_path, segment_bytes=1) as (stream, spool):
         stream.send(*transaction(10, relation(), insert()))
         stream.send(*transaction(20, relation(8), insert(8)), Begin(30, MOMENT, 1), insert(7))
@@ -197,21 +197,21 @@ def test_taking_stops_at_the_limit_of_bytes(tmp_path: Path) -> None:
 def test_a_large_transaction_is_taken_with_its_commit_and_all_at_once(tmp_path: Path) -> None:
     sizes = {"segment_bytes": 20 * ROW_BYTES, "large_bytes": 10 * ROW_BYTES}
     with spooling(tmp_path, **sizes) as (stream, spool):
-        stream.send(*transaction(10, relation(), insert(word="a")))
-        stream.send(Begin(20, MOMENT, 1), *[insert(word="b")] * 200)
+        stream.send(*transaction(10, relation(), insert(value="a")))
+        stream.send(Begin(20, MOMENT, 1), *[insert(value="b")] * 200)
         stream.wait_until_read()
         assert spool.pending_rows == 1
         assert spool.used_bytes > 200 * ROW_BYTES
         taken = spool.take(ALL)
-        assert words(tmp_path, taken) == ["a"]
+        assert texts(tmp_path, taken) == ["a"]
         assert taken.end == spool.position == 15
-        stream.send(Commit(20, 25, MOMENT), *transaction(30, insert(word="c")))
+        stream.send(Commit(20, 25, MOMENT), *transaction(30, insert(value="c")))
         assert spool.wait(PATIENCE, Limit(rows=201, bytes=1 << 40))
         taken = spool.take(LITTLE)
         assert len(taken.segments) > 5
-        assert words(tmp_path, taken) == ["b"] * 200
+        assert texts(tmp_path, taken) == ["b"] * 200
         assert taken.end == 25
-        assert words(tmp_path, spool.take(ALL)) == ["c"]
+        assert texts(tmp_path, spool.take(ALL)) == ["c"]
 
 
 def test_files_stay_until_they_are_released(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_an_idle_server_moves_the_position(tmp_path: Path) -> None:
         assert spool.position == spool.server_position == 200
 
 
-def test_the_position_stands_still_while_something_is_pending(tmp_path: Path) -> None:
+def test_the_position_does_not_move_while_something_is_pending(tmp_path: Path) -> None:
     with spooling(tmp_path) as (stream, spool):
         stream.send_frames(Keepalive(100, 0, wants_reply=False))
         stream.wait_until_read()
@@ -255,36 +255,36 @@ def test_the_position_stands_still_while_something_is_pending(tmp_path: Path) ->
 @pytest.mark.fault("O2", "O3")
 def test_a_full_spool_pauses_the_reader_which_goes_on_answering(tmp_path: Path) -> None:
     with spooling(tmp_path, max_bytes=1) as (stream, spool):
-        stream.send(*transaction(10, relation(), insert(word="a")), Begin(20, MOMENT, 1))
+        stream.send(*transaction(10, relation(), insert(value="a")), Begin(20, MOMENT, 1))
         stream.wait_until_kept_alive(3)
         assert spool.is_paused
         assert spool.wait(PATIENCE, ALL), "there is something to take and more will not come"
         taken = spool.take(ALL)
-        stream.send(insert(word="b"), Commit(20, 25, MOMENT))
+        stream.send(insert(value="b"), Commit(20, 25, MOMENT))
         stream.wait_until_kept_alive(3)
         assert spool.is_paused
         assert spool.pending_rows == 0
         assert not spool.wait(0.01, ALL)
         spool.release(taken.segments)
         assert spool.wait(PATIENCE, LITTLE)
-        assert words(tmp_path, spool.take(ALL)) == ["b"]
+        assert texts(tmp_path, spool.take(ALL)) == ["b"]
 
 
-def test_a_transaction_larger_than_the_spool_is_taken_whole(
+def test_a_transaction_larger_than_the_spool_is_taken_completely(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sizes = {"segment_bytes": 20 * ROW_BYTES, "large_bytes": 10 * ROW_BYTES}
     with spooling(tmp_path, max_bytes=50 * ROW_BYTES, **sizes) as (stream, spool):
         stream.send(Begin(20, MOMENT, 1), relation())
         for _ in range(100):
-            stream.send(*[insert(word="b")] * 10)
+            stream.send(*[insert(value="b")] * 10)
             stream.wait_until_read()
         assert spool.used_bytes > 1000 * ROW_BYTES
         assert spool.is_paused is False
         stream.send(Commit(20, 25, MOMENT), Begin(30, MOMENT, 1))
         stream.wait_until_kept_alive(1)
         taken = spool.take(LITTLE)
-        assert len(words(tmp_path, taken)) == 1000
+        assert len(texts(tmp_path, taken)) == 1000
         spool.release(taken.segments)
         stream.wait_until_read()
     assert caplog.messages.count("a transaction is larger than the spool") == 1
@@ -315,7 +315,7 @@ def test_a_message_that_may_not_come_ends_the_reader(tmp_path: Path) -> None:
 
 
 def test_what_came_with_a_message_that_may_not_come_is_not_taken_for_read(tmp_path: Path) -> None:
-    # Its segment is finished, and nobody collects it any more: confirmed, it would be lost.
+    # Its segment is finished, and no one collects it any more: confirmed, it would be lost.
     with spooling(tmp_path, segment_bytes=1) as (stream, spool):
         bad = LogData(9, 9, 0, b"?")
         stream.send_frames(*framed(transaction(10, relation(), insert())), bad)
@@ -325,7 +325,7 @@ def test_what_came_with_a_message_that_may_not_come_is_not_taken_for_read(tmp_pa
         assert spool.position == 0
 
 
-def test_the_first_failure_is_the_one_that_is_told(
+def test_the_first_failure_is_the_one_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with spooling(tmp_path) as (stream, spool), full_disk(monkeypatch):
@@ -334,7 +334,7 @@ def test_the_first_failure_is_the_one_that_is_told(
         with pytest.raises(StorageError):
             spool.take(ALL)
         stream.end(SourceUnavailableError("gone"))
-        # The reader ends with it; what it met does not take the place of the cause.
+        # The reader ends with it; its own error does not replace the cause.
         spool._reader.join(PATIENCE)
         assert not spool._reader.is_alive()
         with pytest.raises(StorageError):
@@ -365,7 +365,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do_and_confirms_nothing(
         assert spool.position == 5
         with full_disk(monkeypatch):
             stream.send(*transaction(10, relation(), insert()))
-            with pytest.raises(StorageError, match="no room") as caught:
+            with pytest.raises(StorageError, match="no space") as caught:
                 spool.wait(PATIENCE, ALL)
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == errno.ENOSPC
@@ -429,7 +429,7 @@ def test_what_an_earlier_reader_left_is_cleared_and_nothing_else(tmp_path: Path)
         assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_files_can_be_read_by_nobody_else(tmp_path: Path) -> None:
+def test_files_can_only_be_read_by_their_user(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "spool"
     files = SpoolFiles(str(folder))
     file = files.write("a.segment")

@@ -35,7 +35,7 @@ RELATION = Relation(
 KNOWN = describe_table(view(), TableOptions()).table
 
 
-def look(oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
+def load(oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
     assert set(oids) == {OID}
     assert set(types) == {INT, TEXT}
     return {NAME: view()}
@@ -59,7 +59,7 @@ def segment(final_lsn: int, *, oid: int = OID) -> Segment:
 
 
 def planned(folder: Path, after: int, *segments: Segment, end: int | None = None) -> Batch:
-    planner = StreamPlanner(SpoolFiles(str(folder)), lambda _table: TableOptions(), look)
+    planner = StreamPlanner(SpoolFiles(str(folder)), lambda _table: TableOptions(), load)
     table = TableProgress(format_lsn(after), KNOWN.identity, KNOWN.shape)
     progress = Progress(acknowledged=format_lsn(after), tables={NAME: table})
     taken = Taken(segments, segments[-1].end_lsn if end is None else end)

@@ -1,4 +1,4 @@
-"""Segments are read whole or refused, and many changes become what they do one by one."""
+"""Segments are read completely or refused, and many changes become what they do one by one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from frazil.model.postgres.lsn import format_lsn
 from frazil.model.postgres.types import PostgresType, plan_column
 from frazil.model.schema.types import Primitive
 from frazil.sources.postgres.stream.reader import MOST_ROWS, StreamReader
-from frazil.sources.postgres.stream.segment import OpenTransaction
-from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.segment import OpenTransaction, SegmentPart
 from frazil.sources.postgres.stream.table_shapes import ShapeReading
 from frazil.sources.protocol import Split, TableRows
 from tests.support.pgoutput_frames import text
@@ -56,13 +55,13 @@ from tests.support.postgres_stream import (
     TIME,
     Read,
     Segments,
+    failure,
     new,
     old_key_of,
     read,
     read_parts,
     segment,
     transaction,
-    trouble,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def test_a_value_that_does_not_fit_stops_its_table_where_it_is() -> None:
         *transaction(Insert(7, (text("3"), text("NaN"))), lsn=LSN + 3),
         tables=(table, ITEM),
     )
-    error = found.troubles["public.priced"]
+    error = found.failures["public.priced"]
     assert isinstance(error, UnrepresentableValueError)
     assert error.position == format_lsn(LSN + 2)
     assert "NaN" not in str(error).split(":")[0]
@@ -96,7 +95,7 @@ def test_a_value_that_does_not_fit_stops_its_table_where_it_is() -> None:
 
 
 def test_text_that_postgres_does_not_print_stops_its_table_without_being_shown() -> None:
-    error = trouble(DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "0xS3CRET"))))
+    error = failure(DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "0xS3CRET"))))
     assert isinstance(error, MalformedChangeError)
     assert "S3CRET" not in str(error)
 
@@ -104,19 +103,19 @@ def test_text_that_postgres_does_not_print_stops_its_table_without_being_shown()
 def test_text_that_is_no_utf8_stops_its_table_and_no_other() -> None:
     other = reading("public.other", FOREIGN, key=(1,))
     latin = Value(ValueKind.TEXT, b"caf\xe9")
-    for place in range(3):
-        values = tuple(latin if at == place else text("1") for at in range(3))
+    for column in range(3):
+        values = tuple(latin if at == column else text("1") for at in range(3))
         found = read(
             DEFAULT.relation,
             FOREIGN.relation,
             *transaction(Insert(10, (text("1"), text("é"))), Insert(OID, values)),
             tables=(ITEM, other),
         )
-        assert isinstance(found.troubles["public.item"], MalformedChangeError)
+        assert isinstance(found.failures["public.item"], MalformedChangeError)
         assert found.rows.keys() == {"public.other"}
 
 
-def test_a_table_in_trouble_has_no_rows_of_later_segments() -> None:
+def test_a_table_that_failed_has_no_rows_of_later_segments() -> None:
     bad = [DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "?")))]
     good = [DEFAULT.relation, *transaction(Insert(OID, new("1", "a", "1")), lsn=LSN + 9)]
     contents = {"bad": segment(bad), "good": segment(good)}
@@ -128,7 +127,7 @@ def test_a_table_in_trouble_has_no_rows_of_later_segments() -> None:
 # --- segments that are refused ---
 
 
-def test_bytes_that_do_not_decode_are_told_with_segment_and_place() -> None:
+def test_bytes_that_do_not_decode_are_reported_with_segment_and_offset() -> None:
     content = segment([DEFAULT.relation, *transaction(Insert(OID, new("1", "s3cret", "1")))])
     damaged = content.replace(b"s3cret", b"s3cre7")
     with pytest.raises(MalformedChangeError, match=r"'one' of the spool, at byte \d+") as caught:
@@ -139,7 +138,7 @@ def test_bytes_that_do_not_decode_are_told_with_segment_and_place() -> None:
 def test_parts_of_transactions_that_have_not_committed_are_refused() -> None:
     streamed = Insert(OID, new("1", "a", "1"), xid=5)
     described = replace(DEFAULT.relation, xid=5)
-    with pytest.raises(MalformedChangeError, match="whole transactions"):
+    with pytest.raises(MalformedChangeError, match="complete transactions"):
         read(StreamStart(5, is_first=True), described, streamed, StreamStop())
 
 
@@ -190,13 +189,13 @@ def test_times_count_from_the_year_2000() -> None:
 
 
 def check(found: Read, expected: Mapping[str, Outcome]) -> None:
-    troubled = {name for name, each in expected.items() if each.troubles}
-    assert found.troubles.keys() == troubled
-    for name in troubled:
-        reasons = {(format_lsn(at), error) for at, error in expected[name].troubles}
-        error = found.troubles[name]
+    failed = {name for name, each in expected.items() if each.failures}
+    assert found.failures.keys() == failed
+    for name in failed:
+        reasons = {(format_lsn(at), error) for at, error in expected[name].failures}
+        error = found.failures[name]
         assert (error.position, type(error)) in reasons
-    assert found.rows == {name: each.rows for name, each in expected.items() if not each.troubles}
+    assert found.rows == {name: each.rows for name, each in expected.items() if not each.failures}
 
 
 @given(SEEDS, st.booleans())
@@ -209,7 +208,7 @@ def test_many_changes_become_what_they_do_one_by_one(seed: int, is_honest: bool)
         for each in (READINGS if is_honest else BAD_SHAPE_READINGS)
     )
     expected = SlowReading(tables).read(messages)
-    assert not is_honest or not any(each.troubles for each in expected.values())
+    assert not is_honest or not any(each.failures for each in expected.values())
     check(read(*messages, tables=tables), expected)
 
 
@@ -240,7 +239,7 @@ def test_a_transaction_cut_into_segments_has_the_same_rows(seed: int) -> None:
 
 
 def test_what_a_real_server_sent_becomes_the_history_that_was_lived() -> None:
-    captured = golden().whole
+    captured = golden().complete
     relations = list(
         dict.fromkeys(each for each in decode_all(captured) if isinstance(each, Relation))
     )
@@ -251,7 +250,7 @@ def test_what_a_real_server_sent_becomes_the_history_that_was_lived() -> None:
     made = SegmentAssembly()
     content = made.add(list(captured)) + made.finish()
     found = read_parts({"one": content}, SegmentPart(name="one"), tables=tables)
-    assert not found.troubles
+    assert not found.failures
     assert [
         (each["operation"], each["1"], each["unchanged"], each["previous_key"])
         for each in found.rows["item"]

@@ -1,4 +1,4 @@
-"""A table of Postgres in the house's terms: columns, defaults, key, identity and shape."""
+"""A table of Postgres as frazil describes it: columns, defaults, key, identity and shape."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Default
 
 P = Primitive
-WISHES = TableOptions()
+OPTIONS = TableOptions()
 
 
 # Columns.
@@ -45,7 +45,7 @@ WISHES = TableOptions()
 
 def test_columns_keep_their_numbers_and_get_types_and_plans() -> None:
     described = describe_table(
-        view(ID, WORD, attribute(4, "price", NUMERIC, type_modifier=(9 << 16) + 2 + 4)), WISHES
+        view(ID, WORD, attribute(4, "price", NUMERIC, type_modifier=(9 << 16) + 2 + 4)), OPTIONS
     )
     table = described.table
     assert table.name == "shop.orders"
@@ -62,20 +62,20 @@ def test_columns_keep_their_numbers_and_get_types_and_plans() -> None:
 
 
 def test_only_what_is_published_is_described() -> None:
-    listed = describe_table(view(columns=("id",), has_column_list=True), WISHES)
+    listed = describe_table(view(columns=("id",), has_column_list=True), OPTIONS)
     assert [each.name for each in listed.table.columns] == ["id"]
     assert listed.table.highest_number == 3
 
 
 def test_computed_columns_are_there_only_where_they_are_sent() -> None:
     total = attribute(4, "total", generated=GeneratedKind.STORED, has_default=True)
-    names = [each.name for each in describe_table(view(ID, total), WISHES).table.columns]
+    names = [each.name for each in describe_table(view(ID, total), OPTIONS).table.columns]
     assert names == ["id"]
-    sent = describe_table(view(ID, total, sends_generated=True), WISHES).table
+    sent = describe_table(view(ID, total, sends_generated=True), OPTIONS).table
     assert sent.column(4).rewrote
 
 
-def test_wishes_decide_types() -> None:
+def test_options_decide_types() -> None:
     options = TableOptions(
         declared={"id": P.LONG},
         on_unrepresentable=OnUnrepresentable.STRING,
@@ -94,14 +94,14 @@ def test_a_declared_type_that_cannot_be_is_refused_with_the_table() -> None:
     assert refused.value.table == "shop.orders"
 
 
-def test_names_that_spark_takes_for_one_are_both_told() -> None:
+def test_names_that_spark_takes_for_one_are_both_reported() -> None:
     with pytest.raises(UnsupportedSchemaChangeError, match="'Word' and 'word' would be one"):
-        describe_table(view(ID, attribute(2, "Word"), WORD), WISHES)
+        describe_table(view(ID, attribute(2, "Word"), WORD), OPTIONS)
 
 
-def test_facts_of_two_moments_are_asked_for_again() -> None:
+def test_facts_of_two_moments_are_loaded_again() -> None:
     with pytest.raises(SourceUnavailableError, match="changed while"):
-        describe_table(view(columns=("id", "gone")), WISHES)
+        describe_table(view(columns=("id", "gone")), OPTIONS)
 
 
 # What older rows show.
@@ -130,7 +130,7 @@ def test_facts_of_two_moments_are_asked_for_again() -> None:
 )
 def test_a_default_is_in_icebergs_form(type_oid: int, text: str, default: Default) -> None:
     late = attribute(4, "late", type_oid, missing_value=text, has_default=True)
-    found = describe_table(view(ID, late), WISHES).table.column(4)
+    found = describe_table(view(ID, late), OPTIONS).table.column(4)
     assert (found.default, found.rewrote) == (default, False)
     assert type(found.default) is type(default)
 
@@ -139,7 +139,7 @@ def test_a_decimal_default_has_its_scale_and_no_exponent() -> None:
     late = attribute(
         4, "late", NUMERIC, type_modifier=(20 << 16) + 10 + 4, missing_value="0.0000000001"
     )
-    found = describe_table(view(ID, late), WISHES).table.column(4)
+    found = describe_table(view(ID, late), OPTIONS).table.column(4)
     assert found.default == "0.0000000001"
 
 
@@ -149,7 +149,7 @@ def test_a_decimal_default_has_its_scale_and_no_exponent() -> None:
 )
 def test_a_default_without_a_form_is_a_value_that_was_never_sent(type_oid: int, text: str) -> None:
     late = attribute(4, "late", type_oid, missing_value=text, has_default=True)
-    found = describe_table(view(ID, late), WISHES).table.column(4)
+    found = describe_table(view(ID, late), OPTIONS).table.column(4)
     assert (found.default, found.rewrote) == (None, True)
 
 
@@ -162,7 +162,7 @@ def test_a_default_that_policy_makes_null_is_none() -> None:
 
 def test_a_default_without_a_missing_value_may_have_rewritten_rows() -> None:
     rolled = attribute(4, "rolled", has_default=True)
-    table = describe_table(view(ID, WORD, rolled), WISHES).table
+    table = describe_table(view(ID, WORD, rolled), OPTIONS).table
     assert table.column(4).rewrote
     assert not table.column(3).rewrote
 
@@ -175,7 +175,7 @@ def key(oid: int, *columns: str, made_by: int = 1) -> UniqueKey:
 
 
 @pytest.mark.parametrize(
-    ("changed", "wished", "reason"),
+    ("changed", "configured", "reason"),
     [
         ({"key": None}, (), NoKeyReason.NONE),
         ({}, ("nothing",), NoKeyReason.UNKNOWN_COLUMNS),
@@ -203,20 +203,20 @@ def key(oid: int, *columns: str, made_by: int = 1) -> UniqueKey:
         "not unique",
         "no identity",
         "deferrable",
-        "wished",
+        "configured",
     ],
 )
 def test_a_table_that_cannot_be_mirrored_says_why(
-    changed: dict[str, Any], wished: tuple[str, ...], reason: NoKeyReason
+    changed: dict[str, Any], configured: tuple[str, ...], reason: NoKeyReason
 ) -> None:
-    described = describe_table(view(**changed), TableOptions(key=wished))
+    described = describe_table(view(**changed), TableOptions(key=configured))
     assert described.table.key == ()
     assert described.no_key is not None
     assert described.no_key.reason is reason
     assert str(reason) in str(described.no_key)
 
 
-def test_a_wished_key_needs_an_identity_that_has_it() -> None:
+def test_a_configured_key_needs_an_identity_that_has_it() -> None:
     # What is unique by one column is unique by two.
     full = view(
         identity=IdentityKind.FULL, identity_columns=("id", "word"), unique_keys=(key(7, "id"),)
@@ -226,7 +226,7 @@ def test_a_wished_key_needs_an_identity_that_has_it() -> None:
 
 def test_lists_are_no_key() -> None:
     listed = view(attribute(1, "id", INTS))
-    described = describe_table(listed, WISHES)
+    described = describe_table(listed, OPTIONS)
     assert described.no_key is not None
     assert described.no_key.reason is NoKeyReason.NOT_SINGLE
     assert describe_table(listed, TableOptions(declared={"id": P.STRING})).table.key == (1,)
@@ -236,7 +236,7 @@ def test_lists_are_no_key() -> None:
 
 
 def test_a_shape_survives_being_read() -> None:
-    shape = decode_shape(describe_table(view(), WISHES).table.shape, table="t")
+    shape = decode_shape(describe_table(view(), OPTIONS).table.shape, table="t")
     assert shape == KnownShape(
         columns=(ShapeColumn(1, "id", INT, -1), ShapeColumn(3, "word", TEXT, -1)),
         key=(1,),
@@ -265,7 +265,7 @@ def test_a_shape_that_cannot_be_read_means_a_resync(text: str) -> None:
 
 # A relation that was recognised, while the catalog may have moved on.
 
-KNOWN = decode_shape(describe_table(view(), WISHES).table.shape, table="t")
+KNOWN = decode_shape(describe_table(view(), OPTIONS).table.shape, table="t")
 
 
 def relation(
@@ -283,12 +283,12 @@ def relation(
 def test_a_relation_is_described_by_its_own_names_and_types() -> None:
     moved_on = view(ID, attribute(3, "text", 20), attribute(5, "later", has_default=True))
     described = describe_relation(
-        relation(("id", INT), ("words", TEXT)), (1, 3), moved_on, WISHES, known=KNOWN
+        relation(("id", INT), ("label", TEXT)), (1, 3), moved_on, OPTIONS, known=KNOWN
     )
     table = described.table
     assert [(each.number, each.name, each.type) for each in table.columns] == [
         (1, "id", P.INT),
-        (3, "words", P.STRING),
+        (3, "label", P.STRING),
     ]
     assert table.key == (1,)
     # Columns that are born later have no say in what was highest then.
@@ -309,14 +309,14 @@ def test_a_relation_is_described_by_its_own_names_and_types() -> None:
     ],
     ids=["a default", "renamed since", "rewritten", "plain", "retyped since", "gone since"],
 )
-def test_the_catalog_tells_what_older_rows_show_if_it_still_can(
+def test_the_catalog_shows_what_older_rows_have_if_it_still_can(
     late: Attribute, default: Default | None, *, rewrote: bool
 ) -> None:
     described = describe_relation(
         relation(("id", INT), ("word", TEXT), ("late", INT)),
         (1, 3, 4),
         view(ID, WORD, late),
-        WISHES,
+        OPTIONS,
         known=KNOWN,
     )
     found = described.table.column(4)
@@ -333,16 +333,16 @@ def test_the_catalog_tells_what_older_rows_show_if_it_still_can(
         (relation(("id", INT), ("word", TEXT), key=("id", "word"), identity="f"), {}, (1,)),
         (relation(("id", INT), ("word", TEXT)), {"key": None}, ()),
     ],
-    ids=["the same", "a longer one then", "another one then", "whole rows", "none now"],
+    ids=["the same", "a longer one then", "another one then", "full rows", "none now"],
 )
 def test_a_key_counts_only_where_message_and_catalog_agree(
     message: Relation, changed: dict[str, Any], key: tuple[int, ...]
 ) -> None:
-    described = describe_relation(message, (1, 3), view(**changed), WISHES, known=KNOWN)
+    described = describe_relation(message, (1, 3), view(**changed), OPTIONS, known=KNOWN)
     assert described.table.key == key
     assert (described.no_key is None) == bool(key)
 
 
 def test_lists_stay_lists() -> None:
-    described = describe_table(view(ID, attribute(4, "many", INTS)), WISHES)
+    described = describe_table(view(ID, attribute(4, "many", INTS)), OPTIONS)
     assert described.table.column(4).type == list_of(0, P.INT)

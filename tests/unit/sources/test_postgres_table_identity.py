@@ -32,7 +32,7 @@ def key(oid: int, *columns: str, made_by: int = 1) -> UniqueKey:
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "text"),
     [
         ({"system_identifier": "7001", "oid": 2}, "it is on another server"),
         ({"database": "other"}, "it is in another database"),
@@ -46,13 +46,13 @@ def key(oid: int, *columns: str, made_by: int = 1) -> UniqueKey:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_nobody_announces_is_told_in_words(changed: dict[str, Any], words: str) -> None:
+def test_unannounced_changes_are_described(changed: dict[str, Any], text: str) -> None:
     before, now = identity_of(view()), identity_of(view(**changed))
     (found,) = identity_differences(before, now)
-    assert found.startswith(words)
+    assert found.startswith(text)
 
 
-def test_several_differences_are_all_told() -> None:
+def test_several_differences_are_all_reported() -> None:
     now = identity_of(view(row_filter="(id > 1)", sends_truncates=False))
     assert len(identity_differences(identity_of(view()), now)) == 2
 
@@ -88,7 +88,7 @@ def test_options_that_are_what_they_were_again_were_changed() -> None:
 
 
 @pytest.mark.fault("N35")
-def test_a_table_that_nobody_named_missed_what_happened_while_it_was_gone() -> None:
+def test_a_table_published_implicitly_missed_what_happened_while_it_was_gone() -> None:
     named, implicit = identity_of(view()), identity_of(view(is_implicit=True))
     assert identity_differences(named, named, was_gone=True) == ()
     assert identity_differences(implicit, implicit) == ()
@@ -117,7 +117,7 @@ def test_a_table_that_was_unlogged_for_a_while_was_written_again_with_the_same_c
     before = rewritten(1, (1, 700))
     assert identity_differences(before, rewritten(2, (1, 701))) == ()
     assert identity_differences(before, rewritten(1, (1, 701))) == ()
-    # A column of text came, and with it a place for large values.
+    # A column of text came, and with it a TOAST table.
     assert identity_differences(rewritten(0, (1, 700)), before) == ()
     (found,) = identity_differences(before, rewritten(2, (1, 700)))
     assert found.startswith("it was unlogged for a while")
@@ -128,8 +128,8 @@ def test_a_table_that_was_unlogged_for_a_while_was_written_again_with_the_same_c
 
 @pytest.mark.fault("N37")
 def test_a_key_that_was_dropped_and_added_again_kept_nothing_apart_meanwhile() -> None:
-    def keyed(*keys: UniqueKey, wished: tuple[str, ...] = (), **facts: object) -> str:
-        return identity_of(view(unique_keys=keys, **facts), wished)
+    def keyed(*keys: UniqueKey, configured: tuple[str, ...] = (), **facts: object) -> str:
+        return identity_of(view(unique_keys=keys, **facts), configured)
 
     before = keyed(key(7, "id"))
     assert identity_differences(before, keyed(key(7, "id", made_by=2))) == ()
@@ -141,7 +141,7 @@ def test_a_key_that_was_dropped_and_added_again_kept_nothing_apart_meanwhile() -
     assert identity_differences(both, keyed(key(8, "id"), key(9, "id"))) == ()
     assert identity_differences(keyed(), keyed(key(7, "id"))) == ()
     assert identity_differences(
-        keyed(key(7, "word"), wished=("word",)), keyed(key(8, "word"), wished=("word",))
+        keyed(key(7, "word"), configured=("word",)), keyed(key(8, "word"), configured=("word",))
     )
 
 

@@ -26,7 +26,7 @@ from frazil.sources.postgres.stream.segment import OpenTransaction
 from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
 from tests.support.pgoutput_frames import encode_message
 from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import SlowReplay, chance_of, told_by
+from tests.support.pgoutput_histories import SlowReplay, chance_of, decoded_history
 from tests.support.spooled import (
     MOMENT,
     XID,
@@ -110,16 +110,16 @@ def check_messages(spooled: Spooled, payloads: Sequence[bytes]) -> None:
 
 
 def check_meaning(spooled: Spooled, payloads: Sequence[bytes]) -> None:
-    """A task that knows one segment reads the same rows as one that knows the whole history."""
+    """A task that knows one segment reads the same rows as one that knows the entire history."""
     described = [each for each in payloads if each[:1] == b"R"]
-    whole = SlowReplay().replay(kept_with_relations(payloads)).rows if described else []
+    all_rows = SlowReplay().replay(kept_with_relations(payloads)).rows if described else []
     alone = [
         row
         for segment in spooled.segments
         for row in rows_of(segment, spooled.files.files[segment.name])
     ]
     assert [(r.kind, r.relation, r.old_kind, r.old, r.new) for r in alone] == [
-        (r.kind, r.relation, r.old_kind, r.old, r.new) for r in whole
+        (r.kind, r.relation, r.old_kind, r.old, r.new) for r in all_rows
     ]
 
 
@@ -130,23 +130,24 @@ def kept_with_relations(payloads: Sequence[bytes]) -> list[bytes]:
 def check_facts(spooled: Spooled, segment: Segment) -> None:
     data = spooled.files.files[segment.name]
     messages = messages_of(data)
-    told = told_by(decoded(segment, data))
+    found_history = decoded_history(decoded(segment, data))
     assert segment.size == len(data)
     assert segment.messages == len(messages)
-    assert segment.rows == len(told.rows) + len(told.truncations)
+    assert segment.rows == len(found_history.rows) + len(found_history.truncations)
     assert segment.oids == set(counted_oids(messages))
     found = [decode_message(each, in_stream=False) for each in messages if each[:1] == b"R"]
     assert list(segment.relations) == found
     begun = [
-        OpenTransaction(each.final_lsn, each.committed_at, each.xid) for _, each in told.begins
+        OpenTransaction(each.final_lsn, each.committed_at, each.xid)
+        for _, each in found_history.begins
     ]
     if segment.opens is not None:
         begun.insert(0, segment.opens)
     assert segment.first_final_lsn == begun[0].final_lsn
     last = segment.last_final_lsn, segment.last_committed_at, segment.last_xid
     assert last == tuple(begun[-1])
-    ends = [each.end_lsn for _, each in told.commits]
-    assert segment.end_lsn == (None if told.ends_inside else ends[-1])
+    ends = [each.end_lsn for _, each in found_history.commits]
+    assert segment.end_lsn == (None if found_history.ends_inside else ends[-1])
     if segment.opens is not None or segment.end_lsn is None:
         assert len(begun) == 1, "a large transaction shares its segments with no other"
     assert pickle.loads(pickle.dumps(segment)) == segment
@@ -179,8 +180,8 @@ def test_every_message_is_in_one_segment_in_order_and_each_segment_can_be_read_a
 
 
 @pytest.mark.parametrize("large_bytes", [50, 400, 1 << 20])
-def test_what_a_server_sent_is_spooled_whole(large_bytes: int) -> None:
-    payloads = golden().whole
+def test_what_a_server_sent_is_spooled_completely(large_bytes: int) -> None:
+    payloads = golden().complete
     spooled = Spooled(large_bytes=large_bytes, segment_bytes=700)
     spooled.spooling.take_frames([LogData(9, 9, 0, each) for each in payloads])
     spooled.finish()
@@ -234,7 +235,8 @@ def test_a_description_that_came_without_rows_counts_for_the_rows_after_it() -> 
     spooled.take(*transaction(10, relation(7), insert(7)))
     spooled.take(*transaction(20, wider))
     spooled.take(*transaction(30, insert(7, columns=2)))
-    # Rows before and after a description are apart, because it may look the same and be another.
+    # Rows before and after a description are apart, because it may be equal and describe other
+    # columns.
     first, second = spooled.finish()
     assert (first.relations, second.relations) == ((relation(7),), (wider,))
     assert (first.rows, second.rows) == (1, 1)
@@ -302,7 +304,7 @@ def test_descriptions_alone_do_not_make_a_transaction_large() -> None:
     assert only.relations == (relation(7, columns=4),)
 
 
-def test_what_people_emit_between_rows_is_left_out() -> None:
+def test_messages_emitted_between_rows_are_left_out() -> None:
     spooled = Spooled(large_bytes=1_000)
     emitted = LogicalMessage(19, "ours", b"x" * 5_000, is_transactional=True)
     spooled.take(*transaction(20, relation(7), emitted, insert(7), emitted))
@@ -462,7 +464,7 @@ def test_parts_of_streamed_transactions_are_refused() -> None:
 
 
 def test_no_error_shows_a_row() -> None:
-    secret = replace(insert(7), new=insert(7, word="secret").new)
+    secret = replace(insert(7), new=insert(7, value="secret").new)
     with pytest.raises(MalformedChangeError) as caught:
         Spooled().take(secret)
     assert "secret" not in repr(caught.value)

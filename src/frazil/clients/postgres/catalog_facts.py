@@ -208,11 +208,11 @@ class _TypeFacts(NamedTuple):
 
 def load_server(session: Session, *, clock: Clock = _CLOCK) -> ServerFacts:
     """The server, its settings and our role there."""
-    asked_at = clock.now()
-    (server,) = session.load(_ServerRow, queries.SERVER, doing="asking for the server's facts")
-    ours = asked_at + (clock.now() - asked_at) / 2
+    before = clock.now()
+    (server,) = session.load(_ServerRow, queries.SERVER, doing="loading the server's facts")
+    ours = before + (clock.now() - before) / 2
     settings = _load_settings(session)
-    (role,) = session.load(_RoleRow, queries.ROLE, doing="asking for the role's rights")
+    (role,) = session.load(_RoleRow, queries.ROLE, doing="loading the role's rights")
     return ServerFacts(
         version=server.version,
         system_identifier=server.system_identifier,
@@ -226,7 +226,7 @@ def load_server(session: Session, *, clock: Clock = _CLOCK) -> ServerFacts:
         max_senders=int(settings["max_wal_senders"].value),
         senders_used=server.senders_used,
         slot_wal_limit_bytes=_bytes(settings["max_slot_wal_keep_size"]),
-        idle_slot_limit_seconds=_whole_seconds(settings.get("idle_replication_slot_timeout")),
+        idle_slot_limit_seconds=_integer_seconds(settings.get("idle_replication_slot_timeout")),
         sender_limit_seconds=_seconds(settings["wal_sender_timeout"]),
         block_bytes=int(settings["block_size"].value),
         role=RoleFacts(**role._asdict()),
@@ -239,7 +239,7 @@ def load_server(session: Session, *, clock: Clock = _CLOCK) -> ServerFacts:
 
 def _load_settings(session: Session) -> dict[str, _Setting]:
     parameters = {"names": list(_SETTINGS)}
-    doing = "asking for the server's settings"
+    doing = "loading the server's settings"
     return {
         row.name: row for row in session.load(_Setting, queries.SETTINGS, parameters, doing=doing)
     }
@@ -255,7 +255,7 @@ def _seconds(setting: _Setting) -> float | None:
     return None if value == _SWITCHED_OFF else value * _SECONDS[setting.unit or "s"]
 
 
-def _whole_seconds(setting: _Setting | None) -> int | None:
+def _integer_seconds(setting: _Setting | None) -> int | None:
     # Version 18 is the first to have it.
     seconds = _seconds(setting) if setting is not None else None
     return None if seconds is None else round(seconds)
@@ -263,7 +263,7 @@ def _whole_seconds(setting: _Setting | None) -> int | None:
 
 def load_slot(session: Session, name: str) -> SlotFacts | None:
     """The slot of this name, None if there is none."""
-    doing = f"asking for the slot {name}"
+    doing = f"loading the slot {name}"
     rows = session.load(_SlotRow, queries.SLOT, {"slot": name}, doing=doing)
     if not rows:
         return None
@@ -286,7 +286,7 @@ def load_slot(session: Session, name: str) -> SlotFacts | None:
 
 def load_readers(session: Session, prefix: str) -> tuple[SlotReader, ...]:
     """All slots whose names begin so, and who reads each of them."""
-    doing = "asking who reads the slots"
+    doing = "loading the readers of the slots"
     rows = session.load(_ReaderRow, queries.SLOT_READERS, {"prefix": prefix}, doing=doing)
     return tuple(SlotReader(**row._asdict()) for row in rows)
 
@@ -297,7 +297,7 @@ def _position(text: str | None) -> int | None:
 
 def load_publication(session: Session, name: str) -> PublicationFacts | None:
     """The publication of this name and what it sends, None if there is none."""
-    doing = f"asking for the publication {name}"
+    doing = f"loading the publication {name}"
     found = session.load(_PublicationRow, queries.PUBLICATION, {"publication": name}, doing=doing)
     if not found:
         return None
@@ -323,7 +323,7 @@ def _published(row: _PublishedRow) -> PublishedTable:
 
 
 def load_relations(session: Session) -> tuple[CatalogRelation, ...]:
-    """All relations that somebody may mean by a pattern, by schema and name."""
+    """All relations that a pattern can match, by schema and name."""
     rows = session.load(_RelationRow, queries.RELATIONS, doing="listing the tables")
     return tuple(
         CatalogRelation(
@@ -339,7 +339,7 @@ def load_relations(session: Session) -> tuple[CatalogRelation, ...]:
 def load_tables(session: Session, oids: Collection[int]) -> tuple[TableFacts, ...]:
     """These tables by schema and name; one that has gone meanwhile is left out."""
     parameters = {"oids": list(oids)}
-    doing = "asking for the tables' facts"
+    doing = "loading the tables' facts"
     rows = session.load(_TableRow, queries.TABLES, parameters, doing=doing)
     attributes: defaultdict[int, list[Attribute]] = defaultdict(list)
     for row in session.load(_AttributeRow, queries.ATTRIBUTES, parameters, doing=doing):
@@ -417,7 +417,7 @@ def _columns(numbers: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...
         return tuple(names[number] for number in numbers)
     except KeyError:
         # Two questions, and a change in between; one view would have prevented it.
-        message = "a table changed while its facts were asked for."
+        message = "a table changed while its facts were loaded."
         raise errors.SourceUnavailableError(message) from None
 
 
@@ -427,7 +427,7 @@ def load_types(session: Session, oids: Collection[int]) -> dict[int, TypeRow]:
     One that has gone meanwhile is left out.
     """
     parameters = {"oids": list(oids)}
-    rows = session.load(_TypeFacts, queries.TYPES, parameters, doing="asking for types")
+    rows = session.load(_TypeFacts, queries.TYPES, parameters, doing="loading types")
     return {
         row.oid: TypeRow(
             row.oid, row.name, TypeKind(row.kind), row.inner, row.modifier, row.delimiter
@@ -449,7 +449,7 @@ def load_leaves(
 ) -> dict[int, tuple[Leaf, ...]]:
     """Where the rows of these tables are, with the pages they take at the moment."""
     parameters = {"oids": list(oids), "block_bytes": block_bytes}
-    doing = "asking for the tables' sizes"
+    doing = "loading the tables' sizes"
     found: defaultdict[int, list[Leaf]] = defaultdict(list)
     for row in session.load(_LeafRow, queries.LEAVES, parameters, doing=doing):
         found[row.root].append(Leaf(QualifiedName(row.schema, row.name), row.pages))
@@ -465,7 +465,7 @@ class _TransactionRow(NamedTuple):
 
 def load_open_transactions(session: Session) -> tuple[RunningTransaction, ...]:
     """Transactions of others that have written something and have not ended, the oldest first."""
-    doing = "asking for open transactions"
+    doing = "loading open transactions"
     rows = session.load(_TransactionRow, queries.OPEN_TRANSACTIONS, doing=doing)
     return tuple(RunningTransaction(**row._asdict()) for row in rows)
 
@@ -476,6 +476,6 @@ class _PositionRow(NamedTuple):
 
 def load_position(session: Session) -> int:
     """How far the server's log is."""
-    doing = "asking how far the server's log is"
+    doing = "loading the server's log position"
     (row,) = session.load(_PositionRow, queries.CURRENT_LSN, doing=doing)
     return parse_lsn(row.position)

@@ -1,7 +1,7 @@
 """The questions to PostgreSQL's catalog, for versions 14 to 18.
 
-A column that an older version lacks is asked for through the row as JSON, where it is then null.
-Every statement asks for many tables at once.
+A column that an older version lacks is selected through the row as JSON, where it is then null.
+Every statement loads many tables at once.
 """
 
 SERVER = """
@@ -240,7 +240,7 @@ TABLES = """
                     and not has_column_privilege(relation.oid, attnum, 'select')
             ),
         pg_has_role(relation.relowner, 'usage'),
-        -- Who moves a table to another schema, and back, writes this row again; nobody else does.
+        -- Only a move of the table to another schema, and back, writes this row again.
         (
             select max(depends.xmin::text::int8)
             from pg_depend as depends
@@ -260,8 +260,8 @@ TABLES = """
     order by 2, 3
 """
 
-# A domain may stand for a domain: the last base type is what counts. A partitioned table has no
-# rows, so that its leaves alone know what older rows show; where they differ, nobody does.
+# A domain may represent a domain: the last base type is what counts. A partitioned table has no
+# rows, so that its leaves alone know what older rows show; where they differ, it is unknown.
 ATTRIBUTES = """
     with recursive base as (
         select
@@ -326,7 +326,7 @@ ATTRIBUTES = """
     order by attribute.attrelid, attribute.attnum
 """
 
-# The row of a column outlives it: a number is never given twice. Whoever changed a row last, or
+# The row of a column outlives it: a number is never given twice. Who changed a row last, or
 # dropped the column, signed it.
 NUMBERS = """
     select attrelid, attnum, attisdropped, xmin::text::int8
@@ -336,7 +336,7 @@ NUMBERS = """
 """
 
 # What keeps rows apart at every moment: no index over a part of the rows, or over what is computed,
-# and none that is only looked at when a transaction ends. A null is like no other.
+# and none that is only checked when a transaction ends. A null is like no other.
 UNIQUE_KEYS = """
     select
         index.indrelid,
@@ -363,7 +363,7 @@ UNIQUE_KEYS = """
                 and nullable.attnum = any((index.indkey::int2[])[0:index.indnkeyatts - 1])
                 and (
                     not nullable.attnotnull
-                    -- Of server 18 on, a column may be called so before its rows were looked at.
+                    -- Since server 18, a column may be called so before its rows were checked.
                     or exists (
                         select
                         from pg_constraint as promised
@@ -411,7 +411,7 @@ TYPES = """
     order by type.oid
 """
 
-# Where the rows of a table are: in its leaves, or in itself. Nobody else's rows are its own.
+# Where the rows of a table are: in its leaves, or in itself.
 LEAVES = """
     select
         root.oid,
@@ -433,7 +433,7 @@ LEAVES = """
     order by 1, 2
 """
 
-# Locks are shown to everybody, what a session does only to its own role and to administrators.
+# Locks are shown to all roles, what a session does only to its own role and to administrators.
 OPEN_TRANSACTIONS = """
     select
         lock.pid,

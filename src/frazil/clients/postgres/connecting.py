@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from frazil import errors
 from frazil.clients.postgres.dsn import SessionAccess, replication_parameters, session_parameters
-from frazil.clients.postgres.refusal_words import address_of, plain_words, unknown_hosts
+from frazil.clients.postgres.refusal_text import address_of, plain_text, unknown_hosts
 from frazil.clients.postgres.refusals import load_refusal
 from frazil.clients.postgres.session import Session
 from frazil.clients.postgres.translation import translate_state, translated
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
 
-# Longer than most changes of a table take; whoever holds a lock longer is waited for with back-off.
+# Longer than most changes of a table take; a lock that is held longer is waited for with back-off.
 LOCK_PATIENCE = timedelta(seconds=30)
 
 # The version from which on a role or a database can bound the time of a transaction.
 _TIMED_TRANSACTIONS = 170000
 _CLOCK = SystemClock()
-_ADDRESS = "look at host and port in source.dsn, and whether the server runs"
+_ADDRESS = "check host and port in source.dsn, and whether the server runs"
 _TLS = "if it has no trusted certificate, set sslrootcert, or sslmode=disable, in source.dsn"
 
 
@@ -63,17 +63,17 @@ def open_replication(
 def open_connection(parameters: Mapping[str, str], *, clock: Clock) -> psycopg.Connection:
     """Connect with exactly these parameters."""
     # Statements prepared on the server get lost behind a pooler.
-    connection, timed_out, words = None, False, ""
+    connection, timed_out, reason = None, False, ""
     try:
         connection = psycopg.connect(
             make_conninfo(**parameters), autocommit=True, prepare_threshold=None
         )
     except psycopg.Error as error:
         timed_out = isinstance(error, psycopg.errors.ConnectionTimeout)
-        words = plain_words(str(error), parameters)
+        reason = plain_text(str(error), parameters)
     # Outside the block, because that error holds the password.
     if connection is None:
-        raise _refusal(parameters, timed_out=timed_out, words=words, clock=clock)
+        raise _refusal(parameters, timed_out=timed_out, reason=reason, clock=clock)
     if connection.info.server_version >= _TIMED_TRANSACTIONS:
         _lift_timeout(connection)
     return connection
@@ -90,29 +90,29 @@ def _lift_timeout(connection: psycopg.Connection) -> None:
 
 
 def _refusal(
-    parameters: Mapping[str, str], *, timed_out: bool, words: str, clock: Clock
+    parameters: Mapping[str, str], *, timed_out: bool, reason: str, clock: Clock
 ) -> FrazilError:
     """Why no connection came about, with the address and what the other side said about it."""
     doing = f"connecting to Postgres at {address_of(parameters)}"
     if timed_out:
-        message = f"{doing} failed: nobody answers in time."
+        message = f"{doing} failed: the server does not answer in time."
         return errors.SourceUnavailableError(message, next_step=_ADDRESS)
     unknown = unknown_hosts(parameters)
     if unknown:
-        message = f"{doing} failed: the host {', '.join(unknown)} is unknown{_quoted(words)}."
+        message = f"{doing} failed: the host {', '.join(unknown)} is unknown{_quoted(reason)}."
         return errors.SourceUnavailableError(message, next_step="correct the host in source.dsn")
     refusal = load_refusal(parameters, clock=clock)
     if refusal.state is not None:
-        return translate_state(refusal.state, doing=doing, words=words)
+        return translate_state(refusal.state, doing=doing, reason=reason)
     if not refusal.was_answered:
-        message = f"{doing} failed: nobody answers there{_quoted(words)}."
+        message = f"{doing} failed: the server does not answer{_quoted(reason)}."
         return errors.SourceUnavailableError(message, next_step=_ADDRESS)
     if parameters.get("sslmode") == "disable":
-        message = f"{doing} failed: the server answers and refuses{_quoted(words)}."
+        message = f"{doing} failed: the server answers and refuses{_quoted(reason)}."
         return errors.SourceUnavailableError(message, next_step=_ADDRESS)
-    message = f"{doing} failed: the server answers, but not with TLS as it should{_quoted(words)}."
+    message = f"{doing} failed: the server answers, but not with TLS as it should{_quoted(reason)}."
     return errors.SourceUnavailableError(message, next_step=_TLS)
 
 
-def _quoted(words: str) -> str:
-    return f" ({words})" if words else ""
+def _quoted(reason: str) -> str:
+    return f" ({reason})" if reason else ""

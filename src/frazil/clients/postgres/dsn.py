@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A server that has not answered by then is away; the recovery tries again.
 CONNECT_SECONDS = 10
-# A peer that vanished without a word is noticed after a minute, not after the system's two hours.
+# A peer that vanished silently is noticed after a minute, not after the system's two hours.
 _NETWORK = MappingProxyType(
     {
         "keepalives": "1",
@@ -34,8 +34,8 @@ _NETWORK = MappingProxyType(
     }
 )
 # What a role or a database may set otherwise: the text of values, whose form the codec knows, and
-# what would change which rows come, or whether they do. The empty path among the first also keeps
-# anybody's function from standing before the server's own.
+# what would change which rows come, or whether they do. The empty path among the first also keeps a
+# user's function from hiding the server's own.
 _PINNED = MappingProxyType(
     {
         **SESSION_SETTINGS,
@@ -56,7 +56,7 @@ _PINNED = MappingProxyType(
 
 
 class SecretText(Protocol):
-    """A secret that shows itself only when asked."""
+    """A secret that is shown only on request."""
 
     def get_secret_value(self) -> str:
         """The secret."""
@@ -91,7 +91,7 @@ def _parameters(
     given = _parse(dsn)
     milliseconds = int(lock_patience / timedelta(milliseconds=1))
     pinned = {**_PINNED, "lock_timeout": str(milliseconds), **settings}
-    # The last word on a setting counts.
+    # The last value of a setting counts.
     options = [given.get("options", ""), *(_option(name, pinned[name]) for name in pinned)]
     return {
         **_NETWORK,
@@ -114,7 +114,7 @@ def _parse(dsn: SecretText) -> dict[str, str]:
         parsed = conninfo_to_dict(dsn.get_secret_value())
     except Error:
         parsed = None
-    # Outside the block: the driver's words quote the string, password included.
+    # Outside the block: the driver's message quotes the string, password included.
     if parsed is None:
         raise ConfigError(
             "the connection string of Postgres cannot be read.",

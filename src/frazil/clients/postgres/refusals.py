@@ -1,6 +1,6 @@
 """Why a server would not let us in.
 
-libpq tells the reason of a failed connection as a sentence in the server's language, and programs
+libpq gives the reason of a failed connection as a sentence in the server's language, and programs
 must not read sentences. So one more attempt is made with libpq's trace switched on, which shows the
 code of the answer. The trace is kept in memory and forgotten at once.
 """
@@ -27,14 +27,14 @@ _SECONDS = 5.0
 # The fields of an answer, each a letter and a text in quotes; C is the code.
 _CODE = re.compile(rb'\tErrorResponse\t.*? C "([0-9A-Z]{5})" M ')
 _GOING_ON = frozenset({pq.PollingStatus.READING, pq.PollingStatus.WRITING})
-_NOBODY_YET = frozenset({pq.ConnStatus.STARTED, pq.ConnStatus.BAD})
+_NOT_CONNECTED = frozenset({pq.ConnStatus.STARTED, pq.ConnStatus.BAD})
 
 INVALID_PASSWORD = "28P01"  # noqa: S105 - a code, not a password
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Whether somebody answered at all, and the SQLSTATE of the answer if it had one."""
+    """Whether the server answered at all, and the SQLSTATE of the answer if it had one."""
 
     was_answered: bool
     state: str | None
@@ -71,8 +71,8 @@ class _Attempt:
             self._listen()
 
     def _listen(self) -> None:
-        """Switch the trace on once there is somebody: libpq never frees what it needs for it."""
-        if self.was_answered or self._pgconn.status in _NOBODY_YET:
+        """Switch the trace on once there is a peer: libpq never frees what it needs for it."""
+        if self.was_answered or self._pgconn.status in _NOT_CONNECTED:
             return
         self.was_answered = True
         if hasattr(os, "memfd_create"):
@@ -83,9 +83,9 @@ class _Attempt:
     def state(self) -> str | None:
         """The code of the answer; of several hosts, the last one's."""
         if self._trace is None:
-            # No trace on this system, or nobody. That a password was asked for says enough.
-            asked = self._pgconn.needs_password or self._pgconn.used_password
-            return INVALID_PASSWORD if asked else None
+            # No trace on this system, or no peer. That a password was requested says enough.
+            requested = self._pgconn.needs_password or self._pgconn.used_password
+            return INVALID_PASSWORD if requested else None
         # This also writes out what libpq still holds back.
         self._pgconn.untrace()
         traced = os.pread(self._trace, os.fstat(self._trace).st_size, 0)

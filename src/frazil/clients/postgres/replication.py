@@ -58,9 +58,9 @@ STANDBY_PATIENCE = timedelta(minutes=1)
 _REPLAYED = b"""
     select case when pg_is_in_recovery() then coalesce(pg_last_wal_replay_lsn(), '0/0')::text end
 """
-# How long nobody looks whether the end is wished.
-_GLANCE_SECONDS = 0.25
-_HISTORY_WORDS = 2
+# How often a stop is checked for.
+_STOP_CHECK_SECONDS = 0.25
+_HISTORY_FIELDS = 2
 _CLOCK = SystemClock()
 _ON_PRIMARY = "on the primary: select pg_log_standby_snapshot()"
 # What a slot promised is gone: dropped, invalidated, or its log removed.
@@ -166,7 +166,7 @@ class ReplicationConnection:
         # Asked first: one that is promoted in between is judged when it is asked again.
         replayed = self._load_replayed()
         with (
-            translated("asking Postgres for its identity"),
+            translated("loading the identity of Postgres"),
             self._connection.cursor(row_factory=args_row(_IdentityRow)) as cursor,
         ):
             row = cursor.execute(IDENTIFY_SYSTEM.encode()).fetchone()
@@ -184,7 +184,7 @@ class ReplicationConnection:
     def _load_replayed(self) -> str | None:
         """How far a standby has come; None for a server that follows no other one."""
         with (
-            translated("asking Postgres whether it is a standby"),
+            translated("checking whether Postgres is a standby"),
             self._connection.cursor(row_factory=scalar_row) as cursor,
         ):
             found = cursor.execute(_REPLAYED).fetchone()
@@ -195,7 +195,7 @@ class ReplicationConnection:
         if timeline <= FIRST_TIMELINE:
             return ()
         with (
-            translated("asking Postgres for its history"),
+            translated("loading the timeline history of Postgres"),
             self._connection.cursor(row_factory=args_row(_HistoryRow)) as cursor,
         ):
             row = cursor.execute(timeline_history_command(timeline).encode()).fetchone()
@@ -212,9 +212,9 @@ class ReplicationConnection:
         A temporary one lives as long as this connection, and a little longer, until the server has
         seen its end: SlotBusyError while another one has the name. SourceUnavailableError when a
         transaction stays open for longer than the connection's patience, or when the primary of a
-        standby does not log its transactions in time; ShutdownRequested when the end is wished
+        standby does not log its transactions in time; ShutdownRequested when a stop is requested
         meanwhile. Then there is no slot.
-        ``failover`` is asked for where the server has such slots, which a standby cannot have.
+        ``failover`` is requested where the server has such slots, which a standby cannot have.
         """
         is_standby = self._load_replayed() is not None
         command = create_slot_command(
@@ -263,7 +263,7 @@ class ReplicationConnection:
             )
 
         def watch() -> None:
-            while not ended.wait(_GLANCE_SECONDS):
+            while not ended.wait(_STOP_CHECK_SECONDS):
                 if is_due():
                     with suppress(errors.FrazilError):
                         self.cancel()
@@ -282,7 +282,7 @@ class ReplicationConnection:
             self._connection.execute(drop_slot_command(name, wait=wait).encode())
 
     def cancel(self) -> None:
-        """Ask the server to give up the command that is running; from any thread."""
+        """Ask the server to cancel the command that is running; from any thread."""
         with translated("cancelling a command"):
             self._connection.cancel_safe()
 
@@ -307,7 +307,7 @@ class ReplicationConnection:
         return ReplicationStream(self._connection, doing=doing, meanings=_LOST, clock=self._clock)
 
     def is_alive(self) -> bool:
-        """Whether the connection still stands, as far as is known here; nothing is sent.
+        """Whether the connection is open, as far as is known here; nothing is sent.
 
         For a connection that waits: a snapshot that it exported can be adopted as long as it does.
         """
@@ -333,9 +333,9 @@ def parse_history(content: bytes) -> tuple[TimelineSwitch, ...]:
     """The lines of a history file: timeline, position where it ended, and a remark."""
     lines = [line.split(None, 2) for line in content.decode(errors="replace").splitlines()]
     return tuple(
-        TimelineSwitch(int(words[0]), parse_lsn(words[1]))
-        for words in lines
-        if len(words) >= _HISTORY_WORDS and words[0].isdigit()
+        TimelineSwitch(int(fields[0]), parse_lsn(fields[1]))
+        for fields in lines
+        if len(fields) >= _HISTORY_FIELDS and fields[0].isdigit()
     )
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PLUGIN = "pgoutput"
-# Large transactions may be sent in parts from here on; asking for that is another option.
+# Large transactions may be sent in parts from here on; another option requests that.
 PROTOCOL = 2
 
 IDENTIFY_SYSTEM = "IDENTIFY_SYSTEM"
@@ -34,12 +34,12 @@ def create_slot_command(name: str, *, temporary: bool, failover: bool, server_ve
 
 
 def drop_slot_command(name: str, *, wait: bool) -> str:
-    """Drop a slot; ``wait`` until nobody reads it instead of being refused."""
+    """Drop a slot; ``wait`` until its reader has gone instead of being refused."""
     return f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}"
 
 
 def timeline_history_command(timeline: int) -> str:
-    """Ask for the history file of a timeline."""
+    """Request the history file of a timeline."""
     return f"TIMELINE_HISTORY {timeline}"
 
 

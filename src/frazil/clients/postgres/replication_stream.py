@@ -3,7 +3,7 @@
 Three things about what is sent out. A status that confirms nothing new leaves the flush position
 out: the server would wait for it before it shuts down, for as long as we answer. A keepalive that
 wants a reply gets it at once. And one is sent unasked every ten seconds, which is well below any
-sensible ``wal_sender_timeout``; whoever stops receiving must call ``keep_alive`` instead.
+sensible ``wal_sender_timeout``; a reader that stops receiving must call ``keep_alive`` instead.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Frame: TypeAlias = LogData | Keepalive
 
 # A sixth of the server's default patience.
 STATUS_SECONDS = 10.0
-# Enough to share the cost of a call, few enough that nobody waits for them.
+# Enough to share the cost of a call, few enough that none waits long.
 MOST_FRAMES = 1024
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NOTHING_NEW = 0
-# What libpq says in place of a size; zero is nothing yet.
+# What libpq says instead of a size; zero is nothing yet.
 _ENDED = -1
 _position = itemgetter(0)
 
@@ -66,18 +66,18 @@ class ReplicationStream:
         self._doing = doing
         self._meanings = meanings
         self._clock = clock
-        # libpq knows no threads: whoever touches the connection holds this.
+        # libpq is not thread-safe: every use of the connection holds this.
         self._lock = threading.Lock()
-        # Held while a thread receives, so that nobody closes a socket that it waits for.
+        # Locked while a thread receives, so that the socket it waits for is not closed.
         self._receiving = threading.Lock()
         self._is_open = True
         self._has_ended = False
         self._received = 0
         self._confirmed = 0
-        self._is_asked = False
+        self._owes_reply = False
         self._status_due = clock.monotonic() + STATUS_SECONDS
         connection.pgconn.nonblocking = 1
-        # Tells the thread that waits that another one wants to close.
+        # Signals the thread that waits that another one wants to close.
         self._closing, self._close = os.pipe()
 
     def __enter__(self) -> Self:
@@ -107,7 +107,7 @@ class ReplicationStream:
                 self._wait(min(deadline, self._status_due) - now, wants_writing=wants_writing)
 
     def confirm(self, lsn: int) -> None:
-        """Tell the server that everything before this position is durable; it forgets it then.
+        """Confirm that everything before this position is durable; the server forgets it then.
 
         Going back is ignored, as the server ignores it.
         """
@@ -116,7 +116,7 @@ class ReplicationStream:
             self._send_status(flushed=self._confirmed)
 
     def keep_alive(self) -> None:
-        """Tell the server that we are there, without confirming anything."""
+        """Send a status update without confirming anything."""
         with self._lock:
             self._send_status()
 
@@ -150,7 +150,7 @@ class ReplicationStream:
                     frames = self._buffered(most)
             if self._has_ended:
                 return frames, False
-            if self._is_asked or self._clock.monotonic() >= self._status_due:
+            if self._owes_reply or self._clock.monotonic() >= self._status_due:
                 self._send_status()
             with translated(self._doing):
                 return frames, self._connection.pgconn.flush() != 0
@@ -180,9 +180,9 @@ class ReplicationStream:
 
     def _note(self, frames: Sequence[Frame]) -> None:
         """How far these have come, and whether one of them wants a reply."""
-        # Both kinds begin with a position: where the message stands, or the end of the log.
+        # Both kinds begin with a position: that of the message, or the end of the log.
         self._received = max(self._received, max(map(_position, frames), default=0))
-        self._is_asked |= any(each.wants_reply for each in frames if isinstance(each, Keepalive))
+        self._owes_reply |= any(each.wants_reply for each in frames if isinstance(each, Keepalive))
 
     def _ending(self) -> FrazilError:
         """Why the server ended the stream."""
@@ -195,7 +195,7 @@ class ReplicationStream:
     def _send_status(self, *, flushed: int = _NOTHING_NEW) -> None:
         self._require_open()
         status = encode_standby_status(
-            # More than was confirmed is never asked back, so this may say what has arrived.
+            # More than was confirmed is never sent back, so this may say what has arrived.
             written=max(self._received, flushed),
             flushed=flushed,
             applied=flushed,
@@ -204,7 +204,7 @@ class ReplicationStream:
         with translated(self._doing):
             self._connection.pgconn.put_copy_data(status)
             self._connection.pgconn.flush()
-        self._is_asked = False
+        self._owes_reply = False
         self._status_due = self._clock.monotonic() + STATUS_SECONDS
 
     def _require_open(self) -> None:

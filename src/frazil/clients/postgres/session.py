@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-# What servers say of a snapshot whose exporter has ended; newer ones know a better word for it.
+# What servers say of a snapshot whose exporter has ended; newer ones have a better code for it.
 _SNAPSHOT_GONE = frozenset({INVALID_PARAMETER, UNDEFINED_OBJECT, NOT_IN_PREREQUISITE_STATE})
-# What libpq says in place of a size.
+# What libpq says instead of a size.
 _NOTHING_YET = 0
 _ENDED = -1
 
@@ -47,7 +47,7 @@ class ResultColumn(NamedTuple):
 
 
 class Session:
-    """An ordinary connection. Every statement is a transaction of its own unless told otherwise.
+    """An ordinary connection. Every statement is a transaction of its own unless said otherwise.
 
     One thread uses it at a time; ``cancel`` may be called from any.
     """
@@ -91,7 +91,7 @@ class Session:
     def describe(
         self, query: str, *, doing: str, meanings: Mapping[str, type[FrazilError]] | None = None
     ) -> list[ResultColumn]:
-        """The columns of a query's answer, whose rows are thrown away; ask for none."""
+        """The columns of a query's answer, whose rows are discarded; select none."""
         with translated(doing, meanings=meanings or {}):
             result = self._connection.execute(query.encode()).pgresult
         if result is None:
@@ -156,7 +156,7 @@ class Session:
     ) -> Generator[Frames]:
         """The messages of ``copy (…) to stdout``, one for each row, many at a time.
 
-        There are never more than so many at once, nor more bytes unless it is one message. The
+        There are never more than so many at once, or more bytes unless it is one message. The
         driver's own way costs several times as much for each row. To close this early ends the
         statement at the server; before it is closed or at its end, the session takes no other.
         """
@@ -185,7 +185,7 @@ class Session:
                 data, sizes, total = BytesIO(), [], 0
             sizes.append(data.write(message))
             total += size
-        # Before the last ones are given: whoever closes this then leaves a session that rests.
+        # Before the last ones are given: a caller that closes this then leaves an idle session.
         self._finish()
         if sizes:
             yield Frames.written(data, sizes)

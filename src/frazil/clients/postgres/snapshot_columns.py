@@ -1,7 +1,7 @@
-"""Whether a table is still the one that a snapshot has, which the server does not tell by itself.
+"""Whether a table is still the one that a snapshot has, which the server does not check.
 
 Names in a query mean what they mean now, whatever snapshot it runs in. And the rows of a table that
-was written anew since, by a change of a column's type or by TRUNCATE, are in no older snapshot:
+was written again since, by a change of a column's type or by TRUNCATE, are in no older snapshot:
 there the table is empty.
 """
 
@@ -34,11 +34,11 @@ class _ColumnRow(NamedTuple):
 def load_snapshot_columns(session: Session, relation: QualifiedName) -> dict[str, int] | None:
     """The numbers of a table's columns by their names in the session's snapshot.
 
-    None when the table of this name is another one by now, or was written anew. The session must
-    have read from the table before, for then nobody can change it any more.
+    None when the table of this name is another one by now, or was written again. The session must
+    have read from the table before: then it is locked against changes.
     """
     parameters = {"quoted": relation.quoted, "name": relation.name, "schema": relation.schema}
-    rows = session.load(_ColumnRow, _COLUMNS, parameters, doing="looking at a table's columns")
+    rows = session.load(_ColumnRow, _COLUMNS, parameters, doing="loading a table's columns")
     if not rows or not all(row.is_same_file for row in rows):
         return None
     return {row.name: row.number for row in rows if row.name is not None and row.number is not None}

@@ -1,8 +1,8 @@
 """When a connection to Postgres uses TLS: one rule for the source and for a catalog in Postgres.
 
 TLS is either off or verified in full. It is on for ``require`` and everything stricter, and for
-every server elsewhere unless it is said to be off: ``prefer`` would let whoever sits between choose
-to have none. A server on this machine is spoken to without it unless it is asked for.
+every server elsewhere unless it is said to be off: ``prefer`` would let an attacker in between
+choose to have none. A server on this machine is used without it unless it is requested.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LENIENT_MODES = frozenset({"allow", "prefer"})
 _USERS_ROOTS = Path(".postgresql") / "root.crt"
 
 
-def sslmode(asked: str | None, hosts: Iterable[str]) -> str:
-    """The mode to connect with, of what was asked for, if anything was, and where it goes."""
-    if asked == OFF:
+def sslmode(requested: str | None, hosts: Iterable[str]) -> str:
+    """The mode to connect with, by the requested mode, if any, and the hosts."""
+    if requested == OFF:
         return OFF
-    is_lenient = asked is None or asked in _LENIENT_MODES
+    is_lenient = requested is None or requested in _LENIENT_MODES
     return OFF if is_lenient and all(map(is_local, hosts)) else VERIFIED
 
 
@@ -39,7 +39,7 @@ def is_local(host: str) -> bool:
 
 
 def has_users_roots() -> bool:
-    """Whether the user keeps the authorities to trust where libpq and pgjdbc look for them."""
+    """Whether the user keeps the authorities to trust where libpq and pgjdbc expect them."""
     try:
         return (Path.home() / _USERS_ROOTS).is_file()
     except RuntimeError:

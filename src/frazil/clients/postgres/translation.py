@@ -37,11 +37,11 @@ _PASSING = frozenset(
     {
         "08",  # The connection broke.
         "53",  # The server has no connection, memory or disk to spare.
-        "57",  # It shuts down, starts up, or somebody ended our session.
+        "57",  # It shuts down, starts up, or an operator ended our session.
         "58",  # Its operating system failed it.
         "25P03",  # The transaction was idle for too long.
         "25P04",  # The transaction took too long.
-        "40",  # Two transactions stood in each other's way.
+        "40",  # Two transactions conflicted.
         LOCK_NOT_AVAILABLE,
     }
 )
@@ -80,10 +80,10 @@ def translate_state(
     *,
     doing: str,
     meanings: Mapping[str, type[FrazilError]] | None = None,
-    words: str = "",
+    reason: str = "",
 ) -> FrazilError:
-    """The error of ours for what the server answered, with its own words if they may be told."""
-    said = f": {words}" if words else ""
+    """The error of ours for what the server answered, with its own message if it may be shown."""
+    said = f": {reason}" if reason else ""
     found = f"{doing} failed: {_name(state)} ({state}){said}."
     if meanings is not None and state in meanings:
         return meanings[state](found)

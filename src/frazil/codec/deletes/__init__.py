@@ -1,1 +1,1 @@
-"""Deletion vectors and position delete files."""
+"""Deletion vectors and position delete files. Start with ``deletion_vector.py``."""

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 BLOB_TYPE = "deletion-vector-v1"
-# The length that a signed 32-bit number in front of the blob can tell, and length and checksum.
+# The length that a signed 32-bit number in front of the blob can hold, and length and checksum.
 LARGEST_BLOB = (1 << 31) - 1 + 8
 
 _MAGIC = bytes.fromhex("d1d33964")
@@ -48,7 +48,7 @@ _LENGTH = struct.Struct(">i")
 _CHECKSUM = struct.Struct(">I")
 _COUNT = struct.Struct("<q")
 _KEY = struct.Struct("<i")
-# Iceberg for Java keeps a bitmap per key in an array, and has no room for the two largest keys.
+# Iceberg for Java keeps a bitmap per key in an array, and has no space for the two largest keys.
 _LARGEST_KEY = (1 << 31) - 2
 _POSITIONS_END = (_LARGEST_KEY + 1) << 32
 # The metadata column `_pos`, which is what a deletion vector is made of.
@@ -63,12 +63,12 @@ class DeletionVector:
 
     @classmethod
     def from_positions(cls, positions: ArrayLike) -> DeletionVector:
-        """The set of these whole numbers, in any order, repeated or not."""
+        """The set of these integers, in any order, repeated or not."""
         numbers = np.asarray(positions)
         if not numbers.size:
             return cls()
         if not np.issubdtype(numbers.dtype, np.integer):
-            raise TypeError("positions are whole numbers, and none is missing")
+            raise TypeError("positions are integers, and none is missing")
         if numbers.min() < 0 or numbers.max() >= _POSITIONS_END:
             message = f"positions lie between 0 and {_POSITIONS_END - 1}"
             raise ValueError(message)
@@ -117,8 +117,8 @@ def encode_deletion_vector(vector: DeletionVector) -> bytes:
 def decode_deletion_vector(blob: bytes, *, cardinality: int | None = None) -> DeletionVector:
     """The set that a blob stores; with ``cardinality``, only if it has that many members.
 
-    A file's record count must be given where it is known: it tells one vector from another when
-    an offset points to the wrong one.
+    A file's record count must be given where it is known: it reveals an offset that points to
+    another vector.
     """
     smallest = _LENGTH.size + len(_MAGIC) + _COUNT.size + _CHECKSUM.size
     if len(blob) < smallest:

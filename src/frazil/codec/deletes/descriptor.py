@@ -1,4 +1,4 @@
-"""A delete file told in the JSON of Iceberg's ``ContentFileParser``, for the driver to commit."""
+"""A delete file as JSON of Iceberg's ``ContentFileParser``, for the driver to commit."""
 
 from __future__ import annotations
 

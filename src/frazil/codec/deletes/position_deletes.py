@@ -65,7 +65,7 @@ def encode_position_deletes(data_file: str, vector: DeletionVector) -> bytes:
         use_dictionary=["file_path"],
         # Neighbours differ by little: a fraction of the eight bytes each, and every reader has it.
         column_encoding={"pos": "DELTA_BINARY_PACKED"},
-        # Arrow's own copy of the schema would tell readers of a dictionary.
+        # Arrow's own copy of the schema would announce a dictionary to readers.
         store_schema=False,
         write_page_checksum=True,
     ) as writer:
@@ -85,8 +85,8 @@ def position_delete_descriptor(
 ) -> str:
     """The file made above as a line of JSON, with the metrics that Iceberg's own writer records.
 
-    The bounds of the path are whole, because equal ones tell older readers that the file concerns
-    one data file only; newer ones read that from the reference.
+    The bounds of the path are not truncated, because equal ones show older readers that the file
+    concerns one data file only; newer ones read that from the reference.
     """
     parquet = pq.read_metadata(pa.BufferReader(data))
     groups = [parquet.row_group(number) for number in range(parquet.num_row_groups)]
@@ -124,9 +124,9 @@ def decode_position_deletes(
     """
     try:
         return _by_file(*_read_columns(data, record_count, most_rows))
-    # Arrow's own errors, and plain ones where its bindings meet names that nobody would give.
+    # Arrow's own errors, and plain ones where its bindings meet unusual names.
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
-        what = "expected a whole file of position deletes, found a damaged one"
+        what = "expected a file of position deletes, found a damaged one"
         raise MalformedFileError(what, offset=0) from error
 
 
@@ -170,13 +170,13 @@ def _read_columns(
     nulls = paths.null_count or positions.null_count
     typed = _is_text(paths.type) and positions.type == pa.int64()
     if not typed or nulls or table.num_rows != rows:
-        what = "expected text and whole numbers in every row of position deletes"
+        what = "expected text and integers in every row of position deletes"
         raise MalformedFileError(what, offset=len(data))
     return paths.unify_dictionaries().combine_chunks(), positions.to_numpy()
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Text as a dictionary; writers that leave Arrow's schema in the file may ask for the large."""
+    """Text as a dictionary; writers that leave Arrow's schema in the file may use the large."""
     return pa.types.is_dictionary(kind) and kind.value_type in {pa.string(), pa.large_string()}
 
 

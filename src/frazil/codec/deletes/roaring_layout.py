@@ -21,9 +21,9 @@ _PLAIN_COOKIE = 12346
 # In the lower half; the upper one is the number of containers less one.
 _RUN_COOKIE = 12347
 _MOST_CONTAINERS = 1 << 16
-# Containers with more members are bit sets of 4,096 words.
+# Containers with more members are bit sets of 4,096 units.
 _LARGEST_ARRAY = 4096
-_BITSET_WORDS = 4096
+_BITSET_UNITS = 4096
 # Bitmaps with runs leave the offsets out when they have fewer containers than this.
 _FEWEST_WITH_OFFSETS = 4
 
@@ -45,8 +45,8 @@ def check_bitmap(data: bytes, *, start: int, end: int) -> int:
     """
     header = _read_header(data, start, end)
     lengths = _container_lengths(data, header, start, end)
-    words = int(lengths.sum())
-    until = header.body + 2 * words
+    units = int(lengths.sum())
+    until = header.body + 2 * units
     if until > end:
         raise MalformedFileError("expected the containers to fit in", offset=header.body)
     starts = np.cumsum(lengths) - lengths
@@ -54,7 +54,7 @@ def check_bitmap(data: bytes, *, start: int, end: int) -> int:
         header.offsets, header.body - start + 2 * starts
     ):
         raise MalformedFileError("expected containers without gaps", offset=header.body)
-    body = np.frombuffer(data, "<u2", words, header.body)
+    body = np.frombuffer(data, "<u2", units, header.body)
     fits = (
         _arrays_ascend(body, header, lengths, starts)
         and _bitsets_are_full(body, header, lengths)
@@ -103,23 +103,23 @@ def _numbers(data: bytes, kind: str, count: int, at: int, end: int) -> NDArray[n
 
 
 def _container_lengths(data: bytes, header: _Header, start: int, end: int) -> NDArray[np.int64]:
-    """The length of every container in words of 16 bits."""
+    """The length of every container in units of 16 bits."""
     lengths = np.where(
-        header.cardinalities <= _LARGEST_ARRAY, header.cardinalities, _BITSET_WORDS
+        header.cardinalities <= _LARGEST_ARRAY, header.cardinalities, _BITSET_UNITS
     ).astype(np.int64)
     if header.offsets is None:
         at = header.body
-        # Three at most: only there does the place of a container follow from those before it.
+        # Three at most: only there does the offset of a container follow from those before it.
         for number, is_run in enumerate(header.runs):
             if is_run:
                 lengths[number] = 1 + 2 * int(_numbers(data, "<u2", 1, at, end)[0])
             at += 2 * int(lengths[number])
         return lengths
-    places = start + header.offsets[header.runs]
-    if (places + 2 > end).any():
+    run_starts = start + header.offsets[header.runs]
+    if (run_starts + 2 > end).any():
         raise MalformedFileError("expected containers inside of the bitmap", offset=header.body)
     octets = np.frombuffer(data, np.uint8)
-    counts = octets[places].astype(np.int64) | octets[places + 1].astype(np.int64) << 8
+    counts = octets[run_starts].astype(np.int64) | octets[run_starts + 1].astype(np.int64) << 8
     lengths[header.runs] = 1 + 2 * counts
     return lengths
 
@@ -141,20 +141,20 @@ def _bitsets_are_full(
     body: NDArray[np.uint16], header: _Header, lengths: NDArray[np.int64]
 ) -> bool:
     bitsets = ~header.runs & (header.cardinalities > _LARGEST_ARRAY)
-    bits = body[np.repeat(bitsets, lengths)].reshape(-1, _BITSET_WORDS)
+    bits = body[np.repeat(bitsets, lengths)].reshape(-1, _BITSET_UNITS)
     members = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
     return bool((members == header.cardinalities[bitsets]).all())
 
 
 def _runs_ascend(body: NDArray[np.uint16], header: _Header, starts: NDArray[np.int64]) -> bool:
-    places = starts[header.runs]
-    counts = body[places].astype(np.int64)
+    run_starts = starts[header.runs]
+    counts = body[run_starts].astype(np.int64)
     if not counts.all():
         return False
     # Each run is a first member and the number of those that follow it.
     before = np.cumsum(counts) - counts
     total = int(counts.sum())
-    pairs = np.repeat(places + 1 - 2 * before, counts) + 2 * np.arange(total)
+    pairs = np.repeat(run_starts + 1 - 2 * before, counts) + 2 * np.arange(total)
     first = body[pairs].astype(np.int64)
     last = first + body[pairs + 1]
     owner = np.repeat(np.arange(len(counts)), counts)

@@ -25,8 +25,8 @@ class Entries:
     """Columns of equal length; ``file`` is an ordinal, or TOMBSTONE for a deleted key.
 
     ``lo`` is None when every lower half is zero. ``sequence`` is None unless entries carry the
-    sequence of their change; then ``recorded`` tells when a tombstone was made, in seconds since
-    the epoch, and is zero for rows.
+    sequence of their change; then ``recorded`` says when a tombstone was made, in seconds since the
+    epoch, and is zero for rows.
     """
 
     hi: NDArray[np.uint64]
@@ -74,7 +74,7 @@ class Entries:
         return len(self.hi)
 
     def take(self, selection: Selection) -> Entries:
-        """The entries that a mask or slice lets pass, or those at these places, in their order."""
+        """The entries that a mask or slice selects, or those at these positions, in their order."""
         return Entries(
             self.hi[selection],
             None if self.lo is None else self.lo[selection],
@@ -100,17 +100,17 @@ class Entries:
         return self.take(self.order())
 
     def order(self) -> NDArray[np.intp]:
-        """The places of the entries, in the order of hash, file and row."""
+        """The positions of the entries, in the order of hash, file and row."""
         # Parts that are sorted already, as those of runs are, are only merged by this kind.
         order = np.argsort(self.hi, kind="stable")
         hi = self.hi[order]
         # Ties are few: only they are sorted by the other columns.
         tied = in_groups(hi[1:] == hi[:-1])
         if tied.any():
-            places = order[tied]
-            lo = np.zeros(len(places), np.uint64) if self.lo is None else self.lo[places]
-            by = (self.position[places], self.file[places], lo, self.hi[places])
-            order[tied] = places[np.lexsort(by)]
+            positions = order[tied]
+            lo = np.zeros(len(positions), np.uint64) if self.lo is None else self.lo[positions]
+            by = (self.position[positions], self.file[positions], lo, self.hi[positions])
+            order[tied] = positions[np.lexsort(by)]
         return order
 
     def same_key(self) -> NDArray[np.bool_]:

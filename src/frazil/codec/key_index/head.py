@@ -23,14 +23,14 @@ _HASH_BITS = "128"
 
 
 def write_head(manifest: IndexManifest, young: bytes | None) -> PuffinFile:
-    """The file to be put beside the table's metadata.
+    """The file to be put next to the table's metadata.
 
     ``young`` is the run of the manifest's ``young_entries``, and None when there are none.
     """
     if (young is None) != (manifest.young_entries == 0):
         raise ValueError("a head has a young run exactly when it has young entries")
-    told = encode_manifest(manifest)
-    blobs = [_blob(MANIFEST_BLOB_TYPE, told, manifest, manifest.entries, BlobCompression.ZSTD)]
+    encoded = encode_manifest(manifest)
+    blobs = [_blob(MANIFEST_BLOB_TYPE, encoded, manifest, manifest.entries, BlobCompression.ZSTD)]
     if young is not None:
         # Its pages are compressed already.
         count = manifest.young_entries
@@ -39,15 +39,15 @@ def write_head(manifest: IndexManifest, young: bytes | None) -> PuffinFile:
 
 
 def read_head(data: bytes) -> tuple[IndexManifest, bytes | None]:
-    """The manifest and the young run of a head; MalformedFileError unless all of it is whole.
+    """The manifest and the young run of a head; MalformedFileError unless it is complete.
 
-    What the run holds is not looked at, but it is the one that was written.
+    The run's content is not decoded, but its checksum is verified.
     """
     footer = read_footer(data, file_size=len(data))
-    told = _content(footer, MANIFEST_BLOB_TYPE, data)
-    if told is None:
+    encoded = _content(footer, MANIFEST_BLOB_TYPE, data)
+    if encoded is None:
         raise MalformedFileError("expected a manifest in the head of a key index", offset=0)
-    manifest = decode_manifest(told)
+    manifest = decode_manifest(encoded)
     _check_facts(footer, manifest)
     young = _content(footer, RUN_BLOB_TYPE, data)
     if (young is None) != (manifest.young_entries == 0):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-# Spark's, so that its own function is the whole hash of an integer key.
+# Spark's, so that its own function hashes an integer key completely.
 SEED = 42
 
 _ROUND = (1 << 64) - 1
@@ -147,8 +147,8 @@ def _decimal(value: object) -> bytes:
     unscaled = written.rstrip("0")
     if not unscaled:
         return b"0E0"
-    places = int(exponent) + len(written) - len(unscaled)
-    return f"{'-' * sign}{unscaled}E{places}".encode()
+    power = int(exponent) + len(written) - len(unscaled)
+    return f"{'-' * sign}{unscaled}E{power}".encode()
 
 
 # The same tag and form for what a column may be widened to.

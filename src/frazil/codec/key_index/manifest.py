@@ -1,7 +1,7 @@
 """The manifest of a key index as JSON: everything about it but its entries.
 
 Files, deletes and blobs are tables of columns of equal length, because a table of ten thousand
-files is written with every merge. ``docs/reference/key-index.md`` tells each member.
+files is written with every merge. ``docs/reference/key-index.md`` describes each member.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DELETES = (
 
 def encode_manifest(manifest: IndexManifest) -> bytes:
     """One line of JSON; ValueError when a delete lies with a file that it does not concern."""
-    places = _Places()
+    shared = _Locations()
     document = {
         "version": VERSION,
         "table_uuid": manifest.table_uuid,
@@ -73,20 +73,20 @@ def encode_manifest(manifest: IndexManifest) -> bytes:
         "next_ordinal": manifest.next_ordinal,
         "young_entries": manifest.young_entries,
         "idle_deletes": manifest.idle_deletes,
-        "runs": [_run_to_json(each, places) for each in manifest.runs],
-        "files": _transposed(_FILES, (_file_row(each, places) for each in manifest.files)),
+        "runs": [_run_to_json(each, shared) for each in manifest.runs],
+        "files": _transposed(_FILES, (_file_row(each, shared) for each in manifest.files)),
         "deletes": _transposed(
             _DELETES,
-            (_delete_row(each, file, places) for file in manifest.files for each in file.deletes),
+            (_delete_row(each, file, shared) for file in manifest.files for each in file.deletes),
         ),
-        "folders": list(places.folders),
-        "placements": [dict(zip(_PLACEMENT, each, strict=True)) for each in places.placements],
+        "folders": list(shared.folders),
+        "placements": [dict(zip(_PLACEMENT, each, strict=True)) for each in shared.placements],
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode_manifest(data: bytes) -> IndexManifest:
-    """The manifest that the bytes tell, if it can be one; MalformedFileError otherwise."""
+    """The manifest in the bytes; MalformedFileError if they hold none."""
     document = _parsed(data)
     _refuse_other_version(document)
     manifest = _Record("the manifest", document, _MEMBERS)
@@ -115,8 +115,8 @@ def decode_manifest(data: bytes) -> IndexManifest:
     )
 
 
-class _Places:
-    """Folders and partitions, each told once and then by its number."""
+class _Locations:
+    """Folders and partitions, each written once and then referenced by its number."""
 
     def __init__(self) -> None:
         self.folders: dict[str, int] = {}
@@ -130,17 +130,17 @@ class _Places:
         return self.placements.setdefault((spec_id, partition), len(self.placements))
 
 
-def _file_row(file: IndexedFile, places: _Places) -> tuple[object, ...]:
-    folder, name = places.split(file.location)
-    placement = places.placement(file.spec_id, file.partition)
+def _file_row(file: IndexedFile, shared: _Locations) -> tuple[object, ...]:
+    folder, name = shared.split(file.location)
+    placement = shared.placement(file.spec_id, file.partition)
     return file.ordinal, folder, name, file.rows, file.size, placement
 
 
-def _delete_row(delete: DeletePointer, file: IndexedFile, places: _Places) -> tuple[object, ...]:
+def _delete_row(delete: DeletePointer, file: IndexedFile, shared: _Locations) -> tuple[object, ...]:
     if delete.data_file not in {None, file.location}:
         raise ValueError("a delete lies with another data file than its own")
-    folder, name = places.split(delete.location)
-    placement = places.placement(delete.spec_id, delete.partition)
+    folder, name = shared.split(delete.location)
+    placement = shared.placement(delete.spec_id, delete.partition)
     return (
         file.ordinal, delete.kind.value, folder, name, delete.rows, delete.file_size, placement,
         delete.data_file is None, delete.offset, delete.length,
@@ -154,7 +154,7 @@ def _transposed(
     return dict(zip(names, columns, strict=True))
 
 
-def _run_to_json(run: IndexRun, places: _Places) -> dict[str, object]:
+def _run_to_json(run: IndexRun, shared: _Locations) -> dict[str, object]:
     blobs = (
         (number, each.bucket, each.offset, each.length, each.entries, each.checksum)
         for number, part in enumerate(run.parts)
@@ -164,7 +164,7 @@ def _run_to_json(run: IndexRun, places: _Places) -> dict[str, object]:
         "name": run.name,
         "bits": run.bits,
         "parts": _transposed(
-            _PARTS, ((*places.split(part.location), part.size) for part in run.parts)
+            _PARTS, ((*shared.split(part.location), part.size) for part in run.parts)
         ),
         "blobs": _transposed(_BLOBS, blobs),
     }
@@ -224,7 +224,7 @@ class _Record:
         return cast("list[bool]", column)
 
     def indexed(self, member: str, choices: Sequence[object]) -> list[int]:
-        """Places in a list that was told before."""
+        """Indexes into a list that was read before."""
         return self.numbers(member, range(len(choices)))
 
     def check_lengths(self) -> None:
@@ -246,7 +246,7 @@ class _Record:
         if set(map(type, column)) <= {str}:
             texts = cast("list[str]", column)
             try:
-                # JSON can escape half a character, which no store can be asked for.
+                # JSON can escape half a character, which no store accepts.
                 "".join(texts).encode()
             except UnicodeEncodeError:
                 pass
@@ -324,19 +324,19 @@ def _files(manifest: _Record, folders: list[str], next_ordinal: int) -> tuple[In
     deletes = _Record("the deletes", manifest.member("deletes"), _DELETES)
     deletes_of = _deletes(deletes, owners, folders, placements)
     rows, sizes = table.numbers("rows", _NATURAL), table.numbers("size", _NATURAL)
-    placed = table.indexed("placement", placements)
+    placement_of = table.indexed("placement", placements)
     return tuple(
         IndexedFile(
             ordinal=ordinal,
             location=location,
             rows=row_count,
             size=size,
-            spec_id=placements[place][0],
-            partition=placements[place][1],
+            spec_id=placements[placement][0],
+            partition=placements[placement][1],
             deletes=tuple(deletes_of.get(ordinal, ())),
         )
-        for ordinal, location, row_count, size, place in zip(
-            ordinals, locations, rows, sizes, placed, strict=True
+        for ordinal, location, row_count, size, placement in zip(
+            ordinals, locations, rows, sizes, placement_of, strict=True
         )
     )
 
@@ -367,7 +367,7 @@ def _deletes(
     lengths = table.numbers_or_nulls("length", _NATURAL)
     if not all(map(_is_pointer, kinds, shared, offsets, lengths)):
         raise table.refusal("offset", "that of a vector of one file, with a length, or null")
-    placed = [placements[each] for each in table.indexed("placement", placements)]
+    placement_of = [placements[each] for each in table.indexed("placement", placements)]
     locations = _locations(table, folders)
     rows, sizes = table.numbers("rows", _NATURAL), table.numbers("size", _NATURAL)
     found: dict[int, list[DeletePointer]] = {}
@@ -377,8 +377,8 @@ def _deletes(
             location=locations[number],
             file_size=sizes[number],
             rows=rows[number],
-            spec_id=placed[number][0],
-            partition=placed[number][1],
+            spec_id=placement_of[number][0],
+            partition=placement_of[number][1],
             data_file=None if shared[number] else owners[file],
             offset=offsets[number],
             length=lengths[number],

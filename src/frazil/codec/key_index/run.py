@@ -3,8 +3,8 @@
 Columns are ``hi`` and ``lo`` (unsigned), ``file`` and ``pos``, and ``sequence`` and ``recorded``
 where entries carry sequences; ``lo`` is left out when it is zero everywhere. Rows are sorted by
 ``hi`` and ``lo``. A blob's checksum is the CRC-32 of its bytes. Its footer lists the CRC-32 of
-everything before the footer and of each row group, so that a part of it is trusted no less than
-the whole: the first of them and the footer's own bytes give the checksum of the blob.
+everything before the footer and of each row group, so that a part of it is trusted no less than the
+entire blob: the first of them and the footer's own bytes give the checksum of the blob.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ CHECKSUMS = "frazil.checksums"
 DECODING_ERRORS = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
 _MAGIC = b"PAR1"
-# Nobody holds more in one blob, and repeated rows cost a file nothing.
+# No reader holds more in one blob, and repeated rows cost a file nothing.
 _MOST_ENTRIES = 1 << 27
 # Names and checksums in a blob's own footer; Arrow's default is 100 MB of them.
 _LONGEST_METADATA = 1 << 24
 _HASH_COLUMNS = {"hi": pa.uint64(), "lo": pa.uint64()}
-_PLACE_COLUMNS = {"file": pa.int32(), "pos": pa.int64()}
+_POSITION_COLUMNS = {"file": pa.int32(), "pos": pa.int64()}
 
 
 def encode_run(entries: Entries) -> bytes:
@@ -71,7 +71,7 @@ def _as_table(entries: Entries) -> pa.Table:
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     if entries.sequence is not None:
         arrays |= {"sequence": entries.sequence, "recorded": pa.array(entries.recorded)}
-        # A row that somebody else wrote may lack its sequence.
+        # A row that another process wrote may lack its sequence.
         fields.append(pa.field("sequence", entries.sequence.type))
         fields.append(pa.field("recorded", pa.int64(), nullable=False))
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
@@ -108,7 +108,7 @@ def decode_run(
     bits: int = 0,
     bucket: int = 0,
 ) -> Entries:
-    """The entries of a whole blob, which must be as many, and lie in that bucket.
+    """The entries of an entire blob, which must be as many, and lie in that bucket.
 
     Number and checksum must be given where they are known: without them the pages are checked,
     but not what the blob says of them. Raises MalformedFileError.
@@ -126,7 +126,7 @@ def decode_run(
 
 
 def open_run(data: bytes | memoryview | pa.Buffer, *, verified: bool) -> pq.ParquetFile:
-    """A blob, or the verified parts of one at their places."""
+    """A blob, or the verified parts of one at their offsets."""
     return pq.ParquetFile(
         pa.BufferReader(data),
         page_checksum_verification=not verified,
@@ -138,7 +138,7 @@ def open_run(data: bytes | memoryview | pa.Buffer, *, verified: bool) -> pq.Parq
 def check_count(metadata: pq.FileMetaData, entries: int | None) -> None:
     """Refuse a blob that has more or fewer entries than it should."""
     rows = metadata.num_rows
-    # Whoever wrote the blob may have written the manifest that counts it, too.
+    # Who wrote the blob may have written the manifest that counts it, too.
     most = _MOST_ENTRIES if entries is None else min(entries, _MOST_ENTRIES)
     if not 0 <= rows <= most or rows != (rows if entries is None else entries):
         what = f"expected {most} entries, found {rows}"
@@ -154,7 +154,7 @@ def read_entries(file: pq.ParquetFile, groups: range | list[int]) -> Entries:
     kind = types.get("sequence")
     expected = {
         **{name: type_ for name, type_ in _HASH_COLUMNS.items() if name == "hi" or name in types},
-        **_PLACE_COLUMNS,
+        **_POSITION_COLUMNS,
         **({} if kind is None else {"sequence": kind, "recorded": pa.int64()}),
     }
     nulls = sum(table.column(name).null_count for name in types if name != "sequence")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _TRAILER = struct.Struct("<I4s")
 _MAGIC = b"PAR1"
-# What a footer takes for each row group and at all: measured, with room to spare.
+# What a footer takes for each row group and at all: measured, with a margin.
 _FOOTER_BYTES_A_GROUP = 512
 _FOOTER_BYTES = 2048
 
@@ -54,8 +54,8 @@ class _Footer:
 class RunBlobReader:
     """Reads the row groups that may hold given keys; ``read`` takes offset and length in the blob.
 
-    What is read is verified against the blob's checksum as strictly as the whole would be. Fewer
-    bytes than asked for are a blob that was cut off.
+    What is read is verified against the blob's checksum as strictly as the entire blob would be.
+    Fewer bytes than requested are a blob that was cut off.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _NULL_LENGTH = -1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BinaryColumn:
-    """One field of many rows: where each value starts and stops; the same place for NULL."""
+    """One field of many rows: where each value starts and stops; the same offset for NULL."""
 
     frames: Frames
     starts: NDArray[np.int64]
@@ -63,7 +63,7 @@ class BinaryColumn:
     ) -> NDArray[np.generic]:
         """What is read as this kind of number so many bytes into each value.
 
-        Where a value has no such bytes it is anything: sizes are to be looked at before.
+        Where a value has no such bytes it is anything: sizes are to be checked before.
         """
         view = _view(self.frames, kind)
         at = self.starts[rows]
@@ -136,7 +136,7 @@ def split_fields(frames: Frames, width: int) -> tuple[BinaryColumn, ...]:
 
 
 def _view(frames: Frames, kind: DTypeLike) -> NDArray[np.generic]:
-    """What stands at each byte, read as this kind of number, without a copy."""
+    """What is at each byte, read as this kind of number, without a copy."""
     found = np.dtype(kind)
     count = len(frames.data) - found.itemsize + 1
     return np.ndarray((count,), found, frames.data, strides=(1,))

@@ -1,6 +1,6 @@
 """Numbers of arbitrary size in Postgres's binary form: digits to the base ten thousand.
 
-Before the digits stand their count, the power of the first one, the sign, and how many decimal
+Before the digits come their count, the power of the first one, the sign, and how many decimal
 digits are shown. Digits are added up in 64 bits, which is enough for decimals up to a width; wider
 ones are read from text.
 """
@@ -33,19 +33,19 @@ _DIGIT_BYTES = 2
 _WIDTH = 4
 _BASE = 10**_WIDTH
 # No digit is worth less than nothing.
-_NO_PLACE = -1
+_DOES_NOT_FIT = -1
 _NEGATIVE = 0x4000
 # NaN and the infinities.
 _SPECIAL = 0xC000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Places:
+class _DigitValues:
     """What each digit is worth in a decimal at each power of ten thousand, from ``lowest`` upwards.
 
-    ``worths`` has all digits of one power after those of another, and ``_NO_PLACE`` for a digit
-    with which the number does not fit. At both ends stands a power where only zero has a place, as
-    it is with all powers beyond.
+    ``worths`` has all digits of one power after those of another, and ``_DOES_NOT_FIT`` for a digit
+    with which the number does not fit. At both ends is a power where only zero fits, as with all
+    powers beyond.
     """
 
     lowest: int
@@ -54,20 +54,20 @@ class _Places:
 
 
 @cache
-def _places(type_: Decimal) -> _Places:
-    # Kept, because a copy asks for the same decimal with every batch.
-    whole = type_.precision - type_.scale
+def _digit_values(type_: Decimal) -> _DigitValues:
+    # Cached, because a copy needs the same decimal with every batch.
+    integer_digits = type_.precision - type_.scale
     lowest = -_groups(type_.scale) - 1
-    powers = np.arange(lowest, _groups(whole) + 1)
-    limits = 10 ** np.clip(whole - _WIDTH * powers, 0, _WIDTH)
+    powers = np.arange(lowest, _groups(integer_digits) + 1)
+    limits = 10 ** np.clip(integer_digits - _WIDTH * powers, 0, _WIDTH)
     limits[0] = 1
     shifts = _WIDTH * powers + type_.scale
     divisors = 10 ** np.clip(-shifts, 0, _WIDTH)
     factors = 10 ** np.clip(shifts, 0, MOST_DIGITS)
     digits = np.arange(_BASE)[None, :]
     worths = digits // divisors[:, None] * factors[:, None]
-    has_place = (digits < limits[:, None]) & (digits % divisors[:, None] == 0)
-    return _Places(lowest, len(powers), np.where(has_place, worths, _NO_PLACE).ravel())
+    fits = (digits < limits[:, None]) & (digits % divisors[:, None] == 0)
+    return _DigitValues(lowest, len(powers), np.where(fits, worths, _DOES_NOT_FIT).ravel())
 
 
 def _groups(digits: int) -> int:
@@ -86,7 +86,7 @@ def read_numerics(values: BinaryColumn, type_: Type) -> Read:
         raise TypeError(message)
     heads = _Heads.of(values)
     misfits = values.is_known & (heads.signs >= _SPECIAL)
-    unscaled = _sums(values, heads, _places(type_), misfits)
+    unscaled = _sums(values, heads, _digit_values(type_), misfits)
     unscaled[heads.signs == _NEGATIVE] *= -1
     read = _decimals(unscaled, values.is_known & ~misfits, type_)
     return Read(read, misfits if misfits.any() else None)
@@ -94,7 +94,7 @@ def read_numerics(values: BinaryColumn, type_: Type) -> Read:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Heads:
-    """What stands before the digits: how many there are, the power of the first, and the sign."""
+    """What is before the digits: how many there are, the power of the first, and the sign."""
 
     counts: NDArray[np.int64]
     powers: NDArray[np.int64]
@@ -103,19 +103,19 @@ class _Heads:
     @classmethod
     def of(cls, values: BinaryColumn) -> Self:
         """The heads of all values; MalformedFileError unless the digits are there, too."""
-        words = values.numbers(">u8").astype(np.uint64)
-        counts = (words >> np.uint64(48)).astype(np.int64)
+        encoded = values.numbers(">u8").astype(np.uint64)
+        counts = (encoded >> np.uint64(48)).astype(np.int64)
         wrong = values.stops - values.starts != _HEAD_BYTES + _DIGIT_BYTES * counts
         what = "expected a numeric with all its digits"
         refuse_where(wrong & values.is_known, values.starts, what)
-        powers = (words >> np.uint64(32)).astype(np.int16).astype(np.int64)
-        return cls(counts, powers, (words >> np.uint64(16)).astype(np.uint16))
+        powers = (encoded >> np.uint64(32)).astype(np.int16).astype(np.int64)
+        return cls(counts, powers, (encoded >> np.uint64(16)).astype(np.uint16))
 
 
 def _sums(
-    values: BinaryColumn, heads: _Heads, places: _Places, misfits: NDArray[np.bool_]
+    values: BinaryColumn, heads: _Heads, worth: _DigitValues, misfits: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """The numbers without sign and point; those with a digit that has no place join the misfits."""
+    """The numbers without sign and point; those with a digit that does not fit join the misfits."""
     unscaled = np.zeros(len(values), np.int64)
     rows = np.flatnonzero(values.is_known & ~misfits)
     number = 0
@@ -123,9 +123,9 @@ def _sums(
         after = _HEAD_BYTES + _DIGIT_BYTES * number
         digits = values.numbers(">u2", after=after, rows=rows).astype(np.int64)
         refuse_where(digits >= _BASE, values.starts[rows], "expected digits below ten thousand")
-        place = np.clip(heads.powers[rows] - number - places.lowest, 0, places.count - 1)
-        worths = places.worths[place * _BASE + digits]
-        misfits[rows] |= worths == _NO_PLACE
+        power = np.clip(heads.powers[rows] - number - worth.lowest, 0, worth.count - 1)
+        worths = worth.worths[power * _BASE + digits]
+        misfits[rows] |= worths == _DOES_NOT_FIT
         unscaled[rows] += worths
         number += 1
     return unscaled

@@ -1,6 +1,6 @@
 """Values in Postgres's binary form, turned into Arrow's: the very ones that their text gives.
 
-Only what has a form as plain as a number's is read here; everything else is asked for as text and
+Only what has a form as plain as a number's is read here; everything else is requested as text and
 goes through ``pgtext``. Both ways share the policy for what does not fit.
 """
 
@@ -90,7 +90,7 @@ _WIRES: Mapping[tuple[int, Form], Wire] = {
 
 
 def wire_of(type_oid: int, column: ColumnPlan) -> Wire:
-    """How to ask for a column; the OID is a domain's base, as answers to queries have it."""
+    """How to request a column; the OID is a domain's base, as answers to queries have it."""
     if isinstance(column.type, Decimal) and column.type.precision > MOST_DIGITS:
         return Wire.PRINTED
     return _known_wire(type_oid, column.form)

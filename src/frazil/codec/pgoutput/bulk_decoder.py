@@ -33,7 +33,7 @@ _RELATION_BYTES = 4
 
 
 class _Inside(IntFlag):
-    """Where a message stands; a table below says which kinds may stand there."""
+    """What surrounds a message; a table below says which kinds may be where."""
 
     NOTHING = 1
     TRANSACTION = 2
@@ -41,7 +41,7 @@ class _Inside(IntFlag):
 
 
 _ANYWHERE = _Inside.NOTHING | _Inside.TRANSACTION | _Inside.STREAM
-_PLACES: Mapping[MessageKind, _Inside] = {
+_ALLOWED_INSIDE: Mapping[MessageKind, _Inside] = {
     MessageKind.BEGIN: _Inside.NOTHING,
     MessageKind.COMMIT: _Inside.TRANSACTION,
     MessageKind.ORIGIN: _ANYWHERE,
@@ -67,7 +67,7 @@ def _by_kind(chosen: Mapping[MessageKind, int]) -> NDArray[np.uint8]:
     return table
 
 
-_MAY_STAND = _by_kind(_PLACES)
+_IS_ALLOWED = _by_kind(_ALLOWED_INSIDE)
 _ROW_KINDS = (MessageKind.INSERT, MessageKind.UPDATE, MessageKind.DELETE)
 _IS_ROW = _by_kind(dict.fromkeys(_ROW_KINDS, 1)).astype(np.bool_)
 _IS_COUNTED = _by_kind(dict.fromkeys((*_ROW_KINDS, MessageKind.TRUNCATE), 1))
@@ -105,11 +105,11 @@ class Commits:
 class DecodedFrames:
     """What many messages say.
 
-    The vectors have an entry for each message. ``transactions`` is the place of its Begin among
+    The vectors have an entry for each message. ``transactions`` is the index of its Begin among
     ``begins``, or -1 if that came in earlier frames or there is none. ``ordinals`` counts the
     changes and truncations of its transaction that came before it in these frames; only those are
     counted, because servers repeat other messages as they like. ``stream_xids`` is the transaction
-    of a streamed message and zero for others; its place in the order is known when that commits.
+    of a streamed message and zero for others; its position in the order is known when that commits.
     ``others`` are, by number, all messages that are not in vectors.
     """
 
@@ -127,42 +127,44 @@ def decode_frames(frames: Frames, *, inside_transaction: bool = False) -> Decode
     """What these messages say; every table of theirs is described among them before its rows.
 
     ``inside_transaction`` says that the first ones belong to a transaction that began in earlier
-    frames. A part of a streamed transaction must be whole. Raises MalformedFileError with the
-    place in the data of the frames.
+    frames. A part of a streamed transaction must be complete. Raises MalformedFileError with the
+    offset in the data of the frames.
     """
-    walk = _Walk(frames, inside_transaction=inside_transaction)
-    others = {int(number): walk.decode(int(number)) for number in np.flatnonzero(walk.is_rare)}
-    begins, commits = _begins(walk), _commits(walk)
-    _check_pairs(walk, begins, commits, skipped=int(inside_transaction))
-    transactions = np.cumsum(walk.kinds == MessageKind.BEGIN) - 1
-    transactions[~walk.is_in_transaction] = -1
-    counted = _IS_COUNTED[walk.kinds].astype(np.int64)
+    messages = _Messages(frames, inside_transaction=inside_transaction)
+    others = {
+        int(number): messages.decode(int(number)) for number in np.flatnonzero(messages.is_rare)
+    }
+    begins, commits = _begins(messages), _commits(messages)
+    _check_pairs(messages, begins, commits, skipped=int(inside_transaction))
+    transactions = np.cumsum(messages.kinds == MessageKind.BEGIN) - 1
+    transactions[~messages.is_in_transaction] = -1
+    counted = _IS_COUNTED[messages.kinds].astype(np.int64)
     before = np.cumsum(counted) - counted
-    # The last entry stands for -1: what came before the first Begin counts from the start.
+    # The last entry represents -1: what came before the first Begin counts from the start.
     bases = np.append(before[begins.numbers], 0)
     return DecodedFrames(
         begins=begins,
         commits=commits,
         transactions=transactions,
         ordinals=before - bases[transactions],
-        stream_xids=_stream_xids(walk),
-        changes=_changes(walk, others),
+        stream_xids=_stream_xids(messages),
+        changes=_changes(messages, others),
         others=others,
-        ends_inside_transaction=walk.ends_inside_transaction,
+        ends_inside_transaction=messages.ends_inside_transaction,
     )
 
 
-class _Walk:
-    """Frames whose kinds are known and stand where they may."""
+class _Messages:
+    """Frames whose kinds are known and allowed where they are."""
 
     def __init__(self, frames: Frames, *, inside_transaction: bool) -> None:
         self.frames = frames
         self.starts = frames.offsets[:-1]
         self.ends = frames.offsets[1:]
-        self.words = frames.words
+        self.longs = frames.longs
         refuse_where(self.ends <= self.starts, self.starts, "expected a message, found no bytes")
         self.kinds = frames.octets[self.starts]
-        unknown = _MAY_STAND[self.kinds] == 0
+        unknown = _IS_ALLOWED[self.kinds] == 0
         if unknown.any():
             what = (
                 "expected a message of protocol 1 or 2, "
@@ -173,7 +175,7 @@ class _Walk:
         started = int(inside_transaction)
         in_transaction = self._depth(MessageKind.BEGIN, MessageKind.COMMIT, started)
         in_stream = self._depth(MessageKind.STREAM_START, MessageKind.STREAM_STOP, 0)
-        self._check_places(in_transaction[:-1], in_stream[:-1])
+        self._check_order(in_transaction[:-1], in_stream[:-1])
         if in_stream[-1]:
             what = "expected the end of a part of a streamed transaction"
             raise MalformedFileError(what, offset=int(frames.offsets[-1]))
@@ -188,14 +190,12 @@ class _Walk:
         depth[1:] += started
         return depth
 
-    def _check_places(
-        self, in_transaction: NDArray[np.int64], in_stream: NDArray[np.int64]
-    ) -> None:
+    def _check_order(self, in_transaction: NDArray[np.int64], in_stream: NDArray[np.int64]) -> None:
         # Up to the first wrong one, which is the one reported, both are zero or one.
         where = np.where(in_stream > 0, int(_Inside.STREAM), int(_Inside.NOTHING)).astype(np.uint8)
         where[in_transaction > 0] = _Inside.TRANSACTION
-        wrong = (_MAY_STAND[self.kinds] & where) == 0
-        refuse_where(wrong, self.starts, "expected a message that may stand here")
+        wrong = (_IS_ALLOWED[self.kinds] & where) == 0
+        refuse_where(wrong, self.starts, "expected a message that is allowed here")
 
     def decode(self, number: int) -> Message:
         try:
@@ -216,62 +216,62 @@ class _Walk:
 
     def long(self, numbers: NDArray[np.int64], offset: int) -> NDArray[np.uint64]:
         """Eight bytes of these messages, this far from their starts, as a number."""
-        return self.words[self.starts[numbers] + offset].astype(np.uint64)
+        return self.longs[self.starts[numbers] + offset].astype(np.uint64)
 
 
-def _begins(walk: _Walk) -> Begins:
-    numbers = walk.of_kind(MessageKind.BEGIN, _BEGIN_BYTES)
+def _begins(messages: _Messages) -> Begins:
+    numbers = messages.of_kind(MessageKind.BEGIN, _BEGIN_BYTES)
     return Begins(
         numbers=numbers,
-        final_lsns=walk.long(numbers, 1),
-        committed_at=walk.long(numbers, 9).view(np.int64),
-        xids=(walk.long(numbers, 17) >> np.uint64(32)).astype(np.uint32),
+        final_lsns=messages.long(numbers, 1),
+        committed_at=messages.long(numbers, 9).view(np.int64),
+        xids=(messages.long(numbers, 17) >> np.uint64(32)).astype(np.uint32),
     )
 
 
-def _commits(walk: _Walk) -> Commits:
-    numbers = walk.of_kind(MessageKind.COMMIT, _COMMIT_BYTES)
-    at = walk.starts[numbers] + 1
-    refuse_where(walk.frames.octets[at] != 0, at, "expected 0 for the flags of a commit")
+def _commits(messages: _Messages) -> Commits:
+    numbers = messages.of_kind(MessageKind.COMMIT, _COMMIT_BYTES)
+    at = messages.starts[numbers] + 1
+    refuse_where(messages.frames.octets[at] != 0, at, "expected 0 for the flags of a commit")
     return Commits(
         numbers=numbers,
-        commit_lsns=walk.long(numbers, 2),
-        end_lsns=walk.long(numbers, 10),
-        committed_at=walk.long(numbers, 18).view(np.int64),
+        commit_lsns=messages.long(numbers, 2),
+        end_lsns=messages.long(numbers, 10),
+        committed_at=messages.long(numbers, 18).view(np.int64),
     )
 
 
-def _check_pairs(walk: _Walk, begins: Begins, commits: Commits, *, skipped: int) -> None:
+def _check_pairs(messages: _Messages, begins: Begins, commits: Commits, *, skipped: int) -> None:
     """Refuse a Commit that is not of the transaction it ends; the first may have no Begin here."""
     count = len(commits.numbers[skipped:])
     wrong = begins.final_lsns[:count] != commits.commit_lsns[skipped:]
     wrong |= begins.committed_at[:count] != commits.committed_at[skipped:]
-    at = walk.starts[commits.numbers[skipped:]]
+    at = messages.starts[commits.numbers[skipped:]]
     refuse_where(wrong, at, "expected the commit of the transaction that began, found another")
 
 
-def _stream_xids(walk: _Walk) -> NDArray[np.uint32]:
-    is_start = walk.kinds == MessageKind.STREAM_START
-    xids = walk.long(np.flatnonzero(is_start), 1) >> np.uint64(32)
+def _stream_xids(messages: _Messages) -> NDArray[np.uint32]:
+    is_start = messages.kinds == MessageKind.STREAM_START
+    xids = messages.long(np.flatnonzero(is_start), 1) >> np.uint64(32)
     newest = np.append(xids, 0)[np.cumsum(is_start) - 1]
-    return np.where(walk.is_in_stream, newest, 0).astype(np.uint32)
+    return np.where(messages.is_in_stream, newest, 0).astype(np.uint32)
 
 
-def _changes(walk: _Walk, others: Mapping[int, Message]) -> tuple[RelationChanges, ...]:
+def _changes(messages: _Messages, others: Mapping[int, Message]) -> tuple[RelationChanges, ...]:
     """The rows of each table and shape, in the order in which these were first described."""
-    rows = _row_messages(walk)
+    rows = _row_messages(messages)
     groups: dict[Relation, int] = {}
     described = [
         (each.oid, number, groups.setdefault(replace(each, xid=None), len(groups)))
         for number, each in others.items()
         if isinstance(each, Relation)
     ]
-    chosen = _groups_of_rows(walk, rows, sorted(described))
+    chosen = _groups_of_rows(messages, rows, sorted(described))
     order = np.argsort(chosen, kind="stable")
     bounds = np.searchsorted(chosen[order], np.arange(len(groups) + 1))
     return tuple(
         split_rows(
-            walk.frames,
+            messages.frames,
             _some(rows, order[bounds[group] : bounds[group + 1]]),
             relation,
         )
@@ -280,14 +280,14 @@ def _changes(walk: _Walk, others: Mapping[int, Message]) -> tuple[RelationChange
     )
 
 
-def _row_messages(walk: _Walk) -> RowMessages:
-    numbers = np.flatnonzero(_IS_ROW[walk.kinds])
-    is_streamed = walk.is_in_stream[numbers]
-    after_kind = walk.starts[numbers] + 1
+def _row_messages(messages: _Messages) -> RowMessages:
+    numbers = np.flatnonzero(_IS_ROW[messages.kinds])
+    is_streamed = messages.is_in_stream[numbers]
+    after_kind = messages.starts[numbers] + 1
     body = after_kind + np.where(is_streamed, _XID_BYTES, 0)
-    refuse_where(body + _RELATION_BYTES > walk.ends[numbers], after_kind, "expected a relation")
-    xids = (walk.words[after_kind] >> np.uint64(32)).astype(np.uint32)
-    return RowMessages(numbers, walk.kinds[numbers], np.where(is_streamed, xids, 0), body)
+    refuse_where(body + _RELATION_BYTES > messages.ends[numbers], after_kind, "expected a relation")
+    xids = (messages.longs[after_kind] >> np.uint64(32)).astype(np.uint32)
+    return RowMessages(numbers, messages.kinds[numbers], np.where(is_streamed, xids, 0), body)
 
 
 def _some(rows: RowMessages, chosen: NDArray[np.int64]) -> RowMessages:
@@ -297,17 +297,17 @@ def _some(rows: RowMessages, chosen: NDArray[np.int64]) -> RowMessages:
 
 
 def _groups_of_rows(
-    walk: _Walk, rows: RowMessages, described: list[tuple[int, int, int]]
+    messages: _Messages, rows: RowMessages, described: list[tuple[int, int, int]]
 ) -> NDArray[np.unsignedinteger]:
     """For each row the group of the newest description of its relation that came before it."""
-    # Relation and message number in one word: the description is the next smaller one.
-    words = walk.words[rows.body] >> np.uint64(32)
-    keys = (words << np.uint64(32)) | rows.numbers.astype(np.uint64)
+    # Relation and message number in one number: the description is the next smaller one.
+    wanted = messages.longs[rows.body] >> np.uint64(32)
+    keys = (wanted << np.uint64(32)) | rows.numbers.astype(np.uint64)
     known = np.array([(oid << 32) | number for oid, number, _ in described], np.uint64)
     found = np.searchsorted(known, keys) - 1
     # One more at the end, where -1 points to: no description at all.
     oids = np.append(known >> np.uint64(32), np.uint64(1 << 32))
-    refuse_where(oids[found] != words, rows.body, "expected rows of a relation described before")
+    refuse_where(oids[found] != wanted, rows.body, "expected rows of a relation described before")
     groups = np.array([group for _, _, group in described], np.min_scalar_type(len(described)))
     # Numbers of at most sixteen bits are sorted without comparing them.
     return groups[found] if len(found) else np.zeros(0, np.uint8)

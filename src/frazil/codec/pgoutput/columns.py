@@ -1,8 +1,8 @@
 """Row images of many messages split into columns at once: no loop runs over rows.
 
-All images of a table are walked together, one column at a time: a vector says where each of them
-stands, and a step reads kind and length at all these places and moves on. Texts become Arrow
-arrays without being touched one by one.
+All images of a table are read together, one column at a time: a vector has the offset of each of
+them, and a step reads kind and length at all these offsets and moves on. Texts become Arrow arrays
+without being touched one by one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class TextColumn:
 
     ``values`` is NULL where the row has NULL and also where ``is_unchanged``: there the value is
     what it was before the update. Its bytes may be no UTF-8, which a server promises only if its
-    database has an encoding; ``pgtext`` looks at them, so that one table's text is not everybody's
-    trouble.
+    database has an encoding; ``pgtext`` checks them, so that the text of one table does not stop
+    the others.
     """
 
     values: pa.StringArray
@@ -58,7 +58,7 @@ class RelationChanges:
     ``numbers`` are those of their messages. ``kinds`` are of MessageKind: inserts, updates and
     deletes. ``xids`` name the subtransaction of streamed ones and are zero for others. ``old``
     holds the rows as they were, as far as they were sent, and ``old_kinds`` (of ImageKind) says
-    which of those are whole and which are keys.
+    which of those are complete and which are keys.
     """
 
     relation: Relation
@@ -75,7 +75,7 @@ class RelationChanges:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowMessages:
-    """Messages of one table: their numbers and kinds, and where their relation's number stands."""
+    """Messages of one table: their numbers and kinds, and where their relation's number is."""
 
     numbers: NDArray[np.int64]
     kinds: NDArray[np.uint8]
@@ -86,7 +86,7 @@ class RowMessages:
 def split_rows(frames: Frames, rows: RowMessages, relation: Relation) -> RelationChanges:
     """The columns of these messages, whose relation this is; MalformedFileError if they have not.
 
-    Values in PostgreSQL's binary form are refused: the stream was asked for text.
+    Values in PostgreSQL's binary form are refused: the stream was requested as text.
     """
     splitter = _Splitter(frames, rows.numbers, width=len(relation.columns))
     at = rows.body + _RELATION_BYTES
@@ -120,21 +120,21 @@ class _Splitter:
     def __init__(self, frames: Frames, numbers: NDArray[np.int64], *, width: int) -> None:
         self.ends = frames.offsets[numbers + 1]
         self._octets = frames.octets
-        self._words = frames.words
+        self._longs = frames.longs
         self._buffer = pa.py_buffer(frames.data)
         self._width = width
 
     def image_kinds(
         self, at: NDArray[np.int64], rows: NDArray[np.int64] | slice = slice(None)
     ) -> NDArray[np.uint8]:
-        """The byte at each of these places, one for each row."""
+        """The byte at each of these offsets, one for each row."""
         refuse_where(at >= self.ends[rows], at, "expected a kind of row image")
         return self._octets[at]
 
     def split(
         self, at: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[RowImages, NDArray[np.int64]]:
-        """The images that start at these places, and where they end; ``at`` is their kind's."""
+        """The images that start at these offsets, and where they end; ``at`` is their kind's."""
         if not len(rows):
             return RowImages(rows, (_no_texts(),) * self._width), at
         ends = self.ends[rows]
@@ -147,7 +147,7 @@ class _Splitter:
 
     def _after_counts(self, at: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         refuse_where(at + _COUNT_BYTES > ends, at, "expected a number of columns")
-        counts = self._words[at] >> np.uint64(48)
+        counts = self._longs[at] >> np.uint64(48)
         wrong = counts != self._width
         if wrong.any():
             what = f"expected {self._width} columns as the relation has, found {counts[wrong][0]}"
@@ -158,7 +158,7 @@ class _Splitter:
         self, at: NDArray[np.int64], ends: NDArray[np.int64], number: int
     ) -> tuple[TextColumn, NDArray[np.int64]]:
         refuse_where(at >= ends, at, f"expected column {number}, found the end of the message")
-        heads = self._words[at].astype(np.uint64)
+        heads = self._longs[at].astype(np.uint64)
         kinds = (heads >> np.uint64(56)).astype(np.uint8)
         is_text = kinds == ValueKind.TEXT
         is_unchanged = kinds == ValueKind.UNCHANGED
@@ -175,7 +175,7 @@ class _Splitter:
     def _texts(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], is_text: NDArray[np.bool_]
     ) -> pa.StringArray:
-        """Texts from between these places, which ascend; NULL where there is none."""
+        """Texts from between these offsets, which ascend; NULL where there is none."""
         count = len(starts)
         # Arrow's texts follow each other without a gap. So the gaps become texts as well, and
         # every second one is taken, which copies the bytes in long strides.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Messages are read in words of this many bytes, also at their very end.
+# Messages are read in units of this many bytes, also at their very end.
 MARGIN = 8
 # Arrow's texts count their bytes with 31 bits; a single message is at most 1 GiB.
 MOST_BYTES = (1 << 31) - 1
@@ -67,13 +67,13 @@ class Frames:
         return np.frombuffer(self.data, np.uint8)
 
     @property
-    def words(self) -> NDArray[np.uint64]:
+    def longs(self) -> NDArray[np.uint64]:
         """The eight bytes that start at each byte, as big-endian numbers, without a copy."""
         count = max(0, len(self.data) - MARGIN + 1)
         return np.ndarray((count,), np.dtype(">u8"), self.data, strides=(1,))
 
 
 def refuse_where(wrong: NDArray[np.bool_], at: NDArray[np.int64], what: str) -> None:
-    """Raise MalformedFileError with the first place that is wrong, if there is one."""
+    """Raise MalformedFileError with the first offset that is wrong, if there is one."""
     if wrong.any():
         raise MalformedFileError(what, offset=int(at[wrong.argmax()]))

@@ -72,8 +72,8 @@ _VALUED = frozenset({ValueKind.TEXT, ValueKind.BINARY})
 def decode_message(data: bytes, *, in_stream: bool) -> Message:
     """The message that these bytes are, all of them.
 
-    ``in_stream`` says that it came between Stream Start and Stream Stop, which nothing in its own
-    bytes tells. Raises MalformedFileError with the place in the message.
+    ``in_stream`` says that it came between Stream Start and Stream Stop, which its own bytes do not
+    show. Raises MalformedFileError with the offset in the message.
     """
     reader = _Reader(data)
     found = reader.number(_UINT8, "a kind of message")
@@ -135,7 +135,7 @@ class _Reader:
             self.refuse(f"expected the end of the message, found {left} more bytes")
 
     def refuse(self, what: str, *, back: int = 0) -> NoReturn:
-        """Raise, with the place that was reached or one a few bytes before it."""
+        """Raise, with the offset that was reached or one a few bytes before it."""
         raise MalformedFileError(what, offset=self._at - back)
 
     def _need(self, length: int, what: str) -> None:

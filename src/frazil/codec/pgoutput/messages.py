@@ -1,7 +1,7 @@
 """What PostgreSQL's output plugin ``pgoutput`` says, protocols 1 and 2, as frozen values.
 
-Positions in the log are whole numbers, never text. Times are microseconds since the year 2000,
-which every whole number is; ``moment`` turns one into a date where there is such a date. Values of
+Positions in the log are integers, never text. Times are microseconds since the year 2000,
+which every integer is; ``moment`` turns one into a date where there is such a date. Values of
 rows are in no ``repr``.
 """
 
@@ -87,7 +87,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class OldImage:
-    """A row as it was, whole or only its key."""
+    """A row as it was, complete or only its key."""
 
     kind: ImageKind
     values: tuple[Value, ...]
@@ -121,7 +121,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What somebody gave to ``pg_logical_emit_message``."""
+    """What was given to ``pg_logical_emit_message``."""
 
     lsn: int
     prefix: str
@@ -224,7 +224,7 @@ class StreamCommit:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """What ``subxid`` sent so far never was; if it is ``xid`` itself, the whole transaction."""
+    """What ``subxid`` sent so far never was; if it is ``xid`` itself, the entire transaction."""
 
     xid: int
     subxid: int

@@ -14,7 +14,7 @@ _LOG_DATA = ord("w")
 _KEEPALIVE = ord("k")
 _STATUS = ord("r")
 
-# Without the kind, which was looked at before.
+# Without the kind, which was checked before.
 _LOG_DATA_HEAD = struct.Struct(">xQQq")
 _KEEPALIVE_FRAME = struct.Struct(">BQqB")
 _STATUS_FRAME = struct.Struct(">BQQQqB")
@@ -71,7 +71,7 @@ def _keepalive(data: bytes) -> Keepalive:
         raise MalformedFileError(what, offset=min(len(data), _KEEPALIVE_FRAME.size))
     _, end, sent_at, reply = _KEEPALIVE_FRAME.unpack(data)
     if reply > 1:
-        what = f"expected 0 or 1 for a wish to be answered, found {reply}"
+        what = f"expected 0 or 1 for the reply flag, found {reply}"
         raise MalformedFileError(what, offset=_KEEPALIVE_FRAME.size - 1)
     return Keepalive(end, sent_at, wants_reply=reply == 1)
 

@@ -1,9 +1,9 @@
 """A segment of the spool: messages as they came from a replication stream, for tasks to decode.
 
 ``magic · message · message · … · lengths · count · CRC-32 · magic``; lengths are 32-bit and the
-count is 64-bit, both unsigned and little-endian. The checksum covers all before it. Lengths stand
-at the end and together: whoever writes learns them one by one, and whoever reads wants them all at
-once. A segment that was not finished has no end and is refused.
+count is 64-bit, both unsigned and little-endian. The checksum covers all before it. Lengths are
+together at the end: a writer learns them one by one, a reader needs them all at once. A segment
+that was not finished has no end and is refused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SegmentAssembly:
         if self._is_finished:
             raise ValueError("this segment is finished")
         lengths = [len(message) for message in messages]
-        # Asked before the messages are put together: so much need not fit into memory.
+        # Checked before the messages are joined: so much need not fit into memory.
         if self._size + sum(lengths) + _around(len(self) + len(lengths)) > MOST_BYTES:
             message = f"a segment has at most {MOST_BYTES} bytes"
             raise ValueError(message)
@@ -81,12 +81,12 @@ class SegmentAssembly:
 
 
 def _around(count: int) -> int:
-    """What a segment with so many messages takes beside them."""
+    """What a segment with so many messages takes in addition to them."""
     return len(MAGIC) + count * _LENGTH.itemsize + _END
 
 
 def read_segment(data: bytes | memoryview) -> Frames:
-    """The messages of a whole segment, which are not copied; MalformedFileError for any other."""
+    """The messages of an entire segment, which are not copied; MalformedFileError for any other."""
     end = len(data) - _END
     if end < len(MAGIC) or data[: len(MAGIC)] != MAGIC or data[-len(MAGIC) :] != MAGIC:
         raise MalformedFileError("expected a finished segment of the spool", offset=0)
@@ -99,9 +99,9 @@ def read_segment(data: bytes | memoryview) -> Frames:
     ):
         raise MalformedFileError("expected another CRC-32: the segment is damaged", offset=covered)
     (count,) = _COUNT.unpack_from(data, end)
-    room = end - len(MAGIC)
-    if count * _LENGTH.itemsize > room:
-        what = f"expected at most {room // _LENGTH.itemsize} messages, found {count}"
+    space = end - len(MAGIC)
+    if count * _LENGTH.itemsize > space:
+        what = f"expected at most {space // _LENGTH.itemsize} messages, found {count}"
         raise MalformedFileError(what, offset=end)
     lengths = np.frombuffer(data, _LENGTH, count, end - count * _LENGTH.itemsize)
     offsets = np.empty(count + 1, np.int64)

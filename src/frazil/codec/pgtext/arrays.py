@@ -29,7 +29,7 @@ _NESTED = r"\{\{.*\}\}"
 _EMPTY = "{}"
 _ABSENT = pa.scalar(None, pa.string())
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = (ord(each) for each in '{}"\\')
-# An element of this text without quotes; the word itself is printed in quotes.
+# An element of this text without quotes; the text itself is printed in quotes.
 _NULL = np.frombuffer(b"NULL", np.uint8)
 
 
@@ -47,11 +47,11 @@ def read_arrays(
     elements = read_elements(parts.elements)
     if elements.misfits is not None:
         owners = np.repeat(np.arange(len(text)), np.diff(parts.offsets))
-        spoilt = np.zeros(len(text), np.bool_)
-        spoilt[owners[elements.misfits]] = True
-        # Once more without them: a null list must not hide elements, Parquet has no place for them.
-        again = read_arrays(pc.if_else(spoilt, _ABSENT, kept), delimiter, read_elements)
-        return Read(again.values, spoilt if misfits is None else spoilt | misfits)
+        unreadable = np.zeros(len(text), np.bool_)
+        unreadable[owners[elements.misfits]] = True
+        # Once more without them: a null list must not hide elements, Parquet cannot store them.
+        again = read_arrays(pc.if_else(unreadable, _ABSENT, kept), delimiter, read_elements)
+        return Read(again.values, unreadable if misfits is None else unreadable | misfits)
     values = pa.ListArray.from_arrays(
         pa.array(parts.offsets),
         elements.values,
@@ -85,8 +85,8 @@ def _split(text: pa.StringArray, delimiter: int) -> _Parts:
     offsets = np.zeros(len(bounds), np.int32)
     np.cumsum(_count(separators, first) + filled, out=offsets[1:])
     between = np.flatnonzero(separators)
-    starts = _placed(first[filled], offsets[:-1][filled], between) + 1
-    stops = _placed(last[filled], offsets[1:][filled] - 1, between)
+    starts = _edges(first[filled], offsets[:-1][filled], between) + 1
+    stops = _edges(last[filled], offsets[1:][filled] - 1, between)
 
     sizes = stops - starts - _count(quoting, starts)
     dropped = separators | quoting
@@ -96,8 +96,8 @@ def _split(text: pa.StringArray, delimiter: int) -> _Parts:
     return _Parts(_elements(sizes, data[~dropped], null), offsets)
 
 
-def _placed(braces: Offsets, at: Offsets, separators: _Positions) -> _Positions:
-    """One edge of every element: braces at these places, separators at the others."""
+def _edges(braces: Offsets, at: Offsets, separators: _Positions) -> _Positions:
+    """One edge of every element: braces at these positions, separators at the others."""
     edges = np.empty(len(braces) + len(separators), np.intp)
     outer = np.zeros(len(edges), np.bool_)
     outer[at] = True
@@ -117,8 +117,8 @@ def _count(marked: Mask, starts: Offsets | _Positions) -> Offsets:
 def _is_null(data: Octets, starts: _Positions, stops: _Positions) -> Mask:
     null = np.zeros(len(starts), np.bool_)
     short = np.flatnonzero(stops - starts == len(_NULL))
-    words = data[starts[short][:, None] + np.arange(len(_NULL))]
-    null[short] = (words == _NULL).all(axis=1)
+    short_texts = data[starts[short][:, None] + np.arange(len(_NULL))]
+    null[short] = (short_texts == _NULL).all(axis=1)
     return null
 
 

@@ -120,7 +120,7 @@ def _read(text: pa.StringArray, type_: Type, form: Form | ArrayForm) -> Read:
 
 
 def _as_printed(text: pa.StringArray) -> Read:
-    """The text itself; only its encoding is looked at."""
+    """The text itself; only its encoding is checked."""
     return Read(parse_all(text, _encoded_right))
 
 

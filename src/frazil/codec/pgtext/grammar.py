@@ -1,8 +1,8 @@
 """Text that Postgres printed, sorted by grammar before it is parsed.
 
 Arrow's parsers take more than Postgres prints, such as hexadecimal integers, so a pattern decides
-first. What matches is parsed, what Postgres prints but the type cannot hold is left out and told,
-and anything else means that the text is not what it is thought to be.
+first. What matches is parsed, what Postgres prints but the type cannot hold is left out and
+reported, and anything else means that the text is not what it is thought to be.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_printed(
 ) -> Read:
     """Parse what matches ``fits``; what matches only ``printed`` is a misfit.
 
-    Both patterns describe the whole text. Raises NotAsPrintedError for what matches neither, or
+    Both patterns describe the entire text. Raises NotAsPrintedError for what matches neither, or
     what ``parse`` refuses.
     """
     kept, misfits = sift(text, fits=fits, printed=printed)
@@ -90,8 +90,8 @@ def octets(text: pa.StringArray) -> tuple[Offsets, Octets]:
         return np.zeros(1, np.int32), np.empty(0, np.uint8)
     _, ends, data = text.buffers()
     offsets = np.frombuffer(ends, np.int32)[text.offset : text.offset + len(text) + 1]
-    whole = np.frombuffer(data if data is not None else b"", np.uint8)
-    return offsets - offsets[0], whole[offsets[0] : offsets[-1]]
+    content = np.frombuffer(data if data is not None else b"", np.uint8)
+    return offsets - offsets[0], content[offsets[0] : offsets[-1]]
 
 
 def validity(text: pa.StringArray) -> pa.Buffer | None:

@@ -19,7 +19,7 @@ _NUMERIC = r"-?\d+(?:\.\d+)?|-?Infinity|NaN"
 _ZEROS = pa.array(["0", "-0"])
 _INFINITIES = pa.array(["Infinity", "-Infinity"])
 # A sign, a point, and the zero before a point that Postgres always prints.
-_BESIDES_DIGITS = 3
+_OTHER_CHARACTERS = 3
 
 
 def read_booleans(text: pa.StringArray) -> Read:
@@ -48,8 +48,8 @@ def read_numerics(text: pa.StringArray, type_: Decimal) -> Read:
 
     NaN, infinities and numbers with more digits are misfits.
     """
-    whole = type_.precision - type_.scale
-    before = rf"(?:0|[1-9]\d{{0,{whole - 1}}})" if whole else "0"
+    integer_digits = type_.precision - type_.scale
+    before = rf"(?:0|[1-9]\d{{0,{integer_digits - 1}}})" if integer_digits else "0"
     behind = rf"\d{{1,{type_.scale}}}0*" if type_.scale else "0+"
     parse = partial(_parse_decimals, type_=type_)
     return read_printed(text, parse, fits=rf"-?{before}(?:\.{behind})?", printed=_NUMERIC)
@@ -57,7 +57,7 @@ def read_numerics(text: pa.StringArray, type_: Decimal) -> Read:
 
 def _parse_decimals(text: pa.StringArray, type_: Decimal) -> pa.Array:
     longest = pc.max(pc.binary_length(text)).as_py() or 0
-    if longest > type_.precision + _BESIDES_DIGITS:
+    if longest > type_.precision + _OTHER_CHARACTERS:
         # Arrow counts all digits before it scales; zeros that say nothing would be too many.
         kept = rf"(\.\d{{{type_.scale}}})0+$" if type_.scale else r"()\.0+$"
         text = pc.replace_substring_regex(text, pattern=kept, replacement=r"\1")

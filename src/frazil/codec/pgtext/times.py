@@ -1,7 +1,7 @@
 """Dates and timestamps as Postgres prints them in ISO style, in UTC.
 
-Held are the years 1 to 9999. Iceberg's days and microseconds reach further, and readers do not:
-Spark promises no other years, Python has none, and engines disagree on how to show them.
+The years 1 to 9999 are supported. Iceberg's days and microseconds reach further, and readers do
+not: Spark promises no other years, Python has none, and engines disagree on how to show them.
 """
 
 from __future__ import annotations
@@ -63,5 +63,5 @@ def read_timestamptzs(text: pa.StringArray) -> Read:
 
 
 def _outside(rest: str) -> str:
-    """What Postgres prints for times that are not held, where this follows the year."""
+    """What Postgres prints for times that are not supported, where this follows the year."""
     return f"{_INFINITE}|{_LATER_YEAR}{rest}|{_YEAR}{rest} BC"

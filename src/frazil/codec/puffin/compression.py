@@ -32,7 +32,7 @@ def decompress(
 ) -> bytes | memoryview:
     """What was compressed, if it is no longer than ``at_most`` bytes; ``offset`` is for errors.
 
-    The declared size is not asked: memory grows with what comes out, chunk by chunk.
+    The declared size is not trusted: memory grows with what comes out, chunk by chunk.
     """
     if codec is BlobCompression.NONE:
         return data
@@ -50,6 +50,6 @@ def decompress(
                     raise MalformedFileError(what, offset=offset)
                 chunks.append(chunk)
     except (pa.ArrowException, OSError) as error:
-        what = f"expected a whole {codec} frame, found a damaged one"
+        what = f"expected a complete {codec} frame, found a damaged one"
         raise MalformedFileError(what, offset=offset) from error
     return b"".join(chunks)

@@ -34,13 +34,13 @@ __all__ = [
     "write_puffin",
 ]
 
-# Blobs are held whole by those who read them; a gigabyte out of a few bytes is an attack.
+# Readers hold blobs completely in memory; a gigabyte out of a few bytes is an attack.
 LARGEST_BLOB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes to be stored, and what the footer shall say of them."""
+    """Bytes to be stored, and what the footer says of them."""
 
     type: str
     data: bytes | memoryview
@@ -54,7 +54,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class PuffinFile:
-    """A whole file in memory and where its blobs lie."""
+    """A complete file in memory and where its blobs lie."""
 
     data: bytes
     blobs: tuple[BlobMetadata, ...]
@@ -74,7 +74,7 @@ class PuffinAssembly:
 
     @property
     def blobs(self) -> tuple[BlobMetadata, ...]:
-        """What was added so far, with its place in the file."""
+        """What was added so far, with its offset in the file."""
         return tuple(self._blobs)
 
     @property

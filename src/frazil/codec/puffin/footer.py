@@ -21,7 +21,7 @@ MAGIC = b"PFA1"
 TRAILER = struct.Struct("<i4s4s")
 # The footer without its JSON: a magic in front, the trailer behind.
 FRAME = len(MAGIC) + TRAILER.size
-# Ten thousand deletion vectors make a footer of 4 MB; beyond this nobody wrote it on purpose.
+# Ten thousand deletion vectors make a footer of 4 MB; a longer one is damaged.
 LARGEST_FOOTER = 64 << 20
 
 _COMPRESSED = 1
@@ -59,7 +59,7 @@ class Footer:
 
 
 class TailTooShortError(Exception):
-    """The footer is longer than the bytes given; read the last ``needed`` ones and ask again."""
+    """The footer is longer than the bytes given; read the last ``needed`` ones and try again."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(needed)
@@ -70,7 +70,7 @@ class TailTooShortError(Exception):
 
 
 def write_footer(blobs: Iterable[BlobMetadata], properties: Mapping[str, str]) -> bytes:
-    """The footer, never compressed: neither Iceberg for Java nor PyIceberg opens such a one."""
+    """The footer, never compressed: Iceberg for Java and PyIceberg cannot open compressed ones."""
     document: dict[str, object] = {"blobs": [_as_json(blob) for blob in blobs]}
     if properties:
         document["properties"] = dict(properties)
@@ -226,7 +226,7 @@ def _blob(record: _Record) -> BlobMetadata:
 
 
 def _check_ranges(blobs: Iterable[BlobMetadata], footer_starts: int) -> None:
-    """Refuse blobs outside of the room between head and footer, and blobs that share bytes."""
+    """Refuse blobs outside of the space between head and footer, and blobs that share bytes."""
     free = len(MAGIC)
     for blob in sorted(blobs, key=lambda blob: (blob.offset, blob.end)):
         if blob.offset < free or blob.end > footer_starts:

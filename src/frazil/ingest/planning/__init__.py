@@ -1,1 +1,1 @@
-"""How a changelog follows its source: schema, column numbers, the state of each table; pure."""
+"""How changelogs follow their source: schema, states; pure. Start with ``changelog_plan.py``."""

@@ -36,7 +36,7 @@ def followed_type(existing: Type, new: Type) -> Type | None:
 
 @dataclass(slots=True, kw_only=True)
 class ChangelogFollowing:
-    """Walks over the source's columns; collects fields, refusals and what is worth telling."""
+    """Iterates over the source's columns; collects fields, refusals and notices."""
 
     ours: CdcColumns
     current: tuple[Field, ...]
@@ -50,26 +50,26 @@ class ChangelogFollowing:
     key_ids: dict[int, int] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
     def follow(self, table: SourceTable) -> tuple[Field, ...]:
-        """The changelog's fields as they shall be; nothing that stays changes its place."""
+        """The changelog's new fields; fields that stay keep their positions."""
         own = self._own()
         previous = find_field(self.current, self.ours.previous_key)
-        fed = self._columns(table, own)
-        stays = {each.id: each for each in fed}
-        names = {each.name.lower() for each in fed}
+        mapped = self._columns(table, own)
+        stays = {each.id: each for each in mapped}
+        names = {each.name.lower() for each in mapped}
         fields: list[Field] = []
         # New columns go behind the last column of the source.
-        place = 0
+        end = 0
         for each in self.current:
             kept = stays.pop(each.id, None) or self._leftover(each, own, names)
             if kept is None:
                 continue
             fields.append(kept)
             if each.id in self.known.field_ids or each.id in self.field_ids.values():
-                place = len(fields)
-        fields[place:place] = stays.values()
+                end = len(fields)
+        fields[end:end] = stays.values()
         return self._with_previous_key(fields, previous, table)
 
     def _own(self) -> frozenset[int]:
@@ -86,7 +86,7 @@ class ChangelogFollowing:
         existing = {each.id: each for each in self.current if each.id not in own}
         matched = self._by_name(table, existing) if self.restart else {}
         taken = {each.id for each in matched.values()}
-        fed = []
+        mapped = []
         for column in table.columns:
             entry = self.known.live.get(column.number)
             found = matched.get(column.number)
@@ -96,8 +96,8 @@ class ChangelogFollowing:
             if made is None:
                 made = self._add(column, entry)
             self.field_ids[column.number] = made.id
-            fed.append(made)
-        return fed
+            mapped.append(made)
+        return mapped
 
     def _by_name(self, table: SourceTable, existing: dict[int, Field]) -> dict[int, Field]:
         by_name = {each.name: each for each in existing.values()}
@@ -108,7 +108,7 @@ class ChangelogFollowing:
         }
 
     def _continued(self, column: SourceColumn, existing: Field) -> Field | None:
-        """The field under the column's name and type; None if it has to make place."""
+        """The field under the column's name and type; None if it has to be replaced."""
         type_ = followed_type(existing.type, column.type)
         if type_ is not None:
             return replace(existing, name=column.name, type=type_, required=False)
@@ -128,7 +128,7 @@ class ChangelogFollowing:
     def _unaddable(self, column: SourceColumn, entry: NumberedField | None) -> list[str]:
         """Why rows that are there would show something else in the column than the source."""
         if entry is not None:
-            return [f"somebody dropped {column.name} from the changelog"]
+            return [f"{column.name} was dropped from the changelog"]
         if column.number <= self.known.highest:
             return [f"{column.name} was not sent until now, and older rows may have values in it"]
         if column.rewrote:
@@ -145,16 +145,16 @@ class ChangelogFollowing:
         return made
 
     def _leftover(self, existing: Field, own: frozenset[int], names: set[str]) -> Field | None:
-        """What becomes of a field that no column feeds; None if it goes."""
+        """What becomes of a field that no column maps to; None if it goes."""
         if existing.id in own:
             return existing
         if existing.id not in self.known.field_ids:
             if existing.required:
-                self.refused.append(f"{existing.name} is required, and nothing feeds it")
+                self.refused.append(f"{existing.name} is required, and no column maps to it")
             return existing
         if self.on_drop is OnDrop.KEEP and existing.name.lower() not in names:
             if any(each.field == existing.id for each in self.known.live.values()):
-                self.told.append(f"{existing.name} is gone at the source and is kept")
+                self.notices.append(f"{existing.name} is gone at the source and is kept")
             return existing
         if existing.id in self.pinned:
             self.refused.append(

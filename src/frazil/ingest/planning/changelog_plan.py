@@ -1,8 +1,8 @@
 """From a source's table to the schema of its changelog, by number; pure.
 
 A changelog that exists is never matched by name or position, with one exception: a copy that
-begins anew leaves no older row in force, so that there a name says more than a number, which a
-table that was made again has given anew.
+begins again leaves no older row in force, so that there a name says more than a number, which a
+table that was made again has given again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ChangelogNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogPlan:
-    """The schema that a changelog shall have, and where the source's columns go in it.
+    """The schema that a changelog gets, and where the source's columns go in it.
 
     ``schema`` keeps the id of the one it was made from. ``columns`` is the text for the property
     ``frazil.columns``. ``field_ids`` leads from a column's number to its field, ``key_ids`` from a
@@ -79,12 +79,12 @@ def plan_changelog(
     evolution: Evolution,
     restart: bool = False,
 ) -> ChangelogPlan:
-    """What the changelog's schema becomes; without a changelog, what it shall be.
+    """What the changelog's schema becomes; without a changelog, its first schema.
 
-    ``restart`` says that the rows to come take the place of all that is there: then a type or a key
-    may change in any way, and a field that cannot follow makes place for a new one. Raises
-    ConfigError for a column that is called like one of ours, UnsupportedSchemaChangeError with
-    every difference that cannot be followed.
+    ``restart`` says that the rows to come replace all that is there: then a type or a key may
+    change in any way, and a field that cannot follow is replaced by a new one. Raises ConfigError
+    for a column that is called like one of ours, UnsupportedSchemaChangeError with every difference
+    that cannot be followed.
     """
     refuse_collisions([each.name for each in table.columns], CdcColumns(prefix))
     if current is None:
@@ -104,7 +104,7 @@ def plan_changelog(
     following.refused += _clashes(fields)
     wanted = Schema(current.schema.schema_id, fields, current.schema.identifier_ids)
     change = _change(following.refused, current, wanted, table)
-    changes = (*sentences(change, current.schema, wanted), *following.told)
+    changes = (*sentences(change, current.schema, wanted), *following.notices)
     if changes and evolution is Evolution.STRICT:
         what = "the table has changed, and evolution is strict"
         raise _unsupported(what, changes, table, "set evolution: permissive, or change it back")
@@ -156,7 +156,7 @@ def _known(table: SourceTable, current: ChangelogNow, *, restart: bool) -> Colum
     if current.columns is not None:
         return decode_column_numbers(current.columns, table=table.name)
     if restart:
-        # Nobody knows whose its fields are; those of the right name are taken over.
+        # It is not known whose its fields are; those of the right name are taken over.
         return ColumnNumbers()
     what = f"the changelog has lost its property {COLUMNS_PROPERTY}"
     raise _unsupported(what, (), table)

@@ -1,7 +1,7 @@
 """Which column of the source is which field of its changelog: the property ``frazil.columns``.
 
 Names change and come back, numbers and field ids do not. The map is written in the same commit as
-the schema that it speaks of.
+the schema that it describes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NumberedField:
 class ColumnNumbers:
     """All columns there ever were; ``key`` has numbers, ``highest`` is the highest one given.
 
-    ``shape`` is what the source wants to be told again.
+    ``shape`` is given back to the source.
     """
 
     columns: tuple[NumberedField, ...] = ()

@@ -1,1 +1,1 @@
-"""Facts, names, types and positions of PostgreSQL, as plain values."""
+"""Facts, names, types and positions of PostgreSQL, as plain values. Start with ``facts.py``."""

@@ -80,7 +80,7 @@ class ServerFacts:
 
     ``slot_wal_limit_bytes`` and ``idle_slot_limit_seconds`` are None where there is no limit, or
     where the version knows none. ``clock_ahead_seconds`` is its clock minus ours.
-    ``has_standby_feedback`` says that a standby tells its primary which rows it still needs.
+    ``has_standby_feedback`` says that a standby reports to its primary which rows it still needs.
     """
 
     version: int
@@ -114,8 +114,8 @@ class ServerFacts:
 class SlotFacts:
     """A replication slot; positions are None until it has any.
 
-    ``plugin`` and ``database`` are None for a physical slot, and ``invalidation_reason`` for a
-    slot that is valid or a server that does not tell.
+    ``plugin`` and ``database`` are None for a physical slot, and ``invalidation_reason`` for a slot
+    that is valid or a server that does not show it.
     """
 
     name: str
@@ -208,12 +208,12 @@ class CatalogRelation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """A column. The number stays with it for ever; name, place and type do not.
+    """A column. The number stays with it for ever; name, position and type do not.
 
     ``missing_value`` is the text of what rows older than the column show in it, None where no row
-    is older, or where all of them were written anew since. ``has_default`` says that a row that
+    is older, or where all of them were written again since. ``has_default`` says that a row that
     does not name the column gets something in it: a default, its type's, a number of its own, or a
-    computed value. ``base_type_oid`` is what a domain stands for, else the type itself;
+    computed value. ``base_type_oid`` is what a domain represents, else the type itself;
     ``element_type_oid`` is an array's.
     """
 
@@ -282,7 +282,7 @@ class TableFacts:
     ``changed_by`` pairs every number, also of those, with the transaction (32 bits) that changed
     the column last. ``moved_by`` is the one that moved the table to its schema, or created it.
     ``toast_oid`` is 0 for a table whose rows are always small; it changes when rows are written
-    into another table in place of this one, as ALTER TABLE does, and VACUUM FULL does not.
+    into another table instead of this one, as ALTER TABLE does, and VACUUM FULL does not.
     """
 
     oid: int
@@ -334,7 +334,7 @@ class RunningTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresFacts:
-    """Everything a preflight looks at; ``tables`` are those the configuration chose.
+    """Everything a preflight checks; ``tables`` are those the configuration chose.
 
     ``nearest`` has for patterns without a match the relation that is called most like it.
     """

@@ -22,7 +22,7 @@ class QualifiedName:
 
 
 def quote_identifier(name: str) -> str:
-    """An identifier in a statement; the only place that quotes one."""
+    """An identifier in a statement; the only function that quotes one."""
     return '"' + _without_nul(name).replace('"', '""') + '"'
 
 

@@ -1,6 +1,6 @@
 """What Postgres says about a column's type, and what the column becomes in Iceberg.
 
-Built-in types are known by their OID, which never changes, not by their name, which anybody may
+Built-in types are known by their OID, which never changes, not by their name, which any user may
 give to a type of their own. Everything that is not in the table below is text as Postgres prints
 it: that loses nothing.
 """
@@ -33,8 +33,8 @@ _SCALE_SIGN = 0x400
 class TypeKind(StrEnum):
     """What sort of type it is: ``pg_type.typtype``, and ``a`` for what is printed as an array.
 
-    That is a type whose ``typoutput`` is ``array_out``. An element type proves nothing, nor does
-    the subscript handler of arrays: ``int2vector`` has both and is printed without braces.
+    That is a type whose ``typoutput`` is ``array_out``. An element type or the subscript handler of
+    arrays proves nothing: ``int2vector`` has both and is printed without braces.
     """
 
     BASE = "b"
@@ -51,7 +51,7 @@ class TypeKind(StrEnum):
 class PostgresType:
     """A column's type; ``inner`` is a domain's base or an array's element, and None otherwise.
 
-    ``delimiter`` is what stands between values of this type in an array.
+    ``delimiter`` is what is between values of this type in an array.
     """
 
     oid: int

@@ -1,4 +1,4 @@
-"""From the schema a table has to the one it shall have, by field id and step by step."""
+"""From the schema a table has to the one it gets, by field id and step by step."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _names(schema: Schema, ids: frozenset[int]) -> str:
 
 
 class _Comparison:
-    """Collects steps and refusals while two trees are walked side by side."""
+    """Collects steps and refusals while two trees are compared."""
 
     def __init__(self, known: set[int]) -> None:
         self.steps: list[Step] = []
@@ -187,16 +187,16 @@ def widens(old: Scalar, new: Scalar) -> bool:
 
 
 def _longest_run(old: list[int], new: list[int]) -> set[int]:
-    """The largest set of common ids that stand in the same order: those need not move."""
-    place = {each: index for index, each in enumerate(old)}
-    common = [each for each in new if each in place]
+    """The largest set of common ids that are in the same order: those need not move."""
+    index_of = {each: index for index, each in enumerate(old)}
+    common = [each for each in new if each in index_of]
     tails: list[int] = []
     lasts: list[int] = []
     before: dict[int, int | None] = {}
     for each in common:
-        at = bisect_left(tails, place[each])
+        at = bisect_left(tails, index_of[each])
         before[each] = lasts[at - 1] if at else None
-        tails[at:] = [place[each], *tails[at + 1 :]]
+        tails[at:] = [index_of[each], *tails[at + 1 :]]
         lasts[at:] = [each, *lasts[at + 1 :]]
     run: set[int] = set()
     last = lasts[-1] if lasts else None

@@ -34,7 +34,7 @@ def plan_evolution(
 def _refuse_unusable(new: Field, last_column_id: int, format_version: int) -> None:
     ids = [column.field.id for column in Schema(0, (new,)).columns()]
     if min(ids) <= last_column_id:
-        # What the dropped column held in old files would come back under the new name.
+        # The dropped column's values in old files would come back under the new name.
         message = (
             f"the new column {new.name!r} has id {min(ids)}, and the table has given ids up to "
             f"{last_column_id}."

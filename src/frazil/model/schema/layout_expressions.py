@@ -40,7 +40,7 @@ _DIRECTION = re.compile(
 # Iceberg keeps the width of bucket and truncate in a signed 32-bit integer.
 _WIDEST = 2**31 - 1
 _WITH_WIDTH = frozenset({TransformKind.BUCKET, TransformKind.TRUNCATE})
-_WORDS = (
+_EXPECTED = (
     "a column, or one of identity(c), year(c), month(c), day(c), hour(c), bucket(n, c), "
     "truncate(n, c), void(c)"
 )
@@ -74,12 +74,12 @@ def parse_partition_term(text: str) -> TransformedColumn:
         return TransformedColumn(_unquoted(plain["column"]), Transform(TransformKind.IDENTITY))
     call = _CALL.fullmatch(text.strip())
     if call is None or call["name"].lower() not in set(TransformKind):
-        raise ValueError(_WORDS)
+        raise ValueError(_EXPECTED)
     kind = TransformKind(call["name"].lower())
     width = int(call["argument"] or 0)
     is_wide = call["argument"] is not None
     if is_wide != (kind in _WITH_WIDTH) or (is_wide and not 0 < width <= _WIDEST):
-        raise ValueError(_WORDS)
+        raise ValueError(_EXPECTED)
     return TransformedColumn(_unquoted(call["column"]), Transform(kind, width))
 
 
@@ -93,14 +93,14 @@ def parse_sort_term(text: str) -> SortTerm:
     """Read one sort expression with an optional direction; nulls come first unless descending."""
     match = _DIRECTION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(_WORDS)
+        raise ValueError(_EXPECTED)
     descending = (match["way"] or "asc").lower() == "desc"
     nulls = (match["nulls"] or ("last" if descending else "first")).lower()
     return SortTerm(parse_partition_term(match["term"]), descending, nulls == "first")
 
 
 def plan_partition_spec(expressions: Sequence[str], schema: Schema) -> PartitionSpec:
-    """The partitioning these expressions ask for, with the names Iceberg gives its fields.
+    """The partitioning of these expressions, with the names Iceberg gives its fields.
 
     Raises ConfigError for a column that the schema does not have, and
     UnsupportedSchemaChangeError for a transform that its type does not take.
@@ -117,7 +117,7 @@ def plan_partition_spec(expressions: Sequence[str], schema: Schema) -> Partition
 
 
 def plan_sort_order(expressions: Sequence[str], schema: Schema) -> SortOrder:
-    """The sort order these expressions ask for; raises ConfigError for an unknown column."""
+    """The sort order of these expressions; raises ConfigError for an unknown column."""
     terms = [parse_sort_term(text) for text in expressions]
     fields = tuple(
         SortField(

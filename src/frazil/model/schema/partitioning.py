@@ -1,4 +1,4 @@
-"""How a table's rows are spread over partitions, and sorted, in Iceberg's words."""
+"""How a table's rows are spread over partitions, and sorted, as Iceberg describes it."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ class PartitionSpec:
 
 UNPARTITIONED = PartitionSpec()
 
-# From here on a merge tells that there are many: each one has a file of its own.
+# From here on a merge reports that there are many: each one has a file of its own.
 MANY_PARTITIONS = 4_096
-# What ten years of times fall into; of hours, single values and prefixes nobody knows.
+# What ten years of times fall into; of hours, single values and prefixes the number is unknown.
 _YEARS = 10
 _CALENDAR = {
     TransformKind.YEAR: _YEARS,

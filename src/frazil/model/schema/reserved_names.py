@@ -22,7 +22,7 @@ _METADATA = frozenset(
 
 
 def why_reserved(name: str) -> str | None:
-    """Why a table cannot have a column of this name, or None; Spark does not look at case."""
+    """Why a table cannot have a column of this name, or None; Spark ignores case."""
     if name.lower() in _METADATA:
         return "Iceberg has a metadata column of this name"
     if name.lower().startswith(OWN_PREFIX):

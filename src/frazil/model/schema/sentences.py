@@ -28,8 +28,8 @@ def _sentence(step: Step, old: dict[int, str], new: dict[int, str]) -> str:
         case Rename(id_):
             return f"{old[id_]} is renamed to {new[id_]}"
         case Move(id_, after):
-            place = "to the front" if after is None else f"behind {new[after]}"
-            return f"{new[id_]} moves {place}"
+            where = "to the front" if after is None else f"behind {new[after]}"
+            return f"{new[id_]} moves {where}"
         case Widen(id_, was, becomes):
             return f"{old[id_]} becomes {becomes}, and was {was}"
         case _:

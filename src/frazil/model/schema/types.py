@@ -50,7 +50,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """So many digits, of which ``scale`` stand behind the point."""
+    """So many digits, of which ``scale`` are behind the point."""
 
     precision: int
     scale: int
@@ -203,7 +203,7 @@ class Schema:
     def columns(self) -> Iterator[Column]:
         """Every field at any depth, parents before their children."""
         for each in self.fields:
-            yield from _walk((each,))
+            yield from _columns_below((each,))
 
     def leaves(self) -> Iterator[Column]:
         """The fields whose values are stored, in the order of a Parquet file."""
@@ -218,7 +218,7 @@ class Schema:
         return next((each for each in self.columns() if each.name == name), None)
 
 
-def _walk(path: tuple[Field, ...]) -> Iterator[Column]:
+def _columns_below(path: tuple[Field, ...]) -> Iterator[Column]:
     yield Column(path)
     for child in children(path[-1].type):
-        yield from _walk((*path, child))
+        yield from _columns_below((*path, child))

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from frazil.sources.artifacts import ArtifactReader
     from frazil.sources.postgres.settings import PostgresSettings
 
-# What a temporary slot is called after: the pipeline's slot, cut where both would be too long, and
-# a token of the copy.
+# The name of a temporary slot: the pipeline's slot, truncated if too long, and a token of the copy.
 _COPY = re.compile(r"(?P<slot>.*)_copy_[0-9a-f]+")
 _LONGEST_NAME = 63
 # Of slots that begin with this much of the name, the rest is compared here.
@@ -39,7 +38,7 @@ _PREFIX_CHARACTERS = 32
 
 
 class ArtifactKind(StrEnum):
-    """What it is."""
+    """The kind of an artifact."""
 
     SLOT = "slot"
     COPY_SLOT = "temporary slot"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class OptionsOf(Protocol):
-    """What is wanted of every table."""
+    """The options of every table."""
 
     def __call__(self, table: str) -> TableOptions:
-        """Of this one, by its name at the source."""
+        """The options of a table, by its name at the source."""
 
 
 @dataclass(frozen=True, kw_only=True)

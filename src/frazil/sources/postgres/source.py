@@ -301,7 +301,7 @@ class PostgresSource:
     def close(self) -> None:
         """End the stream; a snapshot that tables are being read in stays."""
         self._close_stream()
-        # Who answers there next may be another one.
+        # The next server at this address may be another one.
         self._server = None
 
     # --- the stream ---
@@ -332,7 +332,7 @@ class PostgresSource:
                 self._clock.sleep(_SLOT_POLL_SECONDS)
 
     def _require_unread(self) -> None:
-        """SlotBusyError while another process reads the slot: everything here is its business."""
+        """SlotBusyError while another process reads the slot."""
         with self._session("slot") as session:
             self._patiently(lambda: self._refuse_reader(session))
 

@@ -28,39 +28,39 @@ if TYPE_CHECKING:
 SUFFIX = ".segment"
 
 _UNFINISHED = ".part"
-# Rows lie in them: they are nobody else's to read.
+# They hold rows: only this user may read them.
 _FILE_MODE = 0o600
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_MAKE_ROOM = "free space where source.spool.dir points to, or point it elsewhere"
+_FREE_SPACE = "free space where source.spool.dir points to, or point it elsewhere"
 _OWN_FOLDER = "point source.spool.dir at a folder that only this user may write to"
-_LOOK_AT_IT = "check that source.spool.dir can be written to"
+_CHECK_FOLDER = "check that source.spool.dir can be written to"
 
 
 class SegmentFile(Protocol):
-    """A file that is being written; nobody can load it before it is finished."""
+    """A file that is being written; it cannot be loaded before it is finished."""
 
     def write(self, data: bytes) -> None:
         """Add to its end; raises StorageError."""
 
     def finish(self) -> None:
-        """Make it whole and give it its name; raises StorageError."""
+        """Complete it and give it its name; raises StorageError."""
 
     def abandon(self) -> None:
-        """Let go of it as if it had never been; raises nothing."""
+        """Discard it; raises nothing."""
 
 
 class NewFiles(Protocol):
-    """Where files are begun."""
+    """Creates files."""
 
     def write(self, name: str) -> SegmentFile:
-        """Begin a new file; raises StorageError."""
+        """Create a new file; raises StorageError."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolFiles:
-    """Files of one spool, which nobody else uses; crosses to tasks, where they are loaded.
+    """Files of one spool, used by one process; crosses to tasks, where they are loaded.
 
-    A folder may be given relative to this process: it is kept whole, because tasks run elsewhere.
+    A relative folder is made absolute, because tasks run elsewhere.
     """
 
     location: str
@@ -68,29 +68,29 @@ class SpoolFiles:
 
     def __post_init__(self) -> None:
         folder = self._folder
-        whole = self.location.rstrip("/") if folder is None else str(folder)
-        object.__setattr__(self, "location", whole)
+        absolute = self.location.rstrip("/") if folder is None else str(folder)
+        object.__setattr__(self, "location", absolute)
 
     def write(self, name: str) -> SegmentFile:
-        """Begin a new file; raises StorageError."""
+        """Create a new file; raises StorageError."""
         folder = self._folder
         if folder is None:
-            return _StoredFile(self._place(name), self.io_properties)
+            return _StoredFile(self._path(name), self.io_properties)
         with _storing(self.location):
             # Tasks load by the location: a folder within it would not be found.
             if private_folder(folder) != folder.resolve():
-                message = f"everybody may write to {folder}"
+                message = f"all users may write to {folder}"
                 raise ForeignFolderError(message)
             return _LocalFile(folder / name)
 
     def load(self, name: str) -> bytes:
         """All bytes of a finished file; raises StorageError."""
-        return _opened(self.io_properties).read(self._place(name))
+        return _opened(self.io_properties).read(self._path(name))
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; those that are gone already are no error. Raises StorageError."""
         for name in names:
-            _created(self.io_properties).remove(self._place(name))
+            _created(self.io_properties).remove(self._path(name))
 
     def clear(self) -> None:
         """Remove every file of a spool from the location, and no other; raises StorageError."""
@@ -102,12 +102,12 @@ class SpoolFiles:
         store = plan_store(self.location, dict(self.io_properties))
         return Path(store.path).absolute() if store.kind is pf.LocalFileSystem else None
 
-    def _place(self, name: str) -> str:
+    def _path(self, name: str) -> str:
         return f"{self.location}/{name}"
 
 
 class _LocalFile:
-    """Written beside its name and renamed at the end."""
+    """Written next to its name and renamed at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -133,7 +133,7 @@ class _LocalFile:
 
 
 class _StoredFile:
-    """An object: there is nothing under its name before it is whole."""
+    """An object: there is nothing under its name before it is complete."""
 
     def __init__(self, location: str, io_properties: tuple[tuple[str, str], ...]) -> None:
         self._location = location
@@ -149,14 +149,14 @@ class _StoredFile:
             self._stream.close()
 
     def abandon(self) -> None:
-        # Arrow cannot give up an upload; a segment without its end is refused by all readers.
+        # Arrow cannot abort an upload; a segment without its end is refused by all readers.
         with suppress(OSError):
             self._stream.close()
         with suppress(StorageError):
             self._files.remove(self._location)
 
 
-# A connection to a store is dear, and neither of these can cross to a task.
+# A connection to a store is expensive, and neither of these can cross to a task.
 @lru_cache(maxsize=4)
 def _created(io_properties: tuple[tuple[str, str], ...]) -> OutputFiles:
     return OutputFiles(dict(io_properties))
@@ -176,7 +176,7 @@ def _storing(location: str) -> Iterator[None]:
         raise StorageError(message, next_step=_OWN_FOLDER) from error
     except OSError as error:
         if error.errno in _FULL:
-            message = f"the spool has no room for {location}"
-            raise StorageError(message, next_step=_MAKE_ROOM) from error
+            message = f"the spool has no space for {location}"
+            raise StorageError(message, next_step=_FREE_SPACE) from error
         message = f"the spool cannot be written at {location}"
-        raise StorageError(message, next_step=_LOOK_AT_IT) from error
+        raise StorageError(message, next_step=_CHECK_FOLDER) from error

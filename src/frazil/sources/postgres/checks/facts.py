@@ -1,4 +1,4 @@
-"""Everything a preflight looks at, asked for in one view of the catalog."""
+"""Everything a preflight checks, loaded in one view of the catalog."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What keeps one table from being captured, as its facts show before anything is tried; pure.
 
-The sentences are those of ``check``. The table is looked at again and again, and enters when
-nothing of this is left; the other tables are not concerned.
+The sentences are those of ``check``. A table is checked repeatedly and added when no obstacle
+remains; other tables are not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEAVE_OUT = "leave it out by source.exclude"
 
 
 def find_obstacle(view: CatalogView, *, creates_publication: bool) -> FrazilError | None:
-    """The first reason why this table cannot be captured, with the SQL that ends it."""
+    """The first reason why this table cannot be captured, with the SQL that fixes it."""
     for problem in sending_problems(view.table):
         return _error(ConfigError, problem)
     for problem in _refusals(view, creates_publication=creates_publication):
@@ -70,7 +70,7 @@ def _error(kind: type[FrazilError], problem: Problem) -> FrazilError:
 def find_missing(
     settings: PostgresSettings, known: Collection[str], load_names: Callable[[], Sequence[str]]
 ) -> dict[str, FrazilError]:
-    """Tables that the configuration names and the database lacks; asked for only if need be."""
+    """Tables that the configuration names and the database lacks."""
     include, exclude = settings.include, settings.exclude
     named = [each for each in include if is_literal(each) and each not in known]
     if not named:

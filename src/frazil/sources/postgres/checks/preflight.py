@@ -1,6 +1,6 @@
-"""All problems at once, each with the SQL that ends it: what ``frazil check`` shows.
+"""All problems at once, each with the SQL that fixes it: what ``frazil check`` shows.
 
-Pure: facts and wishes in, problems out. ``facts`` loads the former.
+Pure: facts and options in, problems out. ``facts`` loads the former.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def find_problems(facts: PostgresFacts, settings: PreflightSettings) -> tuple[Pr
 def find_blocking(facts: PostgresFacts, settings: PreflightSettings) -> tuple[Problem, ...]:
     """What keeps every table from being captured.
 
-    A table's own problem is not among them, nor is the slot: what became of it is judged with what
-    the ledger says.
+    Problems of one table are not included. The slot is not checked here: that needs the ledger.
     """
     found = [*readiness_problems(facts), *publication_problems(facts, settings)]
     return tuple(each for each in found if each.severity is Severity.STOPS and each.table is None)

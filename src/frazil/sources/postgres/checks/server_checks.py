@@ -50,7 +50,7 @@ def server_problems(facts: PostgresFacts, settings: PreflightSettings) -> Iterat
 def readiness_problems(facts: PostgresFacts) -> Iterator[Problem]:
     """Whether changes can be read from this server by this role at all."""
     yield from _version(facts.server)
-    yield from _place(facts.server)
+    yield from _standby(facts.server)
     yield from _role(facts.server)
     yield from _capacity(facts)
 
@@ -84,7 +84,7 @@ def _encoding(server: ServerFacts) -> Iterator[Problem]:
         )
 
 
-def _place(server: ServerFacts) -> Iterator[Problem]:
+def _standby(server: ServerFacts) -> Iterator[Problem]:
     if not server.is_standby:
         return
     if server.major < _STANDBY_SLOTS_MAJOR:
@@ -142,19 +142,19 @@ def _capacity(facts: PostgresFacts) -> Iterator[Problem]:
 
 def _limits(server: ServerFacts, settings: PreflightSettings) -> Iterator[Problem]:
     limit = server.slot_wal_limit_bytes
-    held = settings.held_wal_bytes
+    pause_bytes = settings.held_wal_bytes
     if limit is None:
         yield warns(
             "max_slot_wal_keep_size is not set: while the pipeline is stopped, the log grows until "
             "the server's disk is full.",
-            f"alter system set max_slot_wal_keep_size = '{_gibibytes(4 * held)}GB';",
+            f"alter system set max_slot_wal_keep_size = '{_gibibytes(4 * pause_bytes)}GB';",
             _RELOAD,
         )
-    elif limit < held:
+    elif limit < pause_bytes:
         yield warns(
-            f"max_slot_wal_keep_size is {_size(limit)}, less than the {_size(held)} that a held "
-            "table may keep by on_stopped_table.hold: the slot may be lost before.",
-            f"alter system set max_slot_wal_keep_size = '{_gibibytes(held)}GB';",
+            f"max_slot_wal_keep_size is {_size(limit)}, less than the {_size(pause_bytes)} that a "
+            "paused table may keep by on_stopped_table.hold: the slot may be lost before that.",
+            f"alter system set max_slot_wal_keep_size = '{_gibibytes(pause_bytes)}GB';",
             _RELOAD,
         )
     idle = server.idle_slot_limit_seconds
@@ -178,7 +178,7 @@ def _surroundings(server: ServerFacts) -> Iterator[Problem]:
         where = "ahead of" if ahead > 0 else "behind"
         yield warns(
             f"The server's clock is {abs(ahead):.0f} s {where} this machine's, so lags and times "
-            "will look wrong."
+            "will be shown wrong."
         )
 
 
@@ -220,7 +220,7 @@ def _slot(slot: SlotFacts, server: ServerFacts) -> Iterator[Problem]:
         found = "is physical" if slot.plugin is None else f"uses {slot.plugin} in {slot.database}"
         yield stops(
             f"The slot {slot.name} {found}, not {PLUGIN} in {server.database}: name another one in "
-            "source.slot, or drop it if nobody needs it.",
+            "source.slot, or drop it if it is not needed.",
             drop,
         )
         return

@@ -65,7 +65,7 @@ def schema_problem(schema: str, role: RoleFacts) -> Problem:
 
 
 def sending_problems(table: TableFacts) -> Iterator[Problem]:
-    """Why the server sends no changes of a relation, whoever asks."""
+    """Why the server sends no changes of a relation to any reader."""
     name = str(table.name)
     if table.kind in _KINDS:
         yield stops(f"{name} is {_KINDS[table.kind]}, which sends no changes.", table=name)
@@ -118,9 +118,9 @@ def _mirror(
 ) -> Iterator[Problem]:
     """At most one reason why there is a changelog only, or why changes are refused."""
     name = str(table.name)
-    wished = settings.keys.get(name, ())
+    configured = settings.keys.get(name, ())
     published = facts.publication.table(table.oid) if facts.publication else None
-    found = mirror_key(table, published, wished)
+    found = mirror_key(table, published, configured)
     if not isinstance(found, NoKey):
         return
     columns = ", ".join(found.columns)
@@ -142,7 +142,7 @@ def _mirror(
         case NoKeyReason.NOT_UNIQUE:
             yield _not_unique(table, found.columns)
         case _:
-            yield _identity(table, found, wished or (table.key.columns if table.key else ()))
+            yield _identity(table, found, configured or (table.key.columns if table.key else ()))
 
 
 def _not_unique(table: TableFacts, key: tuple[str, ...]) -> Problem:

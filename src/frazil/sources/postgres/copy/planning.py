@@ -32,8 +32,8 @@ class CopyTable:
     """A table that is copied as of one moment; of a partitioned one, this is the root.
 
     ``key`` are numbers of columns. ``row_filter`` is SQL as the publication has it. The last three
-    are what every row tells about where it comes from; ``committed_at`` counts microseconds since
-    1970.
+    are the same in every row and say where it comes from; ``committed_at`` counts microseconds
+    since 1970.
     """
 
     name: str

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.copy.planning import CopyTable
     from frazil.sources.protocol import Reading, Split
 
-# Large enough that work per batch is small beside work per row.
+# Large enough that work per batch is small compared to work per row.
 MOST_ROWS = 1 << 16
 # A batch is in memory three or four times: as it came, in one piece, and as columns.
 MOST_BYTES = 8 << 20
@@ -51,7 +51,7 @@ _MEANINGS: Mapping[str, type[FrazilError]] = dict.fromkeys(
 
 @dataclass(frozen=True)
 class CopyReader:
-    """Reads the splits of a copy, whose snapshot must be held until the last one is read."""
+    """Reads the splits of a copy, whose snapshot must be kept until the last one is read."""
 
     dsn: SecretText = field(repr=False)
     snapshot: str
@@ -68,7 +68,7 @@ class CopyReader:
             message = f"a copy has no splits of the kind {type(piece).__name__}"
             raise TypeError(message)
         table = next(each for each in self.tables if each.name == piece.table)
-        trouble: FrazilError | None = None
+        failure: FrazilError | None = None
         with (
             connect(self.dsn, purpose="copy") as session,
             session.one_view(snapshot=self.snapshot),
@@ -80,15 +80,15 @@ class CopyReader:
             except errors.SourceUnavailableError:
                 raise
             except errors.UnsupportedSchemaChangeError:
-                trouble = _changed()
+                failure = _changed()
             except errors.FrazilError as error:
-                trouble = error
+                failure = error
             except Exception as error:  # noqa: BLE001 - of one table, whatever it is
-                trouble = defect_of_table(error, table.name, "copying rows")
-        if trouble is not None:
+                failure = defect_of_table(error, table.name, "copying rows")
+        if failure is not None:
             # What its frames hold, rows among it, need not live as long as the error.
-            trouble.with_traceback(None).table = table.name
-            yield TableFailure(table.name, trouble)
+            failure.with_traceback(None).table = table.name
+            yield TableFailure(table.name, failure)
 
 
 def _read(session: Session, table: CopyTable, split: CopySplit) -> Generator[pa.RecordBatch]:
@@ -119,7 +119,7 @@ def _read(session: Session, table: CopyTable, split: CopySplit) -> Generator[pa.
 
 def _load_wires(session: Session, table: CopyTable, split: CopySplit) -> list[Wire]:
     """How each column comes; UnsupportedSchemaChangeError unless all are as in the snapshot."""
-    # This takes the lock under which nobody can change the table until the session ends.
+    # This takes the lock that prevents changes of the table until the session ends.
     columns = session.describe(
         columns_query(table, split), doing=f"copying {table.name}", meanings=_MEANINGS
     )
@@ -135,7 +135,7 @@ def _load_wires(session: Session, table: CopyTable, split: CopySplit) -> list[Wi
 
 def _changed() -> FrazilError:
     message = (
-        "the table was changed, emptied or written anew while it was being copied; its copy "
+        "the table was changed, emptied or written again while it was being copied; its copy "
         "starts again."
     )
     return errors.SourceUnavailableError(message)
@@ -155,14 +155,14 @@ def _about_rows(
     table: CopyTable, count: int, columns: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
     """What is the same for every row of the table."""
-    told = {
+    constants = {
         ChangeColumn.OPERATION: pa.scalar(Operation.READ.value, pa.string()),
         ChangeColumn.POSITION: pa.scalar(table.position, pa.uint64()),
         ChangeColumn.ORDINAL: pa.scalar(_ORDINAL, pa.uint64()),
         ChangeColumn.COMMITTED_AT: pa.scalar(table.committed_at, _UTC),
         ChangeColumn.ORIGIN: pa.scalar(table.origin, pa.string()),
     }
-    about = {name: pa.repeat(value, count) for name, value in told.items()}
+    about = {name: pa.repeat(value, count) for name, value in constants.items()}
     about[ChangeColumn.UNCHANGED] = pa.nulls(count, _NUMBERS)
     if table.key:
         key = pa.struct([(str(number), columns[str(number)].type) for number in table.key])

@@ -1,4 +1,4 @@
-"""Tables read whole, all of them as of one moment, a few at a time."""
+"""The copy of tables in one snapshot, a few tables in each batch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CopyRound:
             settings.dsn, slot=slot, clock=clock, is_stopping=is_stopping
         )
         self._tables: dict[str, _Table] = {}
-        self._troubles: dict[str, FrazilError] = {}
+        self._failures: dict[str, FrazilError] = {}
         try:
             self._load()
         except BaseException:
@@ -90,7 +90,7 @@ class CopyRound:
 
     @property
     def position(self) -> int:
-        """Transactions whose commit stands before this are in the snapshot, and no others."""
+        """Transactions whose commit is before this are in the snapshot, and no others."""
         return self._snapshot.consistent_point
 
     @property
@@ -99,17 +99,17 @@ class CopyRound:
         return self._snapshot.identity
 
     def covers(self, tables: Collection[str]) -> bool:
-        """Whether the snapshot holds, and all of these were looked at in it."""
-        known = self._tables.keys() | self._troubles.keys()
+        """Whether the snapshot is still open and all of these tables were checked in it."""
+        known = self._tables.keys() | self._failures.keys()
         return set(tables) <= known and self._snapshot.is_alive()
 
     def next_batch(self, wanted: Collection[str]) -> Batch | None:
         """Some of these tables, small ones together; None when it knows none of them."""
-        troubles = tuple(
-            TableFailure(name, error) for name, error in self._troubles.items() if name in wanted
+        failures = tuple(
+            TableFailure(name, error) for name, error in self._failures.items() if name in wanted
         )
         chosen = self._choose(wanted)
-        if not chosen and not troubles:
+        if not chosen and not failures:
             return None
         parts = [self._copy_table(name, self._tables[name]) for name in chosen]
         return Batch(
@@ -117,15 +117,15 @@ class CopyRound:
             splits=tuple(split for name in chosen for split in _splits(self._tables[name])),
             parts=tuple(self._part(self._tables[name]) for name in chosen),
             end=None,
-            troubles=troubles,
+            troubles=failures,
             most_tasks=self._settings.copy_connections,
             check=self._check,
         )
 
     def batch_of(self, name: str, keys: Sequence[Sequence[str]] = ()) -> Batch:
         """One table, or its rows with these keys only; raises what keeps it from being read."""
-        if name in self._troubles:
-            raise self._troubles[name]
+        if name in self._failures:
+            raise self._failures[name]
         if name not in self._tables:
             message = "the table is not at the source, or source.tables does not choose it."
             raise SourceUnavailableError(message, table=name, next_step="frazil check")
@@ -177,9 +177,9 @@ class CopyRound:
             self._require_published(name, view)
             description = describe_table(view, self._settings.options(name))
         except FrazilError as error:
-            self._troubles[name] = error
+            self._failures[name] = error
         except Exception as error:  # noqa: BLE001 - a defect stops its own table only
-            self._troubles[name] = defect_of_table(error, name, "describing it")
+            self._failures[name] = defect_of_table(error, name, "describing it")
         else:
             self._tables[name] = _Table(description, view, leaves)
 
@@ -215,16 +215,18 @@ class CopyRound:
             ),
             key=described.table.key,
             row_filter=table.view.published.row_filter,
-            position=self._anew.position,
-            origin=self._anew.origin,
+            position=self._restart.position,
+            origin=self._restart.origin,
         )
 
     def _part(self, table: _Table) -> TablePart:
         goal = format_lsn(self._snapshot.consistent_point)
-        return TablePart(table=table.description.table, start=None, goal=goal, restart=self._anew)
+        return TablePart(
+            table=table.description.table, start=None, goal=goal, restart=self._restart
+        )
 
     @property
-    def _anew(self) -> Restart:
+    def _restart(self) -> Restart:
         # Before the first transaction that is not in the snapshot, which may start exactly there.
         point = self._snapshot.consistent_point
         return Restart(position=point - 1, origin=format_lsn(point))
@@ -232,7 +234,7 @@ class CopyRound:
     def _check(self) -> None:
         if not self._snapshot.is_alive():
             raise SourceUnavailableError(
-                "the connection that held the copy's snapshot is gone; the copy starts again."
+                "the connection that kept the copy's snapshot is gone; the copy starts again."
             )
 
 

@@ -1,4 +1,4 @@
-"""The state of a database that all parts of a copy see, held by a connection that does nothing."""
+"""The snapshot that all splits of a copy read, kept open by an idle connection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CopySnapshot:
 
     @property
     def consistent_point(self) -> int:
-        """Transactions whose commit stands before this are in the snapshot, and no others."""
+        """Transactions whose commit is before this are in the snapshot, and no others."""
         return self._slot.consistent_point
 
     @property
@@ -70,7 +70,7 @@ class CopySnapshot:
         return self._slot.snapshot
 
     def is_alive(self) -> bool:
-        """Whether the connection still stands, as far as is known here; nothing is sent."""
+        """Whether the connection is open, as far as is known here; nothing is sent."""
         return self._connection.is_alive()
 
     def close(self) -> None:

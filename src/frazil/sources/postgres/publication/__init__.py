@@ -1,1 +1,1 @@
-"""The publication: what is checked, what would be changed, and changing it."""
+"""The publication: its checks, the plan to change it, the change. Start with ``planning.py``."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _DOING = "changing the publication"
-# Somebody else owns the table by now, dropped it, or holds a lock on it.
+# Another role owns the table by now, dropped it, or holds a lock on it.
 _REFUSED = (PermissionError, SourceUnavailableError)
 
 

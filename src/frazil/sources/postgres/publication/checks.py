@@ -111,7 +111,7 @@ def _why_not_added(
     if server.is_standby:
         return "the server is a standby: add it on the primary"
     if not creates:
-        return "source.publication.create is false: whoever manages the publication can add it"
+        return "source.publication.create is false: its owner can add the table"
     if publication is not None and not publication.is_ours:
         return (
             f"the role {role} does not own the publication: its owner, who must own the table as "
@@ -162,7 +162,7 @@ def _missing(
         return
     for table in tables:
         if not may_publish(table, facts.server):
-            # Nothing can be added before there is a publication: whoever owns all can create it.
+            # Nothing can be added before there is a publication, which an owner of all can create.
             yield stops(
                 f"The role {role.name} does not own {table.name}, so the publication "
                 f"{settings.publication} that it creates will not have it: a superuser can create "

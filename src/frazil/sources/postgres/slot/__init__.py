@@ -1,1 +1,4 @@
-"""The replication slot: who may read it, and whether it still gives what follows our position."""
+"""The replication slot: which process may read it, and whether it continues at our position.
+
+Start with ``continuity.py``.
+"""

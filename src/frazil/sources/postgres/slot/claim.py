@@ -1,8 +1,7 @@
-"""One process at a time works for a slot: it holds a lock at the server, the others stand by.
+"""One process at a time works for a slot: it holds a lock at the server, the others are standbys.
 
-The slot itself lets one reader in, but nobody reads it while tables are copied, and a merge needs
-no slot at all. The lock belongs to a connection: when its process ends or dies, the server gives
-the lock to whoever asks next.
+The slot itself admits one reader, but it is not read while tables are copied, and a merge needs no
+slot. The lock belongs to a connection: when its process ends, the next process gets it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SETTINGS = """
         set_config('idle_session_timeout', '0', false)
 """
 _TAKE = "select pg_try_advisory_lock(%(key)s)"
-_ASK = "select true"
+_PING = "select true"
 _HOLDER = """
     select holder.pid, nullif(activity.application_name, '')
     from pg_locks as holder
@@ -55,13 +54,13 @@ class _Holder(NamedTuple):
 
 
 class SlotClaim:
-    """Whether this process works for the slot, or stands by; the ingest's threads take turns."""
+    """Whether this process works for the slot or is a standby; the ingest's threads take turns."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._session: Session | None = None
         # None until it is decided for the first time.
-        self._stands_by: bool | None = None
+        self._is_standby: bool | None = None
         # How often this process began to work.
         self.turns = 0
 
@@ -69,9 +68,9 @@ class SlotClaim:
     def may_merge(self) -> bool:
         """Whether no other process is known to do this pipeline's work.
 
-        A source that does not answer is no reason to wait: who worked before goes on.
+        If the source does not answer, the process that worked before continues.
         """
-        return self._stands_by is False
+        return self._is_standby is False
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -80,18 +79,18 @@ class SlotClaim:
             self._hold()
             yield
         except SlotBusyError:
-            if not self._stands_by:
+            if not self._is_standby:
                 _log.info("standby: another process works for this slot", slot=self._settings.slot)
-            self._stands_by = True
+            self._is_standby = True
             raise
         except BaseException:
-            self._stands_by = self._stands_by or False
+            self._is_standby = self._is_standby or False
             raise
-        if self._stands_by:
+        if self._is_standby:
             _log.info("taking over", slot=self._settings.slot)
-        if self._stands_by or not self.turns:
+        if self._is_standby or not self.turns:
             self.turns += 1
-        self._stands_by = False
+        self._is_standby = False
 
     def release(self) -> None:
         """Let another process work."""
@@ -102,7 +101,7 @@ class SlotClaim:
     def _hold(self) -> None:
         if self._session is not None:
             try:
-                self._session.load(_Answer, _ASK, doing="asking for the lock")
+                self._session.load(_Answer, _PING, doing="checking the lock")
             except FrazilError:
                 # With the connection the lock is gone, and may be another one's by now.
                 self.release()
@@ -116,7 +115,7 @@ class SlotClaim:
             key = {"key": lock_key(self._settings.slot)}
             (answer,) = session.load(_Answer, _TAKE, key, doing="taking the lock")
             if not answer.is_ours:
-                holders = session.load(_Holder, _HOLDER, key, doing="asking for the lock")
+                holders = session.load(_Holder, _HOLDER, key, doing="checking the lock")
                 _refuse(self._settings.slot, holders)
         except BaseException:
             session.close()
@@ -131,10 +130,10 @@ def lock_key(slot: str) -> int:
 
 
 def _refuse(slot: str, holders: list[_Holder]) -> None:
-    whom = "another process"
+    reader = "another process"
     if holders:
         process, application = holders[0]
         called = "" if application is None else f", {application}"
-        whom = f"another process (server process {process}{called})"
-    message = f"the slot {slot} is worked for by {whom}."
+        reader = f"another process (server process {process}{called})"
+    message = f"the slot {slot} is used by {reader}."
     raise SlotBusyError(message)

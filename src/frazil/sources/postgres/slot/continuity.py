@@ -129,7 +129,7 @@ def check_slot(slot: SlotFacts | None, *, name: str, database: str) -> SlotFacts
 
 
 def check_continuity(slot: SlotFacts, position: int) -> None:
-    """Refuse a slot that is ahead of us: what lies between was confirmed by somebody else."""
+    """Refuse a slot that is ahead of us: what lies between was confirmed by another process."""
     confirmed = slot.confirmed_flush or 0
     if confirmed > position:
         message = (
@@ -140,7 +140,7 @@ def check_continuity(slot: SlotFacts, position: int) -> None:
 
 
 def is_useless(slot: SlotFacts, publication: PublicationFacts | None) -> bool:
-    """Whether a slot makes place for a new one when everything is read from its first row.
+    """Whether a slot is replaced by a new one when all tables are copied again.
 
     What it keeps was written before there was a publication, if it keeps any.
     """
@@ -160,7 +160,7 @@ def check_continuation(
     """Refuse a server that cannot give what follows this marker, for any of the reasons above.
 
     ``reached`` is how far anything was captured: a table may be ahead of the marker while another
-    one is held or being copied, and a server without what that table has is another history.
+    one is paused or being copied, and a server without what that table has is another history.
     """
     position = parse_lsn(str(since.position))
     check_source(server, settings.slot, since.source)

@@ -1,4 +1,4 @@
-"""How the server and its slot stand, asked again and again; and a slot that nobody reads."""
+"""The state of the server and its slot, queried repeatedly; and a slot that no process reads."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class SlotLook:
 
 
 def advance_slot(settings: PostgresSettings, position: str) -> None:
-    """Let the server forget what is before this position, while nobody reads the slot."""
+    """Let the server forget what is before this position, while no process reads the slot."""
     with connect(settings.dsn, purpose="slot", access=SessionAccess.READ_WRITE) as session:
         parameters = {"slot": settings.slot, "position": position}
         session.execute(_ADVANCE, parameters, doing=f"advancing the slot {settings.slot}")
 
 
 class SlotWatch:
-    """One thread asks; a connection that is lost is opened anew by the next question."""
+    """Used by one thread; a connection that is lost is opened again by the next call."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._session: Session | None = None
 
     def look(self) -> SlotLook:
-        """Ask the server; raises SourceUnavailableError and what else connecting meets."""
+        """Query the server; raises SourceUnavailableError and what else connecting raises."""
         if self._session is None:
             self._session = connect(self._settings.dsn, purpose="watch")
         try:
@@ -59,7 +59,7 @@ class SlotWatch:
             raise
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         session, self._session = self._session, None
         if session is not None:
             session.close()

@@ -36,10 +36,10 @@ _OPERATIONS = {
     MessageKind.DELETE: Operation.DELETE,
     MessageKind.TRUNCATE: Operation.TRUNCATE,
 }
-_WORDS = pa.array([each.value for each in _OPERATIONS.values()], pa.string())
-# From the kind of a message to its word.
-_WORD_OF = np.zeros(256, np.int32)
-_WORD_OF[list(_OPERATIONS)] = range(len(_OPERATIONS))
+_OPERATION_NAMES = pa.array([each.value for each in _OPERATIONS.values()], pa.string())
+# From the kind of a message to the index of its operation.
+_OPERATION_INDEX = np.zeros(256, np.int32)
+_OPERATION_INDEX[list(_OPERATIONS)] = range(len(_OPERATIONS))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,7 +94,7 @@ def make_rows(
     if len(truncations) or not made:
         made.append(_truncated(truncations, table, schema))
     rows = made[0] if len(made) == 1 else _merged(made, schema)
-    return _placed(rows, transactions, schema, first_ordinal)
+    return _with_transactions(rows, transactions, schema, first_ordinal)
 
 
 def _truncated(numbers: NDArray[np.int64], table: TableReading, schema: pa.Schema) -> ConvertedRows:
@@ -109,10 +109,10 @@ def _merged(parts: Sequence[ConvertedRows], schema: pa.Schema) -> ConvertedRows:
     """Rows of several shapes by the numbers of their messages; the two of one stay as they are."""
     numbers = np.concatenate([each.numbers for each in parts])
     order = np.argsort(numbers, kind="stable")
-    places = pa.array(order)
+    row_order = pa.array(order)
 
     def ordered(arrays: Sequence[pa.Array]) -> pa.Array:
-        return pa.concat_arrays(arrays).take(places)
+        return pa.concat_arrays(arrays).take(row_order)
 
     def optional(arrays: Sequence[pa.Array | None], name: str) -> pa.Array | None:
         if all(each is None for each in arrays):
@@ -134,15 +134,15 @@ def _merged(parts: Sequence[ConvertedRows], schema: pa.Schema) -> ConvertedRows:
     )
 
 
-def _placed(
+def _with_transactions(
     rows: ConvertedRows, transactions: SegmentTransactions, schema: pa.Schema, first_ordinal: int
 ) -> pa.RecordBatch:
-    """Rows with what their transactions tell."""
+    """Rows with the columns that come from their transactions."""
     of_rows = transactions.of_messages[rows.numbers]
     # The last one is the open one, where -1 leads to.
     chosen = np.where(of_rows < 0, len(transactions.positions) - 1, of_rows)
-    beside = {
-        ChangeColumn.OPERATION: _WORDS.take(pa.array(_WORD_OF[rows.kinds])),
+    by_name = {
+        ChangeColumn.OPERATION: _OPERATION_NAMES.take(pa.array(_OPERATION_INDEX[rows.kinds])),
         ChangeColumn.POSITION: pa.array(transactions.positions[chosen]),
         ChangeColumn.ORDINAL: pa.array(_ordinals(of_rows, first_ordinal)),
         ChangeColumn.COMMITTED_AT: pa.array(transactions.committed_at[chosen]).view(
@@ -153,11 +153,11 @@ def _placed(
         ChangeColumn.PREVIOUS_KEY: rows.previous_key,
     }
     fields = [schema.field(index) for index in range(len(rows.columns), len(schema))]
-    told = (
-        pa.nulls(len(of_rows), field.type) if (found := beside[field.name]) is None else found
+    metadata = (
+        pa.nulls(len(of_rows), field.type) if (found := by_name[field.name]) is None else found
         for field in fields
     )
-    return pa.RecordBatch.from_arrays([*rows.columns, *told], schema=schema)
+    return pa.RecordBatch.from_arrays([*rows.columns, *metadata], schema=schema)
 
 
 def _ordinals(of_rows: NDArray[np.int64], first_ordinal: int) -> NDArray[np.uint64]:

@@ -60,7 +60,7 @@ class OpenSegment:
         return len(self._relations)
 
     def settle(self, transaction: OpenTransaction) -> None:
-        """A transaction belongs to it now, whatever comes."""
+        """Account for a transaction."""
         if self._first is None:
             self._first = transaction
         self._last = transaction
@@ -109,7 +109,7 @@ class OpenSegment:
         return +found
 
     def finish(self, *, end_lsn: int | None) -> Segment:
-        """Make the file whole; raises StorageError."""
+        """Complete the file; raises StorageError."""
         if self._file is None or self._first is None or self._last is None:
             raise ValueError("a segment without a transaction has no file")
         messages = len(self._assembly)

@@ -1,6 +1,6 @@
-"""Which tables have changes that a slot keeps and nobody has read yet; reading them takes nothing.
+"""Which tables have changes that a slot keeps and that were not read yet; peeking removes nothing.
 
-Only for a slot that nobody reads: the server lets one reader at a time in, for looking too.
+Only for a slot without a reader: the server admits one reader at a time, for peeking too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
 
 _ROWS = (MessageKind.INSERT, MessageKind.UPDATE, MessageKind.DELETE)
-_WHOLE = (MessageKind.BEGIN, MessageKind.TRUNCATE)
-# Of a row only the table is wanted, which stands behind the kind of the message.
+_OTHERS = (MessageKind.BEGIN, MessageKind.TRUNCATE)
+# Of a row only the table is wanted, which is behind the kind of the message.
 _HEAD_BYTES = 5
 # Streaming and two-phase, which newer protocols have, would need more kinds of messages.
 _PEEK = """
@@ -31,7 +31,7 @@ _PEEK = """
         %(slot)s::name, %(until)s::pg_lsn, null,
         'proto_version', '1', 'publication_names', quote_ident(%(publication)s)
     )
-    where get_byte(data, 0) = any (%(rows)s::int[] || %(whole)s::int[])
+    where get_byte(data, 0) = any (%(rows)s::int[] || %(others)s::int[])
 """
 
 
@@ -42,17 +42,17 @@ class _MessageRow(NamedTuple):
 def load_pending(session: Session, *, slot: str, publication: str, until: int) -> Mapping[int, int]:
     """The tables that have such changes before ``until``, each with its last one's position.
 
-    Tables go by their numbers at the server. Raises SlotBusyError while somebody reads the slot.
+    Tables go by their numbers at the server. Raises SlotBusyError while the slot is read.
     """
     parameters = {
         "slot": slot,
         "publication": publication,
         "until": format_lsn(until),
         "rows": [each.value for each in _ROWS],
-        "whole": [each.value for each in _WHOLE],
+        "others": [each.value for each in _OTHERS],
         "head": _HEAD_BYTES,
     }
-    doing = f"looking at what the slot {slot} keeps"
+    doing = f"peeking at what the slot {slot} keeps"
     rows = session.load(_MessageRow, _PEEK, parameters, doing=doing)
     return _last_changes((row.data for row in rows), until)
 

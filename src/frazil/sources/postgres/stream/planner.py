@@ -1,8 +1,8 @@
 """From segments of the spool to a batch: which tables have changes, and what shapes they had.
 
-Every relation message that the server sends makes us look into the catalog, which may have moved
-on since: a column that was dropped and added again looks the same and is another one. Relations
-that only describe rows which their table has already are no news, however old they are.
+For every relation message that the server sends, the catalog is read, which may be newer: a column
+that was dropped and added again has the same name and is another one. Relations that only describe
+rows which their table has already change nothing, however old they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.postgres.types import plan_column, resolve_type
 from frazil.sources.postgres.stream.reader import StreamReader
 from frazil.sources.postgres.stream.relation_matching import match_relation
-from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.segment import SegmentPart
 from frazil.sources.postgres.stream.segment_transactions import segment_transactions
 from frazil.sources.postgres.stream.spool import Taken
 from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from frazil.sources.protocol import Progress, TableProgress
 
     # From the numbers of relations, and of types that they had, to what the catalog shows now.
-    Look = Callable[[Collection[int], Collection[int]], Mapping[str, CatalogView]]
+    LoadViews = Callable[[Collection[int], Collection[int]], Mapping[str, CatalogView]]
 
 
 class _Arrival(NamedTuple):
@@ -58,8 +58,8 @@ class _Arrival(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
-    """A table that is captured: where it stands, and the descriptions that its new rows need.
+class _Captured:
+    """A table that is captured: its position, and the descriptions that its new rows need.
 
     ``segments`` are those with changes of it.
     """
@@ -76,22 +76,22 @@ class _Live:
 class _Described:
     """A table that is captured, with what each of its arrivals says; before all, what is known."""
 
-    live: _Live
+    captured: _Captured
     known: TableDescription
     arrivals: tuple[TableDescription, ...]
 
     def until(self, cut: int) -> _Described:
         """The same for the segments before a cut."""
-        kept = [each for each in self.live.arrivals if each.segment < cut]
-        segments = tuple(each for each in self.live.segments if each < cut)
-        live = replace(self.live, segments=segments, arrivals=tuple(kept))
-        return replace(self, live=live, arrivals=self.arrivals[: len(kept)])
+        kept = [each for each in self.captured.arrivals if each.segment < cut]
+        segments = tuple(each for each in self.captured.segments if each < cut)
+        captured = replace(self.captured, segments=segments, arrivals=tuple(kept))
+        return replace(self, captured=captured, arrivals=self.arrivals[: len(kept)])
 
     def first_change(self) -> int | None:
-        """The first segment before which the table had changes and looked otherwise."""
+        """The first segment before which the table had changes and another shape."""
         shape = self.known.table.shape
-        for arrival, description in zip(self.live.arrivals, self.arrivals, strict=True):
-            has_changes_before = self.live.segments[0] < arrival.segment
+        for arrival, description in zip(self.captured.arrivals, self.arrivals, strict=True):
+            has_changes_before = self.captured.segments[0] < arrival.segment
             if description.table.shape != shape and has_changes_before:
                 return arrival.segment
             shape = description.table.shape
@@ -101,10 +101,10 @@ class _Described:
 class StreamPlanner:
     """Plans batches of one stream; remembers what it learnt of tables meanwhile."""
 
-    def __init__(self, files: SpoolFiles, options: OptionsOf, look: Look) -> None:
+    def __init__(self, files: SpoolFiles, options: OptionsOf, load: LoadViews) -> None:
         self._files = files
-        self._wishes = options
-        self._look = look
+        self._options = options
+        self._load = load
         self._views: dict[str, CatalogView] = {}
         # By table, the shape before, the relation, and the transaction that it came in.
         self._described: dict[tuple[str, str, Relation, int], TableDescription] = {}
@@ -112,58 +112,60 @@ class StreamPlanner:
     def plan(self, taken: Taken, progress: Progress) -> tuple[Batch, Taken]:
         """The batch of the first of these segments, and those that are left for the next one.
 
-        A batch ends where a table that it has changes of begins to look otherwise: what was sent
-        before is then written as it was. Tables that cannot be read are its troubles.
+        A batch ends where one of its tables changes its shape: what was sent before is then written
+        as it was. Tables that cannot be read are its failures.
         """
-        live = [each for each in self._live(taken, progress) if each.after < (taken.end or 0)]
-        self._load_views(live)
+        tables = [each for each in self._tables(taken, progress) if each.after < (taken.end or 0)]
+        self._load_views(tables)
         described: list[_Described] = []
-        troubles: list[TableFailure] = []
-        for each in live:
+        failures: list[TableFailure] = []
+        for each in tables:
             try:
                 described.append(self._describe_all(each))
             except Exception as error:  # noqa: BLE001 - of one table, whatever it is
-                troubles.append(_trouble(each.name, error))
+                failures.append(_failure(each.name, error))
         cut = _cut(taken.segments, described)
         batch_of, rest = _parted(taken, cut)
         kept = [each.until(cut) for each in described]
-        return self._batch(batch_of, [each for each in kept if each.live.segments], troubles), rest
+        kept = [each for each in kept if each.captured.segments]
+        return self._batch(batch_of, kept, failures), rest
 
     def _batch(
-        self, taken: Taken, tables: Sequence[_Described], troubles: list[TableFailure]
+        self, taken: Taken, tables: Sequence[_Described], failures: list[TableFailure]
     ) -> Batch:
         end = taken.end or 0
         readings: list[TableReading] = []
         parts: list[TablePart] = []
         for each in tables:
-            live = each.live
-            if live.after >= end:
+            captured = each.captured
+            if captured.after >= end:
                 continue
             try:
                 table, shapes = self._shapes(each)
             except Exception as error:  # noqa: BLE001 - of one table, whatever it is
-                troubles.append(_trouble(live.name, error))
+                failures.append(_failure(captured.name, error))
                 continue
             readings.append(
                 TableReading(
-                    name=live.name,
-                    oid=live.oid,
+                    name=captured.name,
+                    oid=captured.oid,
                     columns=table.columns,
                     key=table.key,
                     shapes=shapes,
-                    after=live.after,
+                    after=captured.after,
                 )
             )
-            parts.append(TablePart(table=table, start=live.progress.position, goal=format_lsn(end)))
+            start = captured.progress.position
+            parts.append(TablePart(table=table, start=start, goal=format_lsn(end)))
         return Batch(
             reader=StreamReader(self._files, tuple(readings)),
             splits=tuple(_splits(taken.segments)) if parts else (),
             parts=tuple(parts),
             end=format_lsn(end),
-            troubles=tuple(troubles),
+            troubles=tuple(failures),
         )
 
-    def _live(self, taken: Taken, progress: Progress) -> Iterator[_Live]:
+    def _tables(self, taken: Taken, progress: Progress) -> Iterator[_Captured]:
         touched = frozenset[int]().union(*(each.oids for each in taken.segments))
         for name, table in progress.tables.items():
             oid = relation_oid(table.identity)
@@ -177,7 +179,7 @@ class StreamPlanner:
             )
             if segments:
                 arrivals = tuple(self._arrivals(taken.segments, segments, oid, after))
-                yield _Live(name, oid, table, after, segments, arrivals)
+                yield _Captured(name, oid, table, after, segments, arrivals)
 
     def _arrivals(
         self, segments: Sequence[Segment], numbers: Sequence[int], oid: int, after: int
@@ -209,18 +211,18 @@ class StreamPlanner:
             if each.relation.oid == oid and len(transactions.since(after, each.numbers))
         }
 
-    def _load_views(self, live: Sequence[_Live]) -> None:
-        unknown = [each for each in live if self._must_look(each)]
+    def _load_views(self, captured: Sequence[_Captured]) -> None:
+        unknown = [each for each in captured if self._is_view_stale(each)]
         if unknown:
             types = {oid for each in unknown for oid in _types_of(each)}
-            found = self._look([each.oid for each in unknown], types)
+            found = self._load([each.oid for each in unknown], types)
             by_oid = {view.table.oid: view for view in found.values()}
             for each in unknown:
                 view = by_oid.get(each.oid)
                 if view is not None:
                     self._views[each.name] = view
 
-    def _must_look(self, table: _Live) -> bool:
+    def _is_view_stale(self, table: _Captured) -> bool:
         if table.name not in self._views:
             return True
         shape = table.progress.shape
@@ -229,64 +231,65 @@ class StreamPlanner:
             for each in table.arrivals
         )
 
-    def _describe_all(self, live: _Live) -> _Described:
-        known = self._known(live, decode_shape(live.progress.shape, table=live.name))
+    def _describe_all(self, captured: _Captured) -> _Described:
+        known = self._known(captured, decode_shape(captured.progress.shape, table=captured.name))
         described: list[TableDescription] = []
-        for each in live.arrivals:
+        for each in captured.arrivals:
             before = described[-1] if described else known
-            described.append(self._describe(live, each.relation, each.xid, before))
-        return _Described(live, known, tuple(described))
+            described.append(self._describe(captured, each.relation, each.xid, before))
+        return _Described(captured, known, tuple(described))
 
     def _shapes(self, described: _Described) -> tuple[SourceTable, tuple[ShapeReading, ...]]:
         """The table as its newest rows need it, and how each of its shapes is read.
 
         Without a description there are truncations only, and the table is what it was.
         """
-        live = described.live
+        captured = described.captured
         newest = _with_defaults([described.known, *described.arrivals])
         wanted = {column.number: column.type for column in newest.columns}
-        view = self._view(live)
+        view = self._view(captured)
         shapes: dict[Relation, ShapeReading] = {}
-        for arrival, description in zip(live.arrivals, described.arrivals, strict=True):
+        for arrival, description in zip(captured.arrivals, described.arrivals, strict=True):
             shape = _shape_reading(arrival.relation, description, wanted, view)
             if shapes.setdefault(arrival.relation, shape).numbers != shape.numbers:
-                raise _came_back(live.name)
-        return replace(newest, identity=live.progress.identity), tuple(shapes.values())
+                raise _came_back(captured.name)
+        return replace(newest, identity=captured.progress.identity), tuple(shapes.values())
 
     def _describe(
-        self, live: _Live, relation: Relation, xid: int, before: TableDescription
+        self, captured: _Captured, relation: Relation, xid: int, before: TableDescription
     ) -> TableDescription:
-        # Known by the transaction as well: what looks the same may speak of other columns.
-        memory = (live.name, before.table.shape, relation, xid)
+        # Cached by transaction as well: an equal message may describe other columns.
+        memory = (captured.name, before.table.shape, relation, xid)
         if memory not in self._described:
-            self._described[memory] = self._describe_anew(live, relation, xid, before)
+            self._described[memory] = self._describe_new(captured, relation, xid, before)
         return self._described[memory]
 
-    def _describe_anew(
-        self, live: _Live, relation: Relation, xid: int, before: TableDescription
+    def _describe_new(
+        self, captured: _Captured, relation: Relation, xid: int, before: TableDescription
     ) -> TableDescription:
-        view = self._view(live)
-        known = decode_shape(before.table.shape, table=live.name)
+        view = self._view(captured)
+        known = decode_shape(before.table.shape, table=captured.name)
         matched = match_relation(relation, known, view, xid=xid or None)
-        options = self._wishes(live.name)
+        options = self._options(captured.name)
         is_known = matched.numbers == known.numbers and _says_what_is_known(relation, known)
         if is_known and not _lost_key(known, view, options):
             return before
         return describe_relation(relation, matched.numbers, view, options, known=known)
 
-    def _known(self, live: _Live, known: KnownShape) -> TableDescription:
-        return describe_known(known, self._view(live), self._wishes(live.name))
+    def _known(self, captured: _Captured, known: KnownShape) -> TableDescription:
+        return describe_known(known, self._view(captured), self._options(captured.name))
 
-    def _view(self, live: _Live) -> CatalogView:
-        view = self._views.get(live.name)
+    def _view(self, captured: _Captured) -> CatalogView:
+        view = self._views.get(captured.name)
         if view is None:
             raise UnsupportedSchemaChangeError(
-                "the table is not in the catalog any more.", next_step=command("resync", live.name)
+                "the table is not in the catalog any more.",
+                next_step=command("resync", captured.name),
             )
         return view
 
 
-def _trouble(table: str, error: Exception) -> TableFailure:
+def _failure(table: str, error: Exception) -> TableFailure:
     if not isinstance(error, FrazilError):
         error = defect_of_table(error, table, "planning a batch")
     error.table = table
@@ -294,7 +297,7 @@ def _trouble(table: str, error: Exception) -> TableFailure:
 
 
 def _came_back(table: str) -> UnsupportedSchemaChangeError:
-    """Rows of both shapes look the same, so that nobody can tell which column they have."""
+    """Rows of both shapes are alike, so it is not known which column they have."""
     message = (
         "a column was dropped and came back under the same name and type within one transaction."
     )
@@ -319,13 +322,13 @@ def _with_defaults(described: Sequence[TableDescription]) -> SourceTable:
     return replace(newest, columns=columns)
 
 
-def _types_of(live: _Live) -> Iterator[int]:
+def _types_of(captured: _Captured) -> Iterator[int]:
     """The types of its columns, as they were known and as they came."""
-    # What cannot be read is told when the table is described.
+    # What cannot be read is reported when the table is described.
     with suppress(FrazilError):
-        known = decode_shape(live.progress.shape, table=live.name)
+        known = decode_shape(captured.progress.shape, table=captured.name)
         yield from (each.type_oid for each in known.columns)
-    for arrival in live.arrivals:
+    for arrival in captured.arrivals:
         yield from (each.type_oid for each in arrival.relation.columns)
 
 
@@ -344,10 +347,10 @@ def _says_what_is_known(relation: Relation, known: KnownShape) -> bool:
 
 
 def _lost_key(known: KnownShape, view: CatalogView, options: TableOptions) -> bool:
-    """Whether rows were found by a key that the table has not any more.
+    """Whether rows were found by a key that the table no longer has.
 
-    A message does not tell where the replica identity is the whole row. The catalog may be ahead
-    of it, and then the table stops a little early.
+    A message does not say that the replica identity is the full row. The catalog may be ahead of
+    it, and then the table stops a little early.
     """
     found = mirror_key(view.table, view.published, options.key)
     numbers = {each.name: each.number for each in view.table.attributes}

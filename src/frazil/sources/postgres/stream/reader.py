@@ -14,7 +14,7 @@ from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.change_schema import change_schema
 from frazil.sources.postgres.stream.change_rows import changes_by_table, make_rows
 from frazil.sources.postgres.stream.row_images import RefusedRowsError
-from frazil.sources.postgres.stream.segment_part import SegmentPart
+from frazil.sources.postgres.stream.segment import SegmentPart
 from frazil.sources.postgres.stream.segment_transactions import segment_transactions
 from frazil.sources.protocol import TableFailure, TableRows
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.sources.postgres.stream.change_rows import TableChanges
-    from frazil.sources.postgres.stream.segment_part import SegmentFiles
+    from frazil.sources.postgres.stream.segment import SegmentFiles
     from frazil.sources.postgres.stream.segment_transactions import SegmentTransactions
     from frazil.sources.postgres.stream.table_shapes import TableReading
     from frazil.sources.protocol import Reading, Split
@@ -37,7 +37,7 @@ MOST_ROWS = 65_536
 class StreamReader:
     """Reads splits whose payload is a tuple of SegmentPart.
 
-    Changes of tables that are not among these are left out. A table in trouble has no rows from
+    Changes of tables that are not among these are left out. A table that failed has no rows from
     there to the end of the split; what was read of it before is not to be used.
     """
 
@@ -56,7 +56,7 @@ class StreamReader:
                 try:
                     rows = _rows(changes[table.oid], table, transactions, part)
                 except RefusedRowsError as error:
-                    yield _trouble(table, transactions, error)
+                    yield _failure(table, transactions, error)
                     del waiting[table.oid]
                 except Exception as error:  # noqa: BLE001 - of one table, whatever it is
                     found = defect_of_table(error, table.name, "reading changes")
@@ -72,7 +72,7 @@ class StreamReader:
             return segment_transactions(decoded, part.opens), changes_by_table(decoded)
         except MalformedFileError as error:
             message = f"segment {part.name!r} of the spool, {error}"
-            step = "start again: the stream is read anew from the slot"
+            step = "start again: the stream is read again from the slot"
             raise MalformedChangeError(message, next_step=step) from error
 
 
@@ -99,14 +99,14 @@ def _slices(table: TableReading, rows: pa.RecordBatch) -> Iterator[TableRows]:
         yield TableRows(table.name, rows.slice(start, MOST_ROWS))
 
 
-def _trouble(
+def _failure(
     table: TableReading, transactions: SegmentTransactions, error: RefusedRowsError
 ) -> TableFailure:
     reason = error.reason
-    told = type(reason)(
+    located = type(reason)(
         reason.message,
         table=table.name,
         position=format_lsn(transactions.position(error.number)),
         next_step=reason.next_step,
     )
-    return TableFailure(table.name, told)
+    return TableFailure(table.name, located)

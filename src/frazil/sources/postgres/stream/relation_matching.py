@@ -1,6 +1,6 @@
-"""Which columns a relation message speaks of: it has names and types, and no numbers.
+"""Which columns a relation message describes: it has names and types, and no numbers.
 
-What was known is older than the message, and the catalog, by the time it is asked, may be newer.
+What was known is older than the message, and the catalog, by the time it is read, may be newer.
 Names and types prove nothing between the three: columns swap names, go, and come back as others.
 What does not lie is how Postgres numbers columns:
 
@@ -9,10 +9,11 @@ What does not lie is how Postgres numbers columns:
 * columns are sent in the order of their numbers.
 
 So a known column that the catalog still has was there in between, and one that is new since has a
-number above all that were given; of the new ones up to the youngest that had been born, those that
-the catalog still has were all there. What is left open is which of the columns that went since
-were there still. If the count of columns leaves one answer, that is the answer, whatever the names.
-One thing is assumed: that no column was born computed, and became a plain one, since what is known.
+number above all that were given; of the new ones up to the youngest that existed, those that the
+catalog still has were all there. What is left open is which of the columns that went since were
+there still. If the count of columns leaves one answer, that is the answer, whatever the names. One
+thing is assumed: that no column was created as a computed one and became a plain one since what is
+known.
 
 =====================================  ===========  ==================  ======================
 at the source                          known        the message         the catalog, later
@@ -34,18 +35,18 @@ after the message?
 a computed column became a plain one   1a 3c (2 g)  a g c: refused      1a 2g 3c
 =====================================  ===========  ==================  ======================
 
-[1] Refused, because more than one answer is possible. Whoever gives the transaction that the
-message came in gets an answer where the catalog's rows and the message agree on what came first.
-Each row is signed by the transaction that changed it last. A row signed by an older one is as it
-was when the message was sent: the column was there, under this name and type, or was gone. A known
-column that a younger one dropped was there still, and is as it was known. If that makes as many
-columns as the message has, and the message shows all of them so, that is the answer.
+[1] Refused, because more than one answer is possible. With the transaction that the message came
+in, there is an answer where the catalog's rows and the message agree on what came first. Each row
+is signed by the transaction that changed it last. A row signed by an older one is as it was when
+the message was sent: the column was there, under this name and type, or was gone. A known column
+that a younger one dropped was there still, and is as it was known. If that makes as many columns as
+the message has, and the message shows all of them so, that is the answer.
 
 Such an answer is likely and not certain, unlike all others. Transactions have their age from their
 first write, to whatever table: one that is older may change a table, or write to it, after a
-younger one did. For the answer to be wrong, names and types must agree by accident as well:
-somebody dropped a column and added one of the same name and type, and changed the table once more,
-without a look in between. Where the first step alone would do, there is no answer.
+younger one did. For the answer to be wrong, names and types must agree by accident as well: a
+column was dropped and one of the same name and type added, and the table changed once more, without
+a check in between. Where the first step alone would do, there is no answer.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 
 # Numbers of transactions are compared on a circle of 32 bits.
 _XID_CIRCLE = 1 << 32
-# Below it stand numbers for what was always there.
+# Numbers below it belong to what was always there.
 _FIRST_NORMAL_XID = 3
 
 
@@ -104,7 +105,7 @@ def match_relation(
         what = "its columns do not follow from those that are known and those of the catalog"
         raise _refused(what, view.name)
     what = (
-        "columns were dropped and others added or renamed, and it cannot be told which of them "
+        "columns were dropped and others added or renamed, and it is not known which of them "
         f"are meant by {_disputed(relation, images)}"
     )
     raise _refused(what, view.name)
@@ -156,10 +157,10 @@ def _with(there: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
 def _refuse_unlikely(
     relation: Relation, image: tuple[int, ...], known: KnownShape, view: CatalogView
 ) -> None:
-    """Look once more where an assumption may have failed.
+    """Check again where an assumption may have failed.
 
-    A column that was computed when it was born and is plain by now was not sent then, although
-    the catalog shows it like any other. Then a new column stands under the number of another.
+    A column that was computed when it was created and is plain by now was not sent then, although
+    the catalog shows it like any other. Then a new column is under the number of another.
     """
     hidden = [
         column.name
@@ -183,25 +184,25 @@ def _refuse_unlikely(
 def _signed_image(
     relation: Relation, known: KnownShape, view: CatalogView, xid: int
 ) -> tuple[int, ...] | None:
-    """The numbers by the age of what the catalog shows; None if it does not tell."""
+    """The numbers by the age of what the catalog shows; None if that does not decide."""
     older = {number for number, each in view.table.changed_by if _is_older(each, xid)}
     same = {number for number, each in view.table.changed_by if each == xid}
-    shown = {each.number: _told(each) for each in view.sent}
-    was = {each.number: _told(each) for each in known.columns}
+    shown = {each.number: _described(each) for each in view.sent}
+    was = {each.number: _described(each) for each in known.columns}
     # Those that the catalog shows as they were, and those that went since.
     image = [each for each in shown if each in was or each in older]
     image += [each for each in was if each not in shown and each not in older]
     if same or not view.table.changed_by or len(image) != len(relation.columns):
         return None
-    told = dict(zip(sorted(image), map(_told, relation.columns), strict=True))
+    described = dict(zip(sorted(image), map(_described, relation.columns), strict=True))
     agrees = all(
-        told[each] == (shown[each] if each in shown else was[each])
+        described[each] == (shown[each] if each in shown else was[each])
         for each in image
         if each in older or each not in shown
     )
     # What the other side shows just so may be the truth as well.
     rivals = [each for each in (shown, was) if sorted(each) != sorted(image)]
-    if not agrees or any(list(told.values()) == list(each.values()) for each in rivals):
+    if not agrees or any(list(described.values()) == list(each.values()) for each in rivals):
         return None
     return tuple(sorted(image))
 
@@ -210,16 +211,16 @@ def _is_older(one: int, other: int) -> bool:
     return one < _FIRST_NORMAL_XID or 0 < (other - one) % _XID_CIRCLE < _XID_CIRCLE // 2
 
 
-def _told(column: RelationColumn | ShapeColumn | Attribute) -> tuple[str, int, int]:
-    """What a message tells of a column."""
+def _described(column: RelationColumn | ShapeColumn | Attribute) -> tuple[str, int, int]:
+    """What a message says of a column."""
     return column.name, column.type_oid, column.type_modifier
 
 
 def _disputed(relation: Relation, images: frozenset[tuple[int, ...]]) -> str:
     names = [
         column.name
-        for place, column in enumerate(relation.columns)
-        if len({image[place] for image in images}) > 1
+        for index, column in enumerate(relation.columns)
+        if len({image[index] for image in images}) > 1
     ]
     return ", ".join(names)
 

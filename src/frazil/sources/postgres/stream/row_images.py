@@ -2,7 +2,7 @@
 
 An update whose key changed is two rows: the old key goes, then the new row comes. Every other
 change is one. What an update leaves unchanged is filled from the old image where that has it: a
-whole old row has every column, a key image those of the replica identity.
+complete old row has every column, a key image those of the replica identity.
 
 No key is ever guessed. It is known when an image has it, and an update without an old image has
 not changed it: servers send the old key whenever a column of the replica identity changed or is
@@ -37,7 +37,7 @@ RESYNC = "run `frazil resync` for this table"
 class RefusedRowsError(Exception):
     """Changes that cannot become rows; ``number`` is that of the first message concerned.
 
-    The caller knows the table and the position, and tells them along with ``reason``.
+    The caller knows the table and the position, and reports them with ``reason``.
     """
 
     def __init__(self, reason: FrazilError, *, number: int) -> None:
@@ -65,8 +65,8 @@ class CutRows:
 
     ``numbers`` are those of the messages, and ``kinds`` what the row is by itself. ``order`` leads
     to the images, those that came and then those that went. Rows that came under a new key are
-    ``is_moved``; the one that went stands right before. ``new`` and ``gone`` are places of images,
-    and ``filling`` has for each new one the place of the old one, or -1.
+    ``is_moved``; the one that went comes right before. ``new`` and ``gone`` are indexes of
+    images, and ``filling`` has for each new one the index of the old one, or -1.
     """
 
     changes: RelationChanges
@@ -81,48 +81,48 @@ class CutRows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def texts(self, place: int) -> ColumnTexts:
-        """The column at this place of the relation."""
-        column = self.changes.new.columns[place]
+    def texts(self, index: int) -> ColumnTexts:
+        """The column at this index of the relation."""
+        column = self.changes.new.columns[index]
         text = _taken(column.values, self.new)
         unchanged = column.is_unchanged[self.new]
         if unchanged.any():
             fills = unchanged & (self.filling >= 0)
-            fills[fills] = self._has_old(place)[self.filling[fills]]
-            text = self._filled(text, place, fills)
+            fills[fills] = self._has_old(index)[self.filling[fills]]
+            text = self._filled(text, index, fills)
             unchanged &= ~fills
-        gone = self._gone_text(place)
+        gone = self._gone_text(index)
         return ColumnTexts(text, gone, unchanged if unchanged.any() else None)
 
-    def _has_old(self, place: int) -> NDArray[np.bool_]:
-        """Which old images have a value in this column, be it NULL."""
-        has_value = ~self.changes.old.columns[place].is_unchanged
-        if not self.changes.relation.columns[place].is_key:
+    def _has_old(self, index: int) -> NDArray[np.bool_]:
+        """Which old images have a value in this column, NULL included."""
+        has_value = ~self.changes.old.columns[index].is_unchanged
+        if not self.changes.relation.columns[index].is_key:
             has_value &= self.changes.old_kinds == ImageKind.OLD_ROW
         return has_value
 
-    def _filled(self, text: pa.StringArray, place: int, fills: NDArray[np.bool_]) -> pa.StringArray:
+    def _filled(self, text: pa.StringArray, index: int, fills: NDArray[np.bool_]) -> pa.StringArray:
         if not fills.any():
             return text
-        both = pa.concat_arrays([text, self.changes.old.columns[place].values])
+        both = pa.concat_arrays([text, self.changes.old.columns[index].values])
         return both.take(pa.array(np.where(fills, self.filling + len(text), np.arange(len(text)))))
 
-    def _gone_text(self, place: int) -> pa.StringArray | None:
-        has_value = self._has_old(place)[self.gone]
+    def _gone_text(self, index: int) -> pa.StringArray | None:
+        has_value = self._has_old(index)[self.gone]
         if not has_value.any():
             return None
-        text = _taken(self.changes.old.columns[place].values, self.gone)
+        text = _taken(self.changes.old.columns[index].values, self.gone)
         return text if has_value.all() else pc.if_else(has_value, text, _NO_TEXT)
 
 
 def cut_rows(changes: RelationChanges, kept: NDArray[np.int64], key: Sequence[int]) -> CutRows:
-    """The rows that the changes at these places, ascending, become; ``key`` are places of columns.
+    """The rows of the changes at these indexes, ascending; ``key`` are indexes of columns.
 
-    Raises RefusedRowsError if a key cannot be told.
+    Raises RefusedRowsError if a key is not known.
     """
     kinds = changes.kinds[kept]
-    new_at = _places(changes.new.changes, len(changes))[kept]
-    old_at = _places(changes.old.changes, len(changes))[kept]
+    new_at = _indexes(changes.new.changes, len(changes))[kept]
+    old_at = _indexes(changes.old.changes, len(changes))[kept]
     keys = _Keys(changes, new_at, old_at, key)
     keys.refuse_unknown(kinds, changes.numbers[kept])
     is_new = new_at >= 0
@@ -151,7 +151,7 @@ def cut_rows(changes: RelationChanges, kept: NDArray[np.int64], key: Sequence[in
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Keys:
-    """The keys of changes whose images stand at these places, -1 for none."""
+    """The keys of changes whose images are at these indexes, -1 for none."""
 
     changes: RelationChanges
     new_at: NDArray[np.int64]
@@ -168,22 +168,22 @@ class _Keys:
         raise RefusedRowsError(reason, number=int(numbers[first]))
 
     def _is_uncovered(self, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Changes of rows whose old key is not whole, or might be another without being sent."""
+        """Changes of rows whose old key is incomplete, or might be another without being sent."""
         columns = self.changes.relation.columns
-        if all(columns[place].is_key for place in self.key):
+        if all(columns[index].is_key for index in self.key):
             return np.zeros(len(kinds), np.bool_)
-        has_whole = self.old_at >= 0
-        whole = self.changes.old_kinds == ImageKind.OLD_ROW
-        has_whole[has_whole] = whole[self.old_at[has_whole]]
-        uncovered: NDArray[np.bool_] = (kinds != MessageKind.INSERT) & ~has_whole
+        has_full_row = self.old_at >= 0
+        is_full_row = self.changes.old_kinds == ImageKind.OLD_ROW
+        has_full_row[has_full_row] = is_full_row[self.old_at[has_full_row]]
+        uncovered: NDArray[np.bool_] = (kinds != MessageKind.INSERT) & ~has_full_row
         return uncovered
 
     def _is_missing(self) -> NDArray[np.bool_]:
         missing = np.zeros(len(self.new_at), np.bool_)
         has_new, has_old = self.new_at >= 0, self.old_at >= 0
-        for place in self.key:
-            new = self.changes.new.columns[place].is_unchanged
-            old = self.changes.old.columns[place].is_unchanged
+        for index in self.key:
+            new = self.changes.new.columns[index].is_unchanged
+            old = self.changes.old.columns[index].is_unchanged
             if new.any():
                 missing[has_new] |= new[self.new_at[has_new]] & ~has_old[has_new]
             if old.any():
@@ -197,10 +197,10 @@ class _Keys:
         if not len(both):
             return moved
         new_at, old_at = self.new_at[both], self.old_at[both]
-        for place in self.key:
-            column = self.changes.new.columns[place]
+        for index in self.key:
+            column = self.changes.new.columns[index]
             new = _taken(column.values, new_at)
-            old = _taken(self.changes.old.columns[place].values, old_at)
+            old = _taken(self.changes.old.columns[index].values, old_at)
             moved[both] |= _differ(new, old) & ~column.is_unchanged[new_at]
         return moved
 
@@ -213,22 +213,22 @@ def _differ(some: pa.StringArray, others: pa.StringArray) -> NDArray[np.bool_]:
     return differ
 
 
-def _places(changes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """For each change the place of its image, or -1."""
-    places = np.full(count, -1, np.int64)
-    places[changes] = np.arange(len(changes))
-    return places
+def _indexes(changes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """For each change the index of its image, or -1."""
+    indexes = np.full(count, -1, np.int64)
+    indexes[changes] = np.arange(len(changes))
+    return indexes
 
 
-def _marked(places: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+def _marked(indexes: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
     marked = np.zeros(count, np.bool_)
-    marked[places] = True
+    marked[indexes] = True
     return marked
 
 
-def _taken(values: pa.StringArray, places: NDArray[np.int64]) -> pa.StringArray:
-    """Values at these places, which ascend: as many as there are means all of them."""
-    return values if len(places) == len(values) else values.take(pa.array(places))
+def _taken(values: pa.StringArray, indexes: NDArray[np.int64]) -> pa.StringArray:
+    """Values at these indexes, which ascend: as many as there are means all of them."""
+    return values if len(indexes) == len(values) else values.take(pa.array(indexes))
 
 
 def _uncovered_key() -> UnsupportedSchemaChangeError:
@@ -238,5 +238,5 @@ def _uncovered_key() -> UnsupportedSchemaChangeError:
 
 
 def _missing_key() -> MissingImageError:
-    message = "a column of the key was not sent, neither in the new row nor in the old key"
+    message = "a column of the key was sent neither in the new row nor in the old key"
     return MissingImageError(message, next_step=RESYNC)

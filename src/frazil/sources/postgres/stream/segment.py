@@ -1,9 +1,9 @@
-"""What is known about a finished segment of the spool without opening it."""
+"""A segment of the spool: what is known without opening it, and what a task reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A file of messages: of whole transactions, or of a part of one that is large.
+    """A file of messages: of complete transactions, or of a part of one that is large.
 
     Every table is described in it before its first row or truncation. Crosses to tasks.
     """
@@ -49,3 +49,24 @@ class Segment:
     """The position after its last transaction; None if that goes on in the next segment."""
     last_committed_at: int
     last_xid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPart:
+    """A segment to be read in full; the payload of a split is a tuple of these.
+
+    ``opens`` is the large transaction inside which it begins. ``begins_ordinals`` are, by the OID
+    of a table, ordinals that no row of that transaction in an earlier segment reaches: an update
+    may be two rows, so that counting messages is too few. A table that is not there begins at 0.
+    """
+
+    name: str
+    opens: OpenTransaction | None = None
+    begins_ordinals: Mapping[int, int] = field(default_factory=dict)
+
+
+class SegmentFiles(Protocol):
+    """Where segments lie; picklable, and at hand in every task."""
+
+    def load(self, name: str) -> bytes | memoryview:
+        """The bytes of a segment."""

@@ -35,7 +35,7 @@ class SegmentTransactions:
     origins: pa.StringArray
 
     def since(self, position: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of those messages whose transactions are not before this position."""
+        """The positions of those messages whose transactions are not before this position."""
         return np.flatnonzero(self.positions[self.of_messages[numbers]] >= np.uint64(position))
 
     def position(self, number: int) -> int:
@@ -48,12 +48,12 @@ def segment_transactions(
 ) -> SegmentTransactions:
     """The transactions that these messages belong to.
 
-    Raises MalformedFileError for parts of transactions that have not committed, which the stream
-    was not asked for, and when the open transaction is not the one that commits first.
+    Raises MalformedFileError for parts of transactions that have not committed, and when the open
+    transaction is not the one that commits first.
     """
     if decoded.stream_xids.any():
         at = int(decoded.stream_xids.argmax())
-        what = f"expected whole transactions, found message {at} in a part of a streamed one"
+        what = f"expected complete transactions, found message {at} in a part of a streamed one"
         raise MalformedFileError(what, offset=0)
     begins = decoded.begins
     final_lsn, committed_at = (0, 0) if opens is None else (opens.final_lsn, opens.committed_at)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ConvertedRows:
-    """Rows with their values, and what is told of a row alone: not yet its place in the order.
+    """Rows with their values and the columns that come from the row alone, not its order.
 
     ``numbers`` and ``kinds`` are of the messages they come from. ``columns`` are those of the
     table. ``unchanged`` and ``previous_key`` are None where they would be null in every row.
@@ -50,28 +50,28 @@ class ConvertedRows:
 def convert_rows(
     changes: RelationChanges, kept: NDArray[np.int64], table: TableReading, schema: pa.Schema
 ) -> ConvertedRows:
-    """What the changes at these places, ascending, become; the schema is the table's.
+    """What the changes at these positions, ascending, become; the schema is the table's.
 
-    Raises RefusedRowsError when the shape is not known, a key cannot be told, or a value does not
-    fit or is not what Postgres prints.
+    Raises RefusedRowsError when the shape is not known, a key is not known, or a value does not fit
+    or is not what Postgres prints.
     """
     shape = next((each for each in table.shapes if each.relation == changes.relation), None)
     if shape is None:
         raise RefusedRowsError(_unknown_shape(), number=int(changes.numbers[kept[0]]))
-    places = {number: place for place, number in enumerate(shape.numbers)}
-    if not places.keys() >= set(table.key):
+    positions = {number: position for position, number in enumerate(shape.numbers)}
+    if not positions.keys() >= set(table.key):
         raise RefusedRowsError(_no_key(), number=int(changes.numbers[kept[0]]))
-    cut = cut_rows(changes, kept, [places[number] for number in table.key])
+    cut = cut_rows(changes, kept, [positions[number] for number in table.key])
     unchanged: dict[int, NDArray[np.bool_]] = {}
     columns: dict[int, pa.Array] = {}
     for index, column in enumerate(table.columns):
         type_ = schema.field(index).type
-        place = places.get(column.number)
-        if place is None:
+        position = positions.get(column.number)
+        if position is None:
             columns[column.number] = _older_than(column, type_, len(cut))
             continue
-        texts = cut.texts(place)
-        columns[column.number] = _converted(cut, texts, shape.plans[place], type_)
+        texts = cut.texts(position)
+        columns[column.number] = _converted(cut, texts, shape.plans[position], type_)
         if texts.is_unchanged is not None:
             unchanged[column.number] = texts.is_unchanged
     return ConvertedRows(

@@ -2,7 +2,7 @@
 
 It receives frames, sorts them into segments and answers the server. When the spool is full it only
 answers, until something is released. A transaction that has outgrown memory is read to its end even
-then: nothing else could ever make room for it.
+then: nothing else could free space for it.
 
 One thread reads; one other, the driver, takes and releases. Any may close.
 """
@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
 from frazil.errors import FrazilError, SourceUnavailableError, StorageError
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
     from frazil.sources.postgres.spool_files import SpoolFiles
     from frazil.sources.postgres.stream.segment import Segment
 
-# A paused reader does not see the server's questions. Servers that wait for less than a few of
-# these before they hang up would not get along with any network either.
+# A paused reader does not see the server's keepalives. Servers with a timeout below a few of these
+# would not work over any network either.
 KEEP_ALIVE_SECONDS = 0.5
 
 # Only a turn of the loop: frames and closing wake the reader at once.
 _RECEIVE_SECONDS = 5.0
 # A reader that is not stuck in a file system ends within milliseconds.
 _CLOSE_SECONDS = 10.0
-# Enough that two sessions in one folder never meet.
+# Enough that two sessions in one folder never collide.
 _TOKEN_BYTES = 6
 _NEVER = Limit(rows=1 << 63, bytes=1 << 63)
 _LOG = get_logger("frazil.sources.postgres")
@@ -49,21 +50,21 @@ _RANDOMNESS = SystemRandomness()
 
 
 class FrameStream(Protocol):
-    """What is read: ``ReplicationStream``, or its twin in tests."""
+    """What is read: ``ReplicationStream``, or a scripted stream in tests."""
 
     def receive(self, timeout: float) -> list[Frame]:
         """Wait for frames and give all that are there, in order; none when the time is up."""
 
     def keep_alive(self) -> None:
-        """Tell the server that we are there."""
+        """Send the server a status update."""
 
     def close(self) -> None:
-        """End the stream; who is receiving gets SourceUnavailableError."""
+        """End the stream; a thread that is receiving gets SourceUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Segments of whole transactions in order, and the position that they lead to.
+    """Segments of complete transactions in order, and the position that they lead to.
 
     Without segments there is no end: ``StreamSpool.position`` says how far an idle server is.
     """
@@ -94,7 +95,7 @@ class StreamSpool:
         self._files = files
         self._max_bytes = max_bytes
         self._keep_alive_seconds = keep_alive_seconds
-        # Whoever reads the slot is the only one to use the files: what lies there was left behind.
+        # The reader of the slot is the only user of the files: what lies there was left behind.
         files.clear()
         self._spooling = TransactionSpooling(
             files,
@@ -102,12 +103,12 @@ class StreamSpool:
             segment_bytes=segment_bytes,
             large_bytes=large_bytes,
         )
-        # Guards all that follows and the spooling; told when there is something new to see.
+        # Guards all that follows and the spooling; notified when something changed.
         self._changed = threading.Condition()
         # Segments that must be taken together: one, or all of a large transaction.
-        self._whole: deque[tuple[Segment, ...]] = deque()
-        self._whole_rows = 0
-        self._whole_bytes = 0
+        self._complete: deque[tuple[Segment, ...]] = deque()
+        self._complete_rows = 0
+        self._complete_bytes = 0
         self._parts: list[Segment] = []
         self._taken: dict[str, Segment] = {}
         self._kept_bytes = 0
@@ -130,13 +131,13 @@ class StreamSpool:
     def pending_rows(self) -> int:
         """The rows of complete transactions that can be taken."""
         with self._changed:
-            return self._whole_rows + self._spooling.settled_rows
+            return self._complete_rows + self._spooling.settled_rows
 
     @property
     def pending_bytes(self) -> int:
         """The bytes of complete transactions that can be taken."""
         with self._changed:
-            return self._whole_bytes + self._spooling.settled_bytes
+            return self._complete_bytes + self._spooling.settled_bytes
 
     @property
     def used_bytes(self) -> int:
@@ -151,7 +152,7 @@ class StreamSpool:
 
     @property
     def position(self) -> int:
-        """Every transaction of the server before this position was taken, or is for nobody.
+        """Every transaction of the server before this position was taken, or has no captured rows.
 
         With nothing pending it follows an idle server. What was taken may not be durable yet: that
         is for the caller to know.
@@ -174,7 +175,7 @@ class StreamSpool:
             if self._error is not None or self._is_closed:
                 return None
             kept = [*self._parts, *self._taken.values()]
-            kept += [each for whole in self._whole for each in whole]
+            kept += [each for group in self._complete for each in group]
             oids = self._spooling.open_oids.union(*(each.oids for each in kept))
             return self._spooling.position, oids
 
@@ -203,13 +204,13 @@ class StreamSpool:
         with self._changed:
             self._require_sound()
             # What is finished already may be enough.
-            if self._whole_rows < limit.rows and self._whole_bytes < limit.bytes:
+            if self._complete_rows < limit.rows and self._complete_bytes < limit.bytes:
                 self._finish_segment()
             taken: list[Segment] = []
             rows = size = 0
-            while self._whole:
-                rows += _rows(self._whole[0])
-                size += _bytes(self._whole[0])
+            while self._complete:
+                rows += _rows(self._complete[0])
+                size += _bytes(self._complete[0])
                 if taken and (rows > limit.rows or size > limit.bytes):
                     break
                 taken += self._take_first()
@@ -240,7 +241,7 @@ class StreamSpool:
         if not self._reader.is_alive():
             self._spooling.abandon()
         parts = [*self._parts, *self._spooling.take_finished()]
-        left = [*self._taken.values(), *parts, *(each for whole in self._whole for each in whole)]
+        left = [*self._taken.values(), *parts, *chain.from_iterable(self._complete)]
         # They are cleared away when the spool is next used.
         with suppress(StorageError):
             self._files.remove(each.name for each in left)
@@ -248,7 +249,7 @@ class StreamSpool:
     def _read(self) -> None:
         try:
             while not self._is_closed:
-                if not self._has_room():
+                if not self._has_space():
                     self._stream.keep_alive()
                     continue
                 frames = self._stream.receive(_RECEIVE_SECONDS)
@@ -270,13 +271,13 @@ class StreamSpool:
                 _LOG.warning("a transaction is larger than the spool", bytes=self._max_bytes)
             self._is_overfull = is_overfull
 
-    def _has_room(self) -> bool:
+    def _has_space(self) -> bool:
         """Whether to read on; otherwise it was waited for a while."""
         with self._changed:
             is_full = self._used >= self._max_bytes and not self._spooling.is_large
             if is_full != self._is_paused:
                 self._is_paused = is_full
-                event = "the spool is full" if is_full else "the spool has room again"
+                event = "the spool is full" if is_full else "the spool has space again"
                 # Not news where tables are slower than the source: it comes with every batch.
                 _LOG.debug(event, used=self._used)
                 self._changed.notify_all()
@@ -297,8 +298,8 @@ class StreamSpool:
 
     def _is_worth_taking(self) -> bool:
         self._require_sound()
-        rows = self._whole_rows + self._spooling.settled_rows
-        size = self._whole_bytes + self._spooling.settled_bytes
+        rows = self._complete_rows + self._spooling.settled_rows
+        size = self._complete_bytes + self._spooling.settled_bytes
         is_enough = rows >= self._wanted.rows or size >= self._wanted.bytes
         return is_enough or (self._is_paused and rows > 0)
 
@@ -317,21 +318,21 @@ class StreamSpool:
             self._kept_bytes += segment.size
             self._parts.append(segment)
             if segment.end_lsn is not None:
-                self._whole.append(tuple(self._parts))
-                self._whole_rows += _rows(self._parts)
-                self._whole_bytes += _bytes(self._parts)
+                self._complete.append(tuple(self._parts))
+                self._complete_rows += _rows(self._parts)
+                self._complete_bytes += _bytes(self._parts)
                 self._parts = []
 
     def _take_first(self) -> tuple[Segment, ...]:
-        first = self._whole.popleft()
-        self._whole_rows -= _rows(first)
-        self._whole_bytes -= _bytes(first)
+        first = self._complete.popleft()
+        self._complete_rows -= _rows(first)
+        self._complete_bytes -= _bytes(first)
         self._taken.update((each.name, each) for each in first)
         return first
 
     def _advance(self) -> int:
         # After a failure what was received last may be in no segment.
-        is_all_taken = not self._whole and not self._spooling.settled_rows
+        is_all_taken = not self._complete and not self._spooling.settled_rows
         if is_all_taken and self._error is None:
             self._position = max(self._position, self._spooling.position)
         return self._position

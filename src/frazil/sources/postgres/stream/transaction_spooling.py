@@ -1,14 +1,13 @@
-"""Messages of a stream become segments of whole transactions; no thread and no socket.
+"""Messages of a stream become segments of complete transactions; no thread and no socket.
 
 A transaction waits in memory for its Commit. One that grows large goes to segments of its own, as
 many as it needs. Each segment describes its tables again, so that it can be read alone: a server
 describes a table once in a session, and then only when something about it has changed.
 
-What is for nobody is left out: transactions without a row, and the messages that people emit. Both
-still say how far the server is.
+Transactions without a row and emitted messages are left out. Both still say how far the server is.
 
 A row costs a fraction of a microsecond here, which is why the first five bytes of a message, its
-kind and its table, are looked up in one dictionary before anything else is asked.
+kind and its table, are looked up in one dictionary before anything else is checked.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class TransactionSpooling:
 
     @property
     def position(self) -> int:
-        """Every transaction that the server has before this position was received whole."""
+        """Every transaction that the server has before this position was received completely."""
         return self._position
 
     @property
@@ -210,7 +209,7 @@ class TransactionSpooling:
         take = self._takes.get(payload[0]) if payload else None
         if take is None:
             found = f"the kind 0x{payload[0]:02x}" if payload else "no bytes"
-            self._refuse(f"expected a message of a transaction that is sent whole, found {found}")
+            self._refuse(f"expected a message of a complete transaction, found {found}")
         take(payload)
 
     def _take_begin(self, payload: bytes) -> None:
@@ -304,8 +303,8 @@ class TransactionSpooling:
             self._refuse("expected the description of a table")
         oid = payload[_OID]
         if self._segment.describes(oid) and self._segment.has_transactions and not self._is_large:
-            # Rows before and after it may be of other columns, though it looks the same; in
-            # segments of their own they can be told apart.
+            # Rows before and after it may be of other columns, though it is the same; in segments
+            # of their own they can be distinguished.
             self._part_from_settled()
         xid = _NO_TRANSACTION if self._transaction is None else self._xid
         known = _Known(payload, relation, xid)
@@ -322,7 +321,7 @@ class TransactionSpooling:
             self._append_other(payload)
 
     def _leave_out(self, payload: bytes) -> None:
-        """Nobody reads what was given to ``pg_logical_emit_message``, and it may be much."""
+        """What was given to ``pg_logical_emit_message`` is not used, and it may be large."""
 
     def _describe(self, oid: bytes) -> None:
         if self._segment.describes(oid):

@@ -43,7 +43,7 @@ class CatalogView:
         unknown = names - {each.name for each in self.table.attributes}
         if unknown:
             # Two questions, and a change in between; one view would have prevented it.
-            message = "the table changed while its facts were asked for."
+            message = "the table changed while its facts were requested."
             raise SourceUnavailableError(message, table=self.name)
         return tuple(
             each for each in self.table.attributes if each.name in names and self._is_sent(each)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
     from frazil.model.postgres.facts import TableFacts
 
-# A publication that is not there sends nothing; whoever compares finds that it is another one.
+# A publication that is not there sends nothing; a comparison finds that it is another one.
 _NO_PUBLICATION = 0
 
 
@@ -32,7 +32,7 @@ def load_views(
     include: Iterable[str],
     exclude: Iterable[str],
 ) -> Mapping[str, CatalogView]:
-    """The tables that the patterns choose, by name; asked inside a view of the caller's.
+    """The tables that the patterns choose, by name; loaded inside a view of the caller's.
 
     One that the publication lacks is shown as if it sent all columns: that is what it will do.
     """
@@ -57,7 +57,7 @@ def load_views_of(
 ) -> Mapping[str, CatalogView]:
     """The tables of these numbers; those that are gone are left out.
 
-    ``types`` are asked for as well: columns may have had others than they have now.
+    ``types`` are requested as well: columns may have had others than they have now.
     """
     views = _load(session, oids, publication=publication, types=types)
     return {name: view for name, view in views.items() if can_be_published(view.table)}

@@ -1,14 +1,14 @@
-"""A table of Postgres in the house's terms: its columns, its key, and how their text is read.
+"""A table of Postgres as frazil describes it: its columns, its key, and how their text is read.
 
 Pure. The columns come from the catalog, or from a relation message whose columns were recognised;
-in the latter case the catalog may have moved on, and tells only what is not in the message.
+in the latter case the catalog may be newer, and gives only what is not in the message.
 
 Rows that are older than a column show in it what ``attmissingval`` says, until the table is
 rewritten; a volatile default, a number of its own or a computed value rewrites it at once. What
 those rows show then was never sent. A column that has a default and no missing value is therefore
 marked ``rewrote``. That may be wrong, in the safe direction: a default that was set after the
 column was added changed no row, and costs a resync nevertheless. It misses a default that has gone
-again by the time somebody looks, together with a rewrite.
+again by the time the catalog is read, together with a rewrite.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def describe_table(view: CatalogView, options: TableOptions) -> TableDescription
 
 
 def describe_known(shape: KnownShape, view: CatalogView, options: TableOptions) -> TableDescription:
-    """The table as it was last described; the view only tells what its types are."""
+    """The table as it was last described; the view only gives its types."""
     _refuse_alike(shape.columns, view.name)
     plans = {each.number: _plan(each, view, options) for each in shape.columns}
     columns = tuple(
@@ -104,7 +104,7 @@ def describe_relation(
 ) -> TableDescription:
     """The table as it was when the server sent this message; ``numbers`` are its columns'.
 
-    What the message does not tell, the view of the catalog does, which may be later. Raises like
+    What the message lacks comes from the view of the catalog, which may be later. Raises like
     ``describe_table``.
     """
     columns = tuple(
@@ -190,16 +190,16 @@ def _source_column(
 ) -> SourceColumn:
     default, rewrote = None, False
     if column.number not in known:
-        # Of a column that was retyped or dropped since, nobody can tell any more.
-        tells = attribute is not None and attribute.type_oid == column.type_oid
-        default, rewrote = _older_rows(attribute, plan) if attribute and tells else (None, True)
+        # Of a column that was retyped or dropped since, the catalog does not show it any more.
+        is_known = attribute is not None and attribute.type_oid == column.type_oid
+        default, rewrote = _older_rows(attribute, plan) if attribute and is_known else (None, True)
     return SourceColumn(
         number=column.number, name=column.name, type=plan.type, default=default, rewrote=rewrote
     )
 
 
 def _older_rows(attribute: Attribute, plan: ColumnPlan) -> tuple[Default | None, bool]:
-    """What rows older than a column show in it, and whether some show what nobody can tell."""
+    """What rows older than a column show in it, and whether some values are not known."""
     if attribute.missing_value is None:
         return None, attribute.has_default
     if isinstance(plan.type, Nested):

@@ -1,7 +1,7 @@
 """What makes a table the one that was captured so far, as text to be recorded and compared.
 
-pgoutput announces none of it: a table that was dropped and created again, that left the
-publication and came back, or of which other rows are sent looks the same in the stream.
+pgoutput announces none of it: a table that was dropped and created again, that left the publication
+and came back, or of which other rows are sent is the same in the stream.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from frazil.sources.postgres.tables.catalog_view import CatalogView
 
-# A table that was dropped and created again, or is on another server, differs in nearly
-# everything; only the first reason is worth telling.
+# A table that was dropped and created again, or is on another server, differs in nearly everything;
+# only the first reason is reported.
 _DECISIVE = (
     ("system", "it is on another server"),
     ("database", "it is in another database"),
@@ -48,9 +48,9 @@ _OTHER_KEY = "its key was dropped, so that two rows may have had one key since"
 def identity_of(view: CatalogView, key: tuple[str, ...] = ()) -> str:
     """One line of JSON; what of it may change without a resync, ``identity_differences`` knows.
 
-    ``key`` are the columns that are wished for as the key, none for the primary key. The columns
-    are part of it only where a list names them: else they come and go, and the stream tells. The
-    timeline is none of the table's business, nor is the replica identity.
+    ``key`` are the columns configured as the key, none for the primary key. The columns are part of
+    it only where a list names them: else they come and go, and the stream announces it. The
+    timeline and the replica identity are not part of it.
     """
     published, publication = view.published, view.publication
     is_implicit = published.is_implicit
@@ -69,7 +69,7 @@ def identity_of(view: CatalogView, key: tuple[str, ...] = ()) -> str:
         "filter": published.row_filter,
         # By number: a renamed column stays in the list.
         "columns": [each.number for each in view.sent] if published.has_column_list else None,
-        "publish": [word for word, is_sent in flags.items() if is_sent],
+        "publish": [kind for kind, is_sent in flags.items() if is_sent],
         "via_root": publication.via_root,
         "generated": publication.sends_generated,
         "options": publication.options_changed_by,
@@ -92,30 +92,30 @@ def relation_oid(identity: str) -> int | None:
 
 
 def identity_differences(before: str, now: str, *, was_gone: bool = False) -> tuple[str, ...]:
-    """What happened to the table between two identities, in words; none if nothing that counts.
+    """What happened to the table between two identities, as sentences; none if nothing relevant.
 
-    ``was_gone`` says that it was not there, or not published, at a look in between.
+    ``was_gone`` says that it was not there, or not published, at a check in between.
     """
     if before == now and not was_gone:
         return ()
     old, new = _read(before), _read(now)
     if old is None or new is None or any(name not in old for name, _ in (*_DECISIVE, *_OTHERS)):
         return _UNREADABLE
-    for name, words in _DECISIVE:
+    for name, text in _DECISIVE:
         if old[name] != new[name]:
-            return (words,)
+            return (text,)
     if was_gone and new["implicit"]:
         return (_CAME_BACK,)
     return (
-        *(words for name, words in _OTHERS if old[name] != new[name]),
+        *(text for name, text in _OTHERS if old[name] != new[name]),
         *_later_differences(old, new),
     )
 
 
 def _later_differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    for name, words in _LATER:
+    for name, text in _LATER:
         if name in old and old[name] != new[name]:
-            yield words
+            yield text
     # A change of a type writes all rows again as well, and then describes a column otherwise.
     is_rewritten = old.get("toast") and new["toast"] and old["toast"] != new["toast"]
     if is_rewritten and old["described"] == new["described"]:

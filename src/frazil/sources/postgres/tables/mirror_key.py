@@ -36,16 +36,16 @@ class NoKey:
 
 
 def mirror_key(
-    table: TableFacts, published: PublishedTable | None, wished: tuple[str, ...]
+    table: TableFacts, published: PublishedTable | None, configured: tuple[str, ...]
 ) -> tuple[str, ...] | NoKey:
-    """The columns that find a row again: those wished for, else the primary key.
+    """The columns that identify a row: those configured, else the primary key.
 
-    What is wished for must be unique at the source at every moment, which only an index there can
-    promise: else a mirror would show one of several rows. A row that goes must be found by what
+    A configured key must be unique at the source at every moment, which only an index there
+    guarantees: else a mirror would show one of several rows. A row that goes must be found by what
     the server sends of it, so the replica identity has to have them all. Without ``published`` it
     is not known yet, and taken for all columns.
     """
-    key = wished or (table.key.columns if table.key else ())
+    key = configured or (table.key.columns if table.key else ())
     unknown = tuple(column for column in key if table.attribute(column) is None)
     if unknown:
         return NoKey(NoKeyReason.UNKNOWN_COLUMNS, unknown)
@@ -57,8 +57,8 @@ def mirror_key(
         return NoKey(NoKeyReason.NONE)
     if _is_deferrable(table, key):
         return NoKey(NoKeyReason.DEFERRABLE)
-    if wished and not table.keys_within(wished):
-        return NoKey(NoKeyReason.NOT_UNIQUE, wished)
+    if configured and not table.keys_within(configured):
+        return NoKey(NoKeyReason.NOT_UNIQUE, configured)
     return _uncovered(table, key) or key
 
 

@@ -41,7 +41,7 @@ class _Pattern:
 def select_tables(
     relations: Iterable[CatalogRelation], *, include: Iterable[str], exclude: Iterable[str]
 ) -> Selection:
-    """Choose by ``schema.table``, where * and ? stand for other characters.
+    """Choose by ``schema.table``, where * and ? represent other characters.
 
     A partition is part of its root: where the root is meant as well, it is not meant by itself.
     """
@@ -64,7 +64,7 @@ def select_tables(
 
 
 def is_meant(name: str, *, include: Iterable[str], exclude: Iterable[str]) -> bool:
-    """Whether these patterns choose a table of this name, be there one or not."""
+    """Whether these patterns choose a table of this name; it need not exist."""
     chosen = any(_pattern(each).expression.fullmatch(name) for each in include)
     return chosen and not any(_pattern(each).expression.fullmatch(name) for each in exclude)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShapeColumn:
-    """A column that is sent, with everything a relation message tells of it and its number."""
+    """A column that is sent, with everything a relation message says of it and its number."""
 
     number: int
     name: str
@@ -28,7 +28,7 @@ class ShapeColumn:
 class KnownShape:
     """The columns in the order of their numbers, and the numbers of the key.
 
-    ``highest`` is the highest number known to be given by then, be it to a column that is gone or
+    ``highest`` is the highest number known to be given by then, even to a column that is gone or
     not sent: columns that are new since then have higher ones. ``hidden`` are lower numbers of
     columns that were not sent, or of which it is not known.
     """

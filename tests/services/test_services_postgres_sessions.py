@@ -18,7 +18,7 @@ from frazil.clients.postgres.replication import connect_replication
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_doors import Database, Secret, database_on
+from tests.support.postgres_access import Database, Secret, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 @pytest.fixture(scope="module", params=["postgres", "postgres_16"])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     server: Postgres = request.getfixturevalue(request.param)
-    with database_on(server, "door") as made:
+    with database_on(server, "sessions") as made:
         made.run(
             f"create role modest login password '{CANARY}'",
             "alter role modest set timezone = 'Asia/Tokyo'",
@@ -47,7 +47,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
             "alter role modest set intervalstyle = 'iso_8601'",
             "alter role modest set extra_float_digits = -15",
             "alter role modest set statement_timeout = 1",
-            "create table secret (id int primary key, words text)",
+            "create table secret (id int primary key, body text)",
             "insert into secret values (1, 'a row value')",
         )
         yield made
@@ -64,7 +64,7 @@ def test_a_role_cannot_change_how_values_are_printed(database: Database) -> None
             'default_transaction_read_only', 'application_name')
     """
     with connect(database.dsn_of("modest", CANARY), purpose="copy") as session:
-        found = dict(session.load(Setting, query, doing="asking"))
+        found = dict(session.load(Setting, query, doing="testing"))
     assert found == {
         "TimeZone": "UTC",
         "DateStyle": "ISO, YMD",
@@ -96,7 +96,7 @@ def test_a_role_cannot_bound_the_time_that_a_copy_takes(database: Database) -> N
             session.one_view(snapshot=snapshot.snapshot),
         ):
             time.sleep(0.4)
-            assert session.load(Setting, "select 'a' as name, 'b' as value", doing="asking")
+            assert session.load(Setting, "select 'a' as name, 'b' as value", doing="testing")
             assert snapshot.is_alive()
     finally:
         database.run(f"drop role {role}")
@@ -120,11 +120,11 @@ def test_a_writer_writes_a_transaction_or_nothing(database: Database) -> None:
     with connect(database.dsn, purpose="writer", access=SessionAccess.READ_WRITE) as session:
         with pytest.raises(RuntimeError):
             give_up(session)
-        assert session.execute("update public.secret set words = words", doing="writing") == 1
+        assert session.execute("update public.secret set body = body", doing="writing") == 1
 
 
 @pytest.mark.parametrize("how", ["session", "replication"])
-def test_a_wrong_password_needs_a_person_and_is_not_shown(database: Database, how: str) -> None:
+def test_a_wrong_password_requires_action_and_is_not_shown(database: Database, how: str) -> None:
     wrong = database.dsn_of("modest", "wrong-" + CANARY)
     opening = connect if how == "session" else connect_replication
     with pytest.raises(errors.PermissionError, match="28P01") as caught:
@@ -137,7 +137,7 @@ def test_a_wrong_password_needs_a_person_and_is_not_shown(database: Database, ho
     assert error.__context__ is None
 
 
-def test_a_role_without_the_right_to_replicate_is_told_so(database: Database) -> None:
+def test_a_role_without_the_right_to_replicate_is_reported(database: Database) -> None:
     with pytest.raises(errors.PermissionError, match="42501"):
         connect_replication(database.dsn_of("modest", CANARY), purpose="test")
 
@@ -163,7 +163,7 @@ def test_a_server_that_is_full_or_away_is_tried_again_later(database: Database) 
     assert recovery_for(caught.value).action is RecoveryAction.LATER
 
 
-def test_a_server_without_tls_is_refused_when_tls_is_asked_for(database: Database) -> None:
+def test_a_server_without_tls_is_refused_when_tls_is_requested(database: Database) -> None:
     strict = Secret(database.dsn.value + "?sslmode=require")
     with pytest.raises(errors.SourceUnavailableError, match="sslmode=disable"):
         connect(strict, purpose="test")
@@ -172,11 +172,11 @@ def test_a_server_without_tls_is_refused_when_tls_is_asked_for(database: Databas
 def test_errors_name_the_code_and_never_the_row(database: Database) -> None:
     with connect(database.dsn, purpose="test") as session:
         with pytest.raises(errors.PermissionError, match="22P02") as caught:
-            session.execute("select words::int from public.secret", doing="casting")
+            session.execute("select body::int from public.secret", doing="casting")
         assert "row value" not in str(caught.value)
         assert caught.value.__suppress_context__
         # The session goes on.
-        assert session.load(Setting, "select 'a', 'b'", doing="asking") == [("a", "b")]
+        assert session.load(Setting, "select 'a', 'b'", doing="testing") == [("a", "b")]
 
 
 def test_a_backend_that_is_ended_or_cancelled_is_retried(database: Database) -> None:
@@ -198,7 +198,7 @@ def test_a_backend_that_is_ended_or_cancelled_is_retried(database: Database) -> 
             canceller.join()
         database.run(f"select pg_terminate_backend({session.backend}, 5000)")
         with pytest.raises(errors.SourceUnavailableError):
-            session.execute("select 1", doing="asking")
+            session.execute("select 1", doing="testing")
 
 
 def test_a_lock_is_waited_for_no_longer_than_wanted(database: Database) -> None:
@@ -215,7 +215,7 @@ def test_a_lock_is_waited_for_no_longer_than_wanted(database: Database) -> None:
 def test_an_exported_snapshot_is_seen_from_another_connection(database: Database) -> None:
     database.run("create table seen (id int primary key)", "insert into seen values (1), (2)")
     with connect_replication(database.dsn, purpose="copy") as exporter:
-        slot = exporter.create_slot("door_copy", temporary=True)
+        slot = exporter.create_slot("sessions_copy", temporary=True)
         database.run("insert into seen values (3)", "delete from seen where id = 1")
         with database.session() as session, session.one_view(snapshot=slot.snapshot):
             copied = [

@@ -1,4 +1,4 @@
-"""Whose trouble it is: one table's defect is tried again a few times, and stops that table only."""
+"""Whose failure it is: one table's defect is tried again a few times, and stops that table only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.errors import (
 )
 from frazil.ingest.batch_run import BatchResult, of_one_table
 from frazil.ingest.retrying_tables import RetryingTables
-from frazil.ingest.task import IngestJob, _Desk
+from frazil.ingest.task import IngestJob, _TableWriters
 from frazil.sources.protocol import ChangeColumn
 
 if TYPE_CHECKING:
@@ -30,37 +30,37 @@ DEFECT = DefectError("unexpected IndexError (reference 1).", table=NAME)
 ATTEMPTS = 3
 
 
-def walked(trouble: FrazilError | None, *, committed: bool = False) -> BatchResult:
-    found = BatchResult("b", troubles={} if trouble is None else {NAME: trouble})
+def result_of(failure: FrazilError | None, *, committed: bool = False) -> BatchResult:
+    found = BatchResult("b", failures={} if failure is None else {NAME: failure})
     if committed:
         done: Any = None
-        found.committed[OTHER if trouble else NAME] = done
+        found.committed[OTHER if failure else NAME] = done
     return found
 
 
 def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
     retrying = RetryingTables(ATTEMPTS)
     for _ in range(ATTEMPTS - 1):
-        met = walked(DEFECT)
+        met = result_of(DEFECT)
         retrying.count(met)
         assert retrying.may_pass(NAME, DEFECT)
         # Told as something that may pass, because the capture of the others goes on.
         with pytest.raises(WriteFailedError, match="reference 1"):
             retrying.require_final_of(met)
-    retrying.count(walked(DEFECT))
-    retrying.require_final_of(walked(DEFECT))
+    retrying.count(result_of(DEFECT))
+    retrying.require_final_of(result_of(DEFECT))
     assert not retrying.may_pass(NAME, DEFECT)
 
 
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_table_that_went_on_begins_to_count_again(*, forgets: bool) -> None:
     retrying = RetryingTables(1)
-    retrying.count(walked(DEFECT))
+    retrying.count(result_of(DEFECT))
     assert not retrying.may_pass(NAME, DEFECT)
     if forgets:
         retrying.forget()
     else:
-        retrying.count(walked(None, committed=True))
+        retrying.count(result_of(None, committed=True))
     assert retrying.may_pass(NAME, DEFECT)
 
 
@@ -73,17 +73,17 @@ def test_what_is_met_outside_of_a_batch_counts_as_well() -> None:
 
 def test_what_needs_a_person_is_not_tried_again() -> None:
     retrying, final = RetryingTables(ATTEMPTS), UnrepresentableValueError("does not fit")
-    retrying.require_final_of(walked(final))
+    retrying.require_final_of(result_of(final))
     assert not retrying.may_pass(NAME, final)
     assert retrying.may_pass(NAME, StorageError("away"))
 
 
 def test_a_copy_that_brought_nothing_waits_and_one_that_did_goes_on() -> None:
     retrying = RetryingTables(ATTEMPTS)
-    retrying.require_headway(walked(SourceUnavailableError("away"), committed=True))
-    retrying.require_headway(walked(UnrepresentableValueError("does not fit")))
+    retrying.require_progress(result_of(SourceUnavailableError("away"), committed=True))
+    retrying.require_progress(result_of(UnrepresentableValueError("does not fit")))
     with pytest.raises(SourceUnavailableError):
-        retrying.require_headway(walked(SourceUnavailableError("away")))
+        retrying.require_progress(result_of(SourceUnavailableError("away")))
 
 
 def test_what_the_machine_does_is_not_blamed_on_a_table() -> None:
@@ -123,38 +123,38 @@ def breaks(_rows: pa.RecordBatch) -> pa.RecordBatch:
 ROWS = pa.RecordBatch.from_pydict({ChangeColumn.OPERATION: ["INSERT"]})
 
 
-def desk(writer: Writer, *, layout: Any = lay_out) -> _Desk:
+def table_writers(writer: Writer, *, layout: Any = lay_out) -> _TableWriters:
     well = SimpleNamespace(layout=SimpleNamespace(lay_out=lay_out))
     targets: Any = {NAME: SimpleNamespace(layout=SimpleNamespace(lay_out=layout)), OTHER: well}
     writers: Any = {NAME: writer, OTHER: Writer()}
-    return _Desk(targets, writers=writers)
+    return _TableWriters(targets, writers=writers)
 
 
 def test_a_defect_while_rows_of_a_table_are_laid_out_leaves_the_other_one_written() -> None:
     writer = Writer()
-    opened = desk(writer, layout=breaks)
+    opened = table_writers(writer, layout=breaks)
     for table in (NAME, OTHER, NAME):
         opened.write(table, ROWS)
     outcome = opened.close()
     assert outcome.written.keys() == {OTHER}
     assert outcome.written[OTHER].operations == {"INSERT": 1}
-    assert isinstance(outcome.troubles[NAME], DefectError)
-    assert "a value of a row" not in str(outcome.troubles[NAME])
+    assert isinstance(outcome.failures[NAME], DefectError)
+    assert "a value of a row" not in str(outcome.failures[NAME])
     assert writer.is_abandoned
 
 
 def test_a_defect_while_files_are_closed_is_of_their_table_too() -> None:
-    opened = desk(Writer(IndexError("a value of a row")))
+    opened = table_writers(Writer(IndexError("a value of a row")))
     for table in (NAME, OTHER):
         opened.write(table, ROWS)
     outcome = opened.close()
     assert outcome.written.keys() == {OTHER}
-    assert isinstance(outcome.troubles[NAME], DefectError)
+    assert isinstance(outcome.failures[NAME], DefectError)
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), MemoryError()])
 def test_what_the_machine_does_fails_the_task(error: Exception) -> None:
-    opened = desk(Writer(error))
+    opened = table_writers(Writer(error))
     opened.write(NAME, ROWS)
     with pytest.raises(type(error)):
         opened.close()
@@ -165,4 +165,4 @@ def test_what_a_source_refuses_is_not_written() -> None:
     reader = SimpleNamespace(read=lambda _split: [SimpleNamespace(table=NAME, error=final)])
     some: Any = reader
     outcome = IngestJob(reader=some, tasks=(), targets={}).do([SimpleNamespace(weight=1)])  # type: ignore[list-item]
-    assert outcome.troubles == {NAME: final}
+    assert outcome.failures == {NAME: final}

@@ -1,4 +1,4 @@
-"""Tables of which something was not sent, and nobody said so, wait for a resync that mends them."""
+"""Tables of which something was silently not sent require a resync, which repairs them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from frazil.errors import (
     StorageError,
     TableNotFoundError,
 )
-from frazil.ingest.batch_run import place_if_known
+from frazil.ingest.batch_run import position_if_known
 from frazil.ingest.captured_table import CapturedPosition
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.ledger_cache import LedgerCache
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME, OTHER = "public.users", "public.orders"
 BEGAN, LATER = "0/10", "0/20"
+PAUSED = Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed."))
 
 
 class Ledger:
@@ -82,7 +83,7 @@ class Ledger:
 
 
 class Source:
-    """A source with batches that only move the position, and what happens while it is asked."""
+    """A source with batches that only move the position, and what happens while it plans."""
 
     identity, generation = "s", 1
 
@@ -140,7 +141,7 @@ class Source:
         self.acknowledged.append(position)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is kept."""
 
 
 def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) -> Ingester:
@@ -155,7 +156,7 @@ def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) ->
     return ingester
 
 
-def standing(table: str, state: Any) -> TableState:
+def state_of(table: str, state: Any) -> TableState:
     return TableState(table=table, identity="i", state=state)
 
 
@@ -167,11 +168,9 @@ def test_without_anything_that_needs_more_the_source_is_acknowledged() -> None:
 
 
 def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
-    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
-    # A table that is not copied keeps the source from beginning anew.
-    ledger.known[OTHER] = standing(
-        OTHER, Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed."))
-    )
+    source, ledger = Source(NAME, OTHER), Ledger(state_of(NAME, Copying()))
+    # A table that is not copied keeps the source from beginning again.
+    ledger.known[OTHER] = state_of(OTHER, PAUSED)
     ingester = ingester_of(source, ledger)
     ingester.start()
     # Paused tables hold the source too: here only the one that is read does.
@@ -186,16 +185,14 @@ def test_while_a_table_is_read_the_source_keeps_what_came_since() -> None:
     source.while_reading = meanwhile
     ingester.copy_tables()
     assert source.acknowledged == [BEGAN]
-    # Nobody reads it any more: what is read later is read as of later.
+    # No one reads it any more: what is read later is read as of later.
     ingester.step()
     assert source.acknowledged == [BEGAN, LATER]
 
 
-@pytest.mark.parametrize(
-    "state", [Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed.")), Streaming()]
-)
-def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, state))
+@pytest.mark.parametrize("state", [PAUSED, Streaming()])
+def test_a_table_that_the_batch_left_out_keeps_the_source_from_moving(state: object) -> None:
+    source, ledger = Source(NAME), Ledger(state_of(NAME, state))
     ingester = ingester_of(source, ledger)
     ingester._retries_paused = False
     ingester.step()
@@ -206,7 +203,7 @@ def test_a_table_that_the_batch_left_out_holds_the_source(state: object) -> None
 @pytest.mark.fault("N56")
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved: bool) -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
     def prepare() -> None:
@@ -221,50 +218,50 @@ def test_a_loss_is_believed_only_if_the_ledger_read_afterwards_says_so(*, moved:
 
 
 @pytest.mark.fault("N3")
-def test_a_resync_that_somebody_asks_for_while_a_batch_is_written_is_taken_up() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+def test_a_resync_requested_while_a_batch_is_written_is_applied() -> None:
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     ingester = ingester_of(source, ledger)
 
-    def ask() -> None:
-        ledger.known[NAME] = standing(NAME, Copying())
+    def request_resync() -> None:
+        ledger.known[NAME] = state_of(NAME, Copying())
         ledger.commits += 1
 
-    source.while_planning = ask
+    source.while_planning = request_resync
     ingester.step()
 
     assert ingester.tables_to_read == {NAME}
     assert ledger.known[NAME].state == Copying()
 
 
-def test_what_somebody_writes_between_two_commits_of_ours_is_read() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
-    book = LedgerCache(ledger, "p")  # type: ignore[arg-type]
-    book.refresh()
-    ledger.known[NAME] = standing(NAME, Copying())
+def test_what_is_written_between_two_commits_of_ours_is_read() -> None:
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
+    cache = LedgerCache(ledger, "p")  # type: ignore[arg-type]
+    cache.refresh()
+    ledger.known[NAME] = state_of(NAME, Copying())
     ledger.commits += 1
-    book.note([standing(OTHER, Streaming())], batch="b")
+    cache.record([state_of(OTHER, Streaming())], batch="b")
 
     assert source.tables == (NAME,)
-    assert book.refresh()
-    assert book.table_states[NAME].state == Copying()
-    assert not book.refresh()
+    assert cache.refresh()
+    assert cache.table_states[NAME].state == Copying()
+    assert not cache.refresh()
 
 
 @pytest.mark.fault("N45")
 @pytest.mark.parametrize(("unread", "is_forgotten"), [(900, False), (0, True)])
-def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
+def test_an_unread_backlog_is_not_kept_for_a_paused_table(
     unread: int, *, is_forgotten: bool
 ) -> None:
-    paused = Paused("0/1", Cause("FRZ-SCH-01", "it cannot be followed."))
+    paused = PAUSED
     source, ledger = (
         Source(NAME, OTHER),
-        Ledger(standing(NAME, Streaming()), standing(OTHER, Streaming())),
+        Ledger(state_of(NAME, Streaming()), state_of(OTHER, Streaming())),
     )
     source.log = {BEGAN: 1000, LATER: unread}
     ingester = ingester_of(source, ledger, held_bytes=500)
     # A new process would try it again.
     ingester.start()
-    ledger.known[NAME] = standing(NAME, paused)
+    ledger.known[NAME] = state_of(NAME, paused)
     ledger.commits += 1
     ingester.step()
 
@@ -274,21 +271,18 @@ def test_a_backlog_that_nobody_has_read_is_not_kept_for_a_paused_table(
 @pytest.mark.fault("N40", "N43")
 def test_a_resync_behind_an_obstacle_keeps_the_identity_and_goes_on_without_it() -> None:
     """A name in the lake belongs to the table that has an identity in the ledger."""
-    source, ledger = Source(NAME, OTHER), Ledger(standing(NAME, Copying()))
-    ledger.known[OTHER] = standing(OTHER, Streaming())
+    source, ledger = Source(NAME, OTHER), Ledger(state_of(NAME, Copying()))
+    ledger.known[OTHER] = state_of(OTHER, Streaming())
     source.obstacles[NAME] = PermissionError("select is revoked.", next_step="grant select")
     ingester = ingester_of(source, ledger)
     for _ in range(2):
         ingester.step()
-        assert ledger.known[NAME] == standing(NAME, Copying(Cause.of(source.obstacles[NAME])))
+        assert ledger.known[NAME] == state_of(NAME, Copying(Cause.of(source.obstacles[NAME])))
     source.obstacles.clear()
     # A server that was away in between changes nothing.
     ingester.stop()
     ingester.step()
-    assert ledger.known[NAME] == standing(NAME, Copying())
-
-
-PAUSED = Paused("0/1", Cause(None, "FRZ-SCH-01 it cannot be followed."))
+    assert ledger.known[NAME] == state_of(NAME, Copying())
 
 
 @pytest.mark.fault("N45")
@@ -297,7 +291,7 @@ def test_the_log_is_bounded_too_where_every_table_is_paused(
     kept: int, *, is_forgotten: bool
 ) -> None:
     """No batch comes then; nothing else would tell how much is kept."""
-    source, ledger = Source(NAME), Ledger(standing(NAME, PAUSED))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, PAUSED))
     source.streams, source.log = False, {BEGAN: kept}
     ingester = ingester_of(source, ledger, held_bytes=500)
     ingester._retries_paused = False
@@ -313,12 +307,12 @@ def test_the_log_is_bounded_too_where_every_table_is_paused(
 
 @pytest.mark.fault("N45")
 def test_what_a_live_table_or_a_copy_needs_is_kept_though_nothing_is_streamed() -> None:
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     source.streams, source.log = False, {BEGAN: 1000}
     ingester = ingester_of(source, ledger, held_bytes=500)
     ingester.step()
     assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
-    ledger.known[NAME] = standing(NAME, PAUSED)
+    ledger.known[NAME] = state_of(NAME, PAUSED)
     ledger.commits += 1
     ingester._being_read.add(OTHER)
     ingester.step()
@@ -338,30 +332,30 @@ class Broken:
 
 
 @pytest.mark.fault("N33", "N44")
-@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize("is_streaming", [True, False])
 @pytest.mark.parametrize(
     "error", [MarkerLostError("none"), TableNotFoundError("gone"), IndexError("a value of a row")]
 )
 def test_a_broken_table_does_not_keep_the_source_from_being_prepared(
-    error: Exception, *, is_live: bool
+    error: Exception, *, is_streaming: bool
 ) -> None:
     broken: Any = Broken(error)
-    assert place_if_known(lambda: broken, is_live=is_live) is None
+    assert position_if_known(lambda: broken, is_streaming=is_streaming) is None
 
 
 def test_a_position_that_a_live_table_may_tell_later_is_waited_for() -> None:
     away: Any = Broken(StorageError("away"))
     with pytest.raises(StorageError):
-        place_if_known(lambda: away, is_live=True)
+        position_if_known(lambda: away, is_streaming=True)
     # One that is held is not worth that: it has its own error already.
-    assert place_if_known(lambda: away, is_live=False) is None
+    assert position_if_known(lambda: away, is_streaming=False) is None
 
 
 @pytest.mark.fault("N33")
 def test_a_source_is_compared_with_every_table_whose_rows_stay() -> None:
     third, fourth = "public.third", "public.fourth"
     states = {NAME: Streaming(), OTHER: PAUSED, third: Streaming(), fourth: Copying()}
-    table_states = {name: standing(name, each) for name, each in states.items()}
+    table_states = {name: state_of(name, each) for name, each in states.items()}
     source, ledger = Source(*states), Ledger(*table_states.values())
     ingester = ingester_of(source, ledger)
     tables: dict[str, Any] = {
@@ -380,7 +374,7 @@ def test_a_source_that_begins_on_another_timeline_is_written_down(
     epoch: int, *, is_written: bool
 ) -> None:
     """Else tables would move on a timeline that the ledger does not know."""
-    source, ledger = Source(NAME), Ledger(standing(NAME, Copying()))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Copying()))
     begun: list[Marker] = []
 
     def restart_at(goal: Marker) -> Any:
@@ -396,7 +390,7 @@ def test_a_source_that_begins_on_another_timeline_is_written_down(
 @pytest.mark.fault("N33")
 def test_a_new_timeline_is_written_down_before_any_table_moves_on_it() -> None:
     """Else the marker of a table would look like another history after a crash."""
-    source, ledger = Source(NAME), Ledger(standing(NAME, Streaming()))
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     ledger.marker = replace(ledger.marker, witness="seen")
     source.generation = 2
     ingester_of(source, ledger).start()

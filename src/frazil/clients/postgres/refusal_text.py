@@ -1,7 +1,7 @@
 """Where a connection was to go, and what was said when it did not come about; pure but for DNS.
 
-The words of a refused connection name users, databases and addresses. No row was read yet, so
-none can be among them; the password is taken out wherever it stands.
+The message of a refused connection names users, databases and addresses. No row was read yet, so it
+holds none; the password is removed wherever it occurs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _PORT = "5432"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
-# Told once, by us, for all of several addresses.
+# Shown once, by us, for all of several addresses.
 _WHERE = re.compile(r"(?:connection failed: )?connection to server (?:at|on) .*? failed: ")
-# Words that come from elsewhere stay short.
+# Messages that come from elsewhere stay short.
 _LONGEST = 400
 
 
@@ -38,7 +38,7 @@ def unknown_hosts(parameters: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def plain_words(text: str, parameters: Mapping[str, str]) -> str:
+def plain_text(text: str, parameters: Mapping[str, str]) -> str:
     """What was said, on one line, without secrets."""
     lines = [_WHERE.sub("", line.strip()) for line in text.splitlines()]
     said = "; ".join(dict.fromkeys(line for line in lines if line)).rstrip(".")

@@ -1,4 +1,4 @@
-"""An ingest over the in-memory twin: what is committed, and where a process may die."""
+"""An ingest over the in-memory source: what is committed, and where a process may die."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ __all__ = ["world"]
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 
-def test_whole_tables_and_their_changes_meet_without_a_gap(world: World) -> None:
+def test_copies_and_their_changes_meet_without_a_gap(world: World) -> None:
     world.add(USERS, 1, 2, 3)
     ingester = world.run()
     world.database.transact(
@@ -103,7 +103,7 @@ def test_a_copy_that_ends_anywhere_begins_again(world: World, point: str) -> Non
     world.check(USERS, ORDERS)
 
 
-def test_a_table_that_becomes_live_while_a_batch_is_written_loses_nothing(world: World) -> None:
+def test_a_table_that_begins_streaming_while_a_batch_is_written_loses_nothing(world: World) -> None:
     live(world)
     ingester, source = world.start(tables_at_once=1)
     world.run(ingester)
@@ -130,7 +130,7 @@ def resync(world: World, table: str) -> None:
     ledger = Ledger.open(Lake(world.spark, world.case.catalog), name)
     (before,) = [each for each in ledger.table_states() if each.table == table]
     again = TableState(table=table, identity=before.identity, state=Copying())
-    ledger.note([], pipeline="twin", batch=uuid4().hex, table_states=[again])
+    ledger.note([], pipeline="in_memory", batch=uuid4().hex, table_states=[again])
 
 
 def test_a_resync_replaces_all_rows_in_one_commit_of_a_new_epoch(world: World) -> None:
@@ -145,7 +145,7 @@ def test_a_resync_replaces_all_rows_in_one_commit_of_a_new_epoch(world: World) -
     assert len(world.case.lake.open(world.changelog(USERS)).load_ancestry()) == 2
 
 
-def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
+def test_a_table_that_fails_is_paused_and_the_others_go_on(world: World) -> None:
     live(world)
     ingester = world.run()
     before = ingester.acknowledged
@@ -156,12 +156,12 @@ def test_a_table_in_trouble_is_held_and_the_others_go_on(world: World) -> None:
     state = world.states(ingester)[USERS]
     assert isinstance(state, Paused)
     assert "does not fit" in state.cause.reason
-    assert ingester.acknowledged == before, "the source must keep what the held table needs"
+    assert ingester.acknowledged == before, "the source must keep what the paused table needs"
 
 
 @pytest.mark.fault("N33", "N34")
-def test_a_source_is_asked_about_all_that_any_table_has(world: World) -> None:
-    """Also where the ledger waits for a table that is held."""
+def test_a_source_is_prepared_with_all_positions_of_any_table(world: World) -> None:
+    """Also where the ledger waits for a paused table."""
     live(world)
     world.database.transact(Spoil(USERS, UnrepresentableValueError("a value that fits nowhere.")))
     ingester = world.run()
@@ -175,15 +175,15 @@ def test_a_source_is_asked_about_all_that_any_table_has(world: World) -> None:
     ingester.start()
     assert source.since is not None
     assert (source.since.position, source.since.epoch) == (waits_at, 1)
-    places = {
+    positions = {
         name: world.case.lake.open(world.changelog(name)).load_marker(MarkerRole.INGEST)
         for name in (USERS, ORDERS)
     }
-    assert source.reached == {each.position for each in places.values() if each is not None}
+    assert source.reached == {each.position for each in positions.values() if each is not None}
     ahead = max(parse_lsn(str(each)) for each in source.reached)
     assert ahead > parse_lsn(str(waits_at))
     assert source.since.witness == f"up to {format_lsn(ahead)}"
-    # Before any table is moved there: what it has must not look like a history of before.
+    # Before any table is moved there: what it has must not resemble an earlier history.
     ingester.close()
     ingester, source = world.start()
     ingester.start()
@@ -205,13 +205,13 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     state = world.states(ingester)[USERS]
     assert isinstance(state, ResyncRequired)
     assert parse_lsn(str(ingester.acknowledged)) > before
-    told = problem_of_state(USERS, state, since=datetime.now(UTC))
-    assert told is not None
-    assert "does not fit" in told.reason
+    problem = problem_of_state(USERS, state, since=datetime.now(UTC))
+    assert problem is not None
+    assert "does not fit" in problem.reason
     (record,) = [each for each in caplog.records if each.msg == "resync required"]
     said = getattr(record, FIELDS_ATTRIBUTE)
-    assert (said["table"], said["code"]) == (USERS, told.code)
-    assert (said["reason"], said["remedy"]) == (told.reason, told.remedy)
+    assert (said["table"], said["code"]) == (USERS, problem.code)
+    assert (said["reason"], said["remedy"]) == (problem.reason, problem.remedy)
     # A new process does not forget it, whatever else happens.
     again = world.run()
     assert isinstance(world.states(again)[USERS], ResyncRequired)
@@ -220,7 +220,7 @@ def test_past_the_bound_the_source_goes_on_and_the_ledger_says_so_before(
     world.check(USERS, ORDERS)
 
 
-def test_a_table_left_out_and_taken_in_again_is_read_whole(world: World) -> None:
+def test_a_table_excluded_and_included_again_is_copied(world: World) -> None:
     live(world)
     without = world.start(wanted=[ORDERS])[0]
     world.run(without)
@@ -233,7 +233,7 @@ def test_a_table_left_out_and_taken_in_again_is_read_whole(world: World) -> None
     assert world.states(again)[USERS] == Streaming()
 
 
-def test_a_source_that_lost_our_position_stops_or_is_read_anew(world: World) -> None:
+def test_a_source_that_lost_our_position_stops_or_is_copied_again(world: World) -> None:
     live(world)
     world.add(USERS, 2)
     world.database.lose_log()

@@ -12,7 +12,7 @@ import pytest
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgoutput.messages import Begin, Insert
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
-from tests.support.postgres_doors import Database, database_on
+from tests.support.postgres_access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ WRITERS = 3
 @pytest.fixture(params=["postgres", "postgres_16"])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     server: Postgres = request.getfixturevalue(request.param)
-    with database_on(server, "seam") as made:
+    with database_on(server, "boundary") as made:
         made.run("create table item (id text primary key)", "create publication p for table item")
         yield made
 
@@ -72,10 +72,10 @@ def test_a_snapshot_has_what_committed_before_its_point_and_not_what_begins_ther
     database: Database,
 ) -> None:
     with connect_replication(database.dsn, purpose="test") as connection:
-        connection.create_slot("seam")
+        connection.create_slot("boundary")
     committed: dict[int, str] = {}
     copies: dict[int, set[str]] = {}
-    with database.streaming("seam", "p") as stream, Load(database) as load:
+    with database.streaming("boundary", "p") as stream, Load(database) as load:
         while len(copies) < MOST_SNAPSHOTS and not enough_meetings(copies, committed):
             for _ in range(15):
                 point, rows = snapshot_rows(database, len(copies))
@@ -94,7 +94,7 @@ def enough_meetings(copies: dict[int, set[str]], committed: dict[int, str]) -> b
 
 def snapshot_rows(database: Database, number: int) -> tuple[int, set[str]]:
     with (
-        open_copy_snapshot(database.dsn, slot=f"seam_{number}") as snapshot,
+        open_copy_snapshot(database.dsn, slot=f"boundary_{number}") as snapshot,
         psycopg.connect(database.dsn.value) as reader,
     ):
         reader.execute("set transaction isolation level repeatable read")

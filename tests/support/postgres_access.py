@@ -1,4 +1,4 @@
-"""Ways through the door to Postgres, for tests: secrets, writers, and a stream read to a mark."""
+"""Access to Postgres for tests: secrets, writers, and a stream that is read to a mark."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Database:
 
     def dsn_of(self, user: str, password: str, *, port: int | None = None) -> Secret:
         host = urlsplit(self.server.dsn).hostname
-        place = f"{host}:{port or self.server.port}"
-        return Secret(f"postgresql://{user}:{password}@{place}/{self.name}")
+        address = f"{host}:{port or self.server.port}"
+        return Secret(f"postgresql://{user}:{password}@{address}/{self.name}")
 
     def run(self, *statements: str) -> None:
         """Each is a transaction of its own."""
@@ -98,7 +98,7 @@ class Database:
         raise AssertionError
 
 
-# Frames come several at a time: what somebody did not look at is for whoever looks next.
+# Frames come several at a time: what one call did not use is for the next.
 _NOT_SEEN: WeakKeyDictionary[ReplicationStream, deque[object]] = WeakKeyDictionary()
 
 
@@ -117,7 +117,7 @@ def frames(stream: ReplicationStream) -> Iterator[object]:
 
 @contextmanager
 def database_on(server: Postgres, name: str) -> Iterator[Database]:
-    """Make a database; afterwards it goes with its slots and whoever is connected."""
+    """Make a database; afterwards it goes with its slots and connections."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         connection.execute(f'create database "{name}"'.encode())
     try:

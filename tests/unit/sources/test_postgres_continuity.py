@@ -41,7 +41,7 @@ class _Names:
     publication = "p"
 
 
-# Nothing else of the settings is looked at.
+# Nothing else of the settings is checked.
 SETTINGS = cast("PostgresSettings", _Names)
 
 
@@ -113,24 +113,24 @@ def test_a_slot_that_is_gone_or_invalid_is_lost(found: SlotFacts | None) -> None
         watch(found)
 
 
-def test_why_a_slot_is_lost_is_told_in_the_words_of_the_server_if_it_has_any() -> None:
+def test_a_lost_slot_is_explained_by_the_server_where_it_can() -> None:
     with pytest.raises(PositionLostError, match="invalidated the slot s: idle_timeout"):
         watch(slot(invalidation_reason="idle_timeout"))
     with pytest.raises(PositionLostError, match="invalidated the slot s: its log was removed"):
         watch(slot(wal_status=WalStatus.LOST))
 
 
-def test_a_slot_that_confirmed_nothing_is_ahead_of_nobody() -> None:
+def test_a_slot_that_confirmed_nothing_is_not_ahead() -> None:
     check_continuity(slot(confirmed_flush=None), 0)
 
 
 @pytest.mark.parametrize("found", [slot(plugin="wal2json"), slot(database="other")])
-def test_a_slot_of_somebody_else_is_not_touched(found: SlotFacts) -> None:
+def test_a_foreign_slot_is_not_touched(found: SlotFacts) -> None:
     with pytest.raises(ConfigError, match=r"source\.slot"):
         watch(found)
 
 
-def test_the_same_timeline_asks_nothing() -> None:
+def test_the_same_timeline_queries_nothing() -> None:
     check_timeline(server(), (), generation=1, position=POSITION)
 
 
@@ -186,14 +186,14 @@ def test_a_standby_of_another_history_is_refused_however_far_it_is() -> None:
             check_timeline(standby, switches, generation=1, position=POSITION)
 
 
-def test_a_standby_is_as_far_as_when_its_tables_were_looked_at() -> None:
+def test_a_standby_is_as_far_as_when_its_tables_were_read() -> None:
     assert as_looked_at(STANDBY, 0x800).log_end == 0x800
     assert as_looked_at(STANDBY, 0x1800).log_end == 0x1000
     assert as_looked_at(STANDBY, None) == STANDBY
     assert as_looked_at(server(), 0x800) == server()
 
 
-def test_a_switch_away_from_the_very_timeline_we_are_on_is_looked_at() -> None:
+def test_a_switch_away_from_the_very_timeline_we_are_on_is_checked() -> None:
     switches = (TimelineSwitch(1, 0x10), TimelineSwitch(2, POSITION - 1))
     with pytest.raises(SourceReplacedError, match="left timeline 2"):
         check_timeline(server(3), switches, generation=2, position=POSITION)
@@ -236,7 +236,7 @@ def continued(
     )
 
 
-def test_all_of_it_is_looked_at_before_anything_is_read() -> None:
+def test_all_of_it_is_checked_before_anything_is_read() -> None:
     continued(kept=slot(confirmed_flush=POSITION))
     with pytest.raises(SourceReplacedError):
         continued(replace(SINCE, source="postgres/7301/shop/other"), kept=slot())
@@ -252,7 +252,7 @@ def test_all_of_it_is_looked_at_before_anything_is_read() -> None:
 
 @pytest.mark.fault("N33")
 def test_a_fail_over_before_what_any_table_has_is_another_history() -> None:
-    """The ledger waits for a table that is held; another one is ahead of it."""
+    """The ledger waits for a paused table; another one is ahead of it."""
     switches = (TimelineSwitch(1, POSITION + 8),)
     continued(found=server(2), switches=switches, kept=slot(), reached=POSITION + 8)
     with pytest.raises(SourceReplacedError, match="another history"):

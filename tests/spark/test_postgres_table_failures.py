@@ -115,7 +115,7 @@ def test_what_may_not_be_captured_waits_until_it_may_and_the_others_go_on(
         assert "tables: [{source: public.Mine, mirror: " in reasons["Mine"]
         assert "and is the changelog of public.mine." in reasons["mine_changelog"]
         assert (db.confirmed() or 0) > (confirmed or 0)
-        # Somebody follows the advice; nobody tells the pipeline.
+        # An operator follows the advice; the pipeline is not notified.
         db.run(
             add,
             "alter table unlogged set logged",
@@ -146,7 +146,7 @@ def test_a_publication_that_others_manage_lacks_a_table_and_the_others_go_on(
     db.reconfigure(source={"tables": ["public.*"], "publication": {"create": False}})
     db.run(f"create publication {publication} with (publish_via_partition_root = true)")
     with db.running() as take:
-        # There is nothing to stream, and tables are looked at nevertheless.
+        # There is nothing to stream, and tables are checked nevertheless.
         take()
         assert "source.publication.create is false" in _reasons(db)["theirs"]
         db.run(f"alter publication {publication} add table only theirs")
@@ -156,7 +156,7 @@ def test_a_publication_that_others_manage_lacks_a_table_and_the_others_go_on(
     assert (db.failures, db.ending) == ([], Ending.ACTION_REQUIRED)
     assert db.states()["theirs"] == Streaming()
     assert "source.publication.create is false" in _reasons(db)["mine"]
-    # Taken out again by whoever manages it: that table needs a resync, the other one begins.
+    # Removed again by its owner: that table requires a resync, the other one begins.
     db.run(f"alter publication {publication} set table only mine")
     db.catch_up()
     states = db.states()
