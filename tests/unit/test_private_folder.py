@@ -15,8 +15,9 @@ from frazil.clients.spark.jars import Jar, ensure_jars
 from frazil.clients.spark.java import _wrapped_home
 from frazil.errors import RuntimeMissingError, StorageError
 from frazil.mirror.index.run_cache import RunCache
+from frazil.model.log_output import LogFormat
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
 from tests.unit.mirror.cached_entries import ROOM, entries_like, key_of
 

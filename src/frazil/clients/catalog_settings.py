@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from frazil.clients.postgres import tls
 from frazil.config import CatalogKind
 
 if TYPE_CHECKING:
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.config import S3, Azure, Catalog, Storage
 
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
@@ -24,13 +25,6 @@ _AZURE_SCHEMES = frozenset({"abfs", "abfss"})
 
 # SQLite has one writer; the others wait for it this long before they fail.
 _SQLITE_BUSY_MILLISECONDS = 30_000
-
-
-class SecretText(Protocol):
-    """A secret that shows itself only when asked."""
-
-    def get_secret_value(self) -> str:
-        """The secret."""
 
 
 def catalog_properties(catalog: Catalog, storage: Storage) -> dict[str, str]:

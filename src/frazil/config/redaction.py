@@ -25,7 +25,7 @@ MASK = "*****"
 _USER_INFO = re.compile(
     r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#\s]*(?::(?!\d{1,5}(?:[/?#]|$))[^\s]*)?)@"
 )
-# A shorter value of a property that nobody knows is rather a word that is in every log: hiding it
+# A shorter value of an unknown property is likely ordinary text of every log: hiding it
 # would shred the text.
 _SHORTEST_UNKNOWN = 8
 _SECRET_PART = re.compile(r"(?:^(?:Bearer|Basic|Token|Digest)\s+|=)([^\s;,&]{8,})", re.IGNORECASE)

@@ -45,7 +45,7 @@ class RedactedStream(logging.StreamHandler[TextIO]):
             "of": record.name,
             "error": type(error).__name__,
         }
-        # The stream itself may be what failed; then there is nobody left to tell.
+        # The stream itself may be what failed; then nothing can be reported.
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(json.dumps(lost) + self.terminator)
 

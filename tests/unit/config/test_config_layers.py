@@ -185,7 +185,7 @@ WRONG_OVERRIDES = {
         "max_rows, concurrency"
     ),
     ("FRAZIL__TABLES__0__MIRROR", "a.b"): "tables: is a list; give all of it as FRAZIL__TABLES",
-    ("FRAZIL__PIPELINE__NAME", "a"): "pipeline.name: is not a known key: nothing may stand here",
+    ("FRAZIL__PIPELINE__NAME", "a"): "pipeline.name: is not a known key: no key is allowed here",
     ("FRAZIL__MERGE", "{interval: 1m"): (
         "merge: is not valid YAML: expected ',' or '}', but got '<stream end>'"
     ),

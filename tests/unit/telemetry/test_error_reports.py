@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.telemetry.logs import LogLevel, get_logger
+from frazil.telemetry.logs import get_logger
 from frazil.telemetry.redaction import Redactor
 from frazil.telemetry.reporting import NoReporting, start_reporting
 from tests.unit.telemetry.canaries import CANARY, CANARY_PART, every_error
@@ -88,7 +88,7 @@ def test_a_planted_secret_arrives_in_no_form(sink: Sink) -> None:
     reporting = start(sink)
     log = get_logger("frazil.merge")
     logging.getLogger("frazil.merge").setLevel(logging.INFO)
-    log.write(LogLevel.INFO, f"planned {CANARY}", {"note": CANARY, "row": ["row-value-1"]})
+    log.write(logging.INFO, f"planned {CANARY}", {"note": CANARY, "row": ["row-value-1"]})
     for error in every_error():
         reporting.report(error)
     try:

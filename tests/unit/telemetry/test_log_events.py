@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import structlog
 
-from frazil.telemetry.logs import (
-    LogFormat,
-    LogLevel,
-    LogSettings,
-    bound,
-    configure_logs,
-    get_logger,
-)
+from frazil.model.log_output import LogFormat, LogLevel
+from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -89,7 +83,7 @@ def test_colours_need_a_terminal_and_no_wish_against_them(
     configure: Configure,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    console = LogSettings(format=LogFormat.CONSOLE)
+    console = LogSettings(format=LogFormat.TEXT)
     monkeypatch.delenv("NO_COLOR", raising=False)
     coloured = configure(console, Terminal())
     get_logger("frazil").info("started")
@@ -105,7 +99,7 @@ def test_colours_need_a_terminal_and_no_wish_against_them(
 def test_control_characters_do_not_reach_a_terminal(
     configure: Configure,
 ) -> None:
-    stream = configure(LogSettings(format=LogFormat.CONSOLE), io.StringIO())
+    stream = configure(LogSettings(format=LogFormat.TEXT), io.StringIO())
     get_logger("frazil").info("started", table="x\x1b[2Jy\rz")
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
@@ -113,12 +107,12 @@ def test_control_characters_do_not_reach_a_terminal(
 
 @pytest.mark.fault("N48")
 def test_a_name_writes_no_line_of_its_own_and_turns_none_around(configure: Configure) -> None:
-    stream = configure(LogSettings(format=LogFormat.CONSOLE), io.StringIO())
+    stream = configure(LogSettings(format=LogFormat.TEXT), io.StringIO())
     name = "x\n2026-01-01 [error] all is lost\u202e\x9b2J"
     get_logger("frazil").info("started", table=name, tables=[name], **{name: 1})
     assert len(stream.getvalue().splitlines()) == 1
     assert not re.search("[\u202e\x9b]", stream.getvalue())
-    get_logger("frazil").write(LogLevel.ERROR, "failed", {}, trace=ValueError(name))
+    get_logger("frazil").write(logging.ERROR, "failed", {}, trace=ValueError(name))
     # A trace may have lines.
     assert "ValueError: x\n" in stream.getvalue()
     assert not re.search("[\u202e\x9b]", stream.getvalue())

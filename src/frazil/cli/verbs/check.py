@@ -10,9 +10,10 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.cli.verbs.lake_check import check_lake
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.checks.source_check import check_source
 from frazil.sources.postgres.problem import Severity
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

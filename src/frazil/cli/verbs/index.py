@@ -10,8 +10,9 @@ from frazil.cli.results.facts import to_json, to_rows
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.merge.index_operations import load_index_facts, rebuild_index, verify_index
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

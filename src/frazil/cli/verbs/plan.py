@@ -12,13 +12,14 @@ from frazil.clients.spark.session import open_session
 from frazil.config import PostgresSection
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.merger import Merger
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.capture import postgres_settings
 from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges, plan_merges
 from frazil.sources.postgres.preparation import load_look
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

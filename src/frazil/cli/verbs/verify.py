@@ -15,11 +15,12 @@ from frazil.config import PostgresSection
 from frazil.config.models.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
+from frazil.model.log_output import LogLevel
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.source_verifier import MERGE, SourceVerifier
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
 
 if TYPE_CHECKING:

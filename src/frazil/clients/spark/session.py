@@ -165,7 +165,7 @@ def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="frazil-session-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         conf = _launch_conf(plan, java, files, folder)
-        output = _JvmOutput(JvmLog().feed)
+        output = _JvmOutput(JvmLog().log_line)
         gateway: JavaGateway | None = None
         try:
             with _launch_environment(plan, java):

@@ -27,7 +27,8 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.table import Ledger
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.model.log_output import LogLevel
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
