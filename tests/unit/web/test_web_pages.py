@@ -83,7 +83,7 @@ def test_the_page_tells_every_fact_of_a_stopped_table() -> None:
         "public.invoices stopped FRZ-SCH-01",
         "column total changed from numeric(12,2) to text",
         "frazil resync public.invoices",
-        "Since 41 min ago ; nothing happens until somebody acts",
+        "Since 41 min ago ; paused until an operator acts",
         "frazil explain FRZ-SCH-01",
         "ingest + merge",
         "up 2 d 4 h",
@@ -111,7 +111,7 @@ def test_empty_states_read_well() -> None:
     assert "Starting Spark needs a few seconds." in shown
     assert "No tables yet." in shown
     none_yet = text_in(ask(application(lambda: replace(running(), tables=())), "/").text)
-    assert "They appear here as soon as the source has told which there are." in none_yet
+    assert "They appear here as soon as the source has listed them." in none_yet
     merges = text_in(ask(application(SCENARIOS["merge only"]), "/").text)
     assert "Others fill the changelogs; this process merges them." in merges
 
@@ -217,7 +217,7 @@ def test_a_token_may_be_any_text() -> None:
 def test_a_refusal_tells_what_to_do() -> None:
     app = application(token=TOKEN, is_local=False)
     page = ask(app, "/", base="http://frazil.shop.example:9093").text
-    assert "A token is needed" in page
+    assert "A token is required" in page
     assert "http://frazil.shop.example:9093/?token=TOKEN" in page
     assert "telemetry.token" in page
     assert ask(app, "/status").json() == {

@@ -76,9 +76,9 @@ class _Audience:
         self._screen = screen
         self._interrupts = interrupts
 
-    def tell(self, step: Step) -> None:
+    def show_step(self, step: Step) -> None:
         self._interrupts.install()
-        self._screen.tell(step)
+        self._screen.show_step(step)
 
     def show(self, status: PipelineStatus, counts: ShopCounts) -> None:
         self._screen.show(status, counts)

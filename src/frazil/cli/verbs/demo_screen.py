@@ -57,7 +57,7 @@ class DemoScreen:
         """A line, as it stands: nothing in it is markup, and nothing breaks it."""
         self._console.print(Text(printable_lines(text), style=style), soft_wrap=True)
 
-    def tell(self, step: Step) -> None:
+    def show_step(self, step: Step) -> None:
         """A step that has ended."""
         line = Text.assemble(
             ("  ✓ ", "green"),
