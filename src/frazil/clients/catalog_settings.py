@@ -1,4 +1,4 @@
-"""One mapping from our configuration to Iceberg's catalog properties, used by everything."""
+"""The mapping from our configuration to Iceberg's catalog properties."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def catalog_properties(catalog: Catalog, storage: Storage) -> dict[str, str]:
 
 
 def needs_aws(catalog: Catalog) -> bool:
-    """Whether tables lie in S3, or may: a REST catalog with a named warehouse says so later."""
+    """Whether tables are in S3, or may be: a REST catalog resolves a named warehouse later."""
     scheme = _scheme(catalog)
     if catalog.kind is CatalogKind.REST and not scheme:
         return True
@@ -91,7 +91,7 @@ def _sql(catalog: Catalog) -> dict[str, str | None]:
 
 
 def _with_tls(properties: dict[str, str]) -> dict[str, str]:
-    """The same rule for a catalog in Postgres as for a source, whoever wrote the address.
+    """The same TLS rule for a catalog in Postgres as for a source.
 
     Left alone the driver takes ``prefer``, and then a server that refuses TLS gets the password.
     """
@@ -101,8 +101,8 @@ def _with_tls(properties: dict[str, str]) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     # In the address a setting wins over the property of that name.
     known = {key.removeprefix("jdbc."): text for key, text in properties.items()} | given
-    asked = known.get("sslmode", tls.VERIFIED if known.get("ssl") in {"", "true"} else None)
-    mode = tls.sslmode(asked, _hosts(address.removeprefix(_JDBC_POSTGRES)))
+    mode_given = known.get("sslmode", tls.VERIFIED if known.get("ssl") in {"", "true"} else None)
+    mode = tls.sslmode(mode_given, _hosts(address.removeprefix(_JDBC_POSTGRES)))
     kept = {key: text for key, text in given.items() if key != "ssl"} | {"sslmode": mode}
     roots = known.get("sslrootcert", None if tls.has_users_roots() else "system")
     if mode == tls.VERIFIED and roots == "system":
@@ -140,7 +140,7 @@ def _rest(catalog: Catalog, storage: Storage) -> dict[str, str | None]:
             "scope": catalog.scope,
         }
     if storage.s3.access_key_id is None:
-        # Without keys of our own we ask the catalog for some; one that has none ignores it.
+        # Without keys of our own we request some from the catalog; one that has none ignores it.
         properties["header.X-Iceberg-Access-Delegation"] = "vended-credentials"
     return properties
 

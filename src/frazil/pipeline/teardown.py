@@ -29,12 +29,12 @@ class Teardown:
 
     def __init__(self, session: Session, traces: tuple[Artifact, ...]) -> None:
         self._session = session
-        self.traces = traces
+        self.artifacts = traces
 
     @property
     def removable(self) -> tuple[Artifact, ...]:
         """Those that are ours, in the order in which they go."""
-        return tuple(trace for trace in self.traces if trace.stays is None)
+        return tuple(trace for trace in self.artifacts if trace.stays is None)
 
     def require_idle(self) -> None:
         """SlotBusyError, naming who must stop, while somebody reads the slot."""

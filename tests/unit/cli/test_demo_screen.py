@@ -50,7 +50,7 @@ def test_on_a_terminal_the_table_moves_and_is_gone_before_the_last_one() -> None
     screen = DemoScreen(console)
     for _ in range(3):
         screen.show(running(), COUNTS)
-    screen.tell(Step("Copied", "50 rows", 1.25))
+    screen.show_step(Step("Copied", "50 rows", 1.25))
     screen.settle(running(), COUNTS)
     screen.close()
     text = written(console)
@@ -84,7 +84,7 @@ def test_the_first_interrupt_leaves_every_block_and_is_told_once(
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
-            interrupts.tell("stopping everything")
+            interrupts.announce("stopping everything")
             raise
         finally:
             left.append("block")

@@ -24,7 +24,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.invocation import Invocation
 from frazil.cli.main import main
 from frazil.cli.output import OutputFormat
-from frazil.cli.verbs.status.lines import status_lines, trouble_lines
+from frazil.cli.verbs.status.lines import status_lines, problem_lines
 from frazil.cli.verbs.status.screen import Screen, paint
 from frazil.cli.verbs.status.verb import show_status
 from frazil.hooks import ManualClock
@@ -125,7 +125,7 @@ def test_a_table_tells_how_every_table_stands(
         "source postgres  1.4 s, 180 KiB behind  slot shop_frazil reserved, active, keeps 40 MiB, "
         "safe for 9.5 GiB more  next batch in 3 s",
         "",
-        "TABLE               PHASE             LAG            ROWS     LAST COMMIT  "
+        "TABLE               PHASE              LAG            ROWS     LAST COMMIT  "
         "SNAPSHOT             NEXT RUN",
     ]
     newest = stopped().tables[1].commits[0].snapshot_id
@@ -133,7 +133,7 @@ def test_a_table_tells_how_every_table_stands(
     assert lines[6].split() == [
         "public.invoices", "stopped", "12", "MiB", "41,200", *ago, str(newest), "–",
     ]  # fmt: skip
-    assert "waiting, trouble" in lines[7]
+    assert "waiting, retrying" in lines[7]
     assert "public.invoices is stopped since 41 min ago (FRZ-SCH-01)" in lines
     assert "  Next: frazil resync public.invoices" in lines
     assert "public.orders is tried again since 18 s ago, next try in 5 s (FRZ-LAK-05)" in lines
@@ -177,7 +177,7 @@ def test_every_condition_can_be_told(
     console = Console(width=2000, file=io.StringIO(), highlight=False)
     console.print(*paint(status), sep="\n")
     painted = console.file.getvalue()  # type: ignore[attr-defined]
-    for line in (*status_lines(status), *trouble_lines(status)):
+    for line in (*status_lines(status), *problem_lines(status)):
         assert line in painted
 
 
@@ -187,10 +187,10 @@ def test_rarer_conditions_are_told() -> None:
     assert "reserved" not in line
     (line,) = [each for each in status_lines(in_danger()) if each.startswith("source")]
     assert "slot shop_frazil unreserved, not active, keeps 40 MiB, safe for 0 B more" in line
-    assert trouble_lines(unreachable())[0] == (
+    assert problem_lines(unreachable())[0] == (
         "the source cannot be read since 1 min 35 s ago, next try in 12 s (FRZ-SRC-01)"
     )
-    assert trouble_lines(source_stopped())[0] == (
+    assert problem_lines(source_stopped())[0] == (
         "nothing is captured since 1 min 35 s ago (FRZ-SRC-03)"
     )
     assert not any(each.startswith("source") for each in status_lines(merge_only()))

@@ -221,7 +221,7 @@ def test_a_refusal_tells_what_to_do() -> None:
     assert "http://frazil.shop.example:9093/?token=TOKEN" in page
     assert "telemetry.token" in page
     assert ask(app, "/status").json() == {
-        "error": "the token of telemetry.token is asked for here.",
+        "error": "the token of telemetry.token is required here.",
         "next": "send it as Authorization: Bearer TOKEN",
     }
     assert "That token is not the right one" in ask(app, "/?token=guess").text

@@ -49,7 +49,7 @@ def result_json(status: MergeStatus, redactor: Redactor) -> dict[str, object]:
 
 
 def report_json(report: MergeReport) -> dict[str, object]:
-    """Everything a report tells."""
+    """Every fact of a report."""
     return {
         "changelog": str(report.changelog),
         "mirror": str(report.mirror),

@@ -1,4 +1,4 @@
-"""The verb ``check``: every problem before anything starts, each with what ends it."""
+"""The verb ``check``: every problem before anything starts, each with its fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def run_checks(document: Path | None, output: OutputFormat, invocation: Invocation) -> ExitCode:
-    """Look at the source, show it, then at the lake: that one waits for Spark."""
+    """Check the source, print that, then the lake, which waits for Spark."""
     config = invocation.load(document).config
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     redactor = invocation.redactor
@@ -45,7 +45,7 @@ def run_checks(document: Path | None, output: OutputFormat, invocation: Invocati
 
 
 def exit_code_of(parts: Sequence[Findings]) -> ExitCode:
-    """1 when something must be fixed; 5 when we were not even let in to look."""
+    """1 when something must be fixed; 5 when access was denied."""
     if any(isinstance(part.error, PermissionError) for part in parts):
         return ExitCode.PERMISSION
     return ExitCode.FAILED if any(part.must_be_fixed for part in parts) else ExitCode.DONE
@@ -92,7 +92,7 @@ def _print(findings: Findings, part: str, redactor: Redactor) -> None:
 
 
 def table_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
-    """A line for each thing in order, then one for each problem and for each line of its fix.
+    """A line for each item without a problem, then one for each problem and each line of its fix.
 
     Problems that one statement fixes are listed above it together.
     """

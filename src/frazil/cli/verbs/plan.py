@@ -46,17 +46,17 @@ def show_plans(
 ) -> ExitCode:
     """Print what happens at the source and to each table; nothing is changed.
 
-    A table that cannot be planned is told, not raised.
+    A table that cannot be planned is reported, not raised.
     """
     config = invocation.load(document).config
     check_merges(config, tables)
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
-    # Before Spark is started: a source that is away is told at once.
-    look = None
+    # Before Spark is started: an unreachable source is reported at once.
+    source = None
     if isinstance(config.source, PostgresSection):
-        look = load_look(postgres_settings(config))
+        source = load_look(postgres_settings(config))
     with open_session(config) as session:
-        run, planned = load_plans(session, config, tables, look)
+        run, planned = load_plans(session, config, tables, source)
     print_plan(run, planned, output, invocation.redactor)
     has_work = run is not None and run.has_work
     found: list[MergeFound] = [each.merge for each in planned]
@@ -67,14 +67,14 @@ def show_plans(
 
 
 def load_plans(
-    session: Session, config: Config, tables: Sequence[str], look: SourceLook | None
+    session: Session, config: Config, tables: Sequence[str], source: SourceLook | None
 ) -> tuple[RunPlan | None, list[Planned]]:
     """What is done at the source, and every table that is meant: captured ones first."""
     lake = Lake(session, config.catalog.name)
-    if look is None:
+    if source is None:
         merges = _load_merges(session, lake, load_merges(lake, config, tables))
         return None, [Planned(table=mirror, merge=each) for mirror, each in merges.items()]
-    run = load_run_plan(lake, config, look)
+    run = load_run_plan(lake, config, source)
     captured = load_captured_mirrors(lake, config)
     listed = any(each.changelog is not None and each.key for each in config.tables)
     settings = plan_merges(config, (), captured=captured) if captured or listed else {}
@@ -128,7 +128,7 @@ def _chosen(planned: Sequence[Planned], tables: Sequence[str]) -> list[Planned]:
 def exit_code_of(
     found: Sequence[MergeFound], *, ask_for_work: bool, has_work: bool = False
 ) -> ExitCode:
-    """The gravest thing found; work counts only when it was asked for."""
+    """The gravest finding; pending work counts only with the option for it."""
     actions = [recovery_for(each).action for each in found if isinstance(each, FrazilError)]
     if any(action is not RecoveryAction.NEVER for action in actions):
         return ExitCode.FAILED

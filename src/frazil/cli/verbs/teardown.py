@@ -29,7 +29,7 @@ LAKE_STAYS = "the tables of the lake stay as they are"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How far somebody has agreed."""
+    """What the operator confirmed."""
 
     dry_run: bool
     yes: bool
@@ -38,11 +38,11 @@ class Agreement:
 def run_teardown(
     document: Path | None, agreement: Agreement, output: OutputFormat, invocation: Invocation
 ) -> None:
-    """Show the traces, ask, remove them, and say what was removed."""
+    """Show the artifacts, ask for confirmation, remove them, and print what was removed."""
     if not (agreement.yes or agreement.dry_run or sys.stdin.isatty()):
         raise ConfigError(
-            "removing what is at the source needs somebody to agree, and this is no terminal.",
-            next_step="look with --dry-run, then repeat with --yes",
+            "removing what is at the source needs confirmation, and this is no terminal.",
+            next_step="preview with --dry-run, then repeat with --yes",
         )
     config = invocation.load(document).config
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
@@ -52,58 +52,62 @@ def run_teardown(
             teardown.require_idle()
             if not agreement.yes:
                 _ask(teardown)
-            for trace in states:
-                states[trace] = REMOVED if teardown.remove(trace) else GONE
-                write_note(f"{trace.kind} {trace.name}: {states[trace]}")
-        _print(teardown.traces, states, output)
+            for artifact in states:
+                states[artifact] = REMOVED if teardown.remove(artifact) else GONE
+                write_note(f"{artifact.kind} {artifact.name}: {states[artifact]}")
+        _print(teardown.artifacts, states, output)
 
 
 def _ask(teardown: Teardown) -> None:
     write_note("At the source, this will be run:")
-    for trace in teardown.removable:
-        write_note(f"  {trace.statement}")
+    for artifact in teardown.removable:
+        write_note(f"  {artifact.statement}")
     typer.confirm("Remove them?", abort=True, err=True)
 
 
-def _print(traces: Sequence[Artifact], states: dict[Artifact, str], output: OutputFormat) -> None:
+def _print(
+    artifacts: Sequence[Artifact], states: dict[Artifact, str], output: OutputFormat
+) -> None:
     if output is OutputFormat.JSON:
-        write_json([_as_json(trace, states.get(trace, STAYS)) for trace in traces])
+        write_json([_as_json(artifact, states.get(artifact, STAYS)) for artifact in artifacts])
         return
-    if traces:
-        write_table([_row(trace, states.get(trace, STAYS)) for trace in traces], header=HEADER)
-    write_line(conclusion(traces, states))
+    if artifacts:
+        write_table(
+            [_row(artifact, states.get(artifact, STAYS)) for artifact in artifacts], header=HEADER
+        )
+    write_line(conclusion(artifacts, states))
 
 
-def conclusion(traces: Sequence[Artifact], states: dict[Artifact, str]) -> str:
+def conclusion(artifacts: Sequence[Artifact], states: dict[Artifact, str]) -> str:
     """The last line."""
     if not states:
-        what = "nothing of this pipeline's" if traces else "nothing"
+        what = "nothing of this pipeline's" if artifacts else "nothing"
         return f"{what} is there to remove; {LAKE_STAYS}"
     if FOUND in states.values():
         return "nothing was changed: --dry-run"
     return f"removed; {LAKE_STAYS}"
 
 
-def _row(trace: Artifact, state: str) -> tuple[str, str, str, str]:
-    if trace.stays is not None:
-        then = "" if trace.statement is None else f": {trace.statement}"
-        return state, trace.kind.value, trace.name, f"{trace.stays}{then}"
-    return state, trace.kind.value, trace.name, f"{trace.statement}{_reader(trace)}"
+def _row(artifact: Artifact, state: str) -> tuple[str, str, str, str]:
+    if artifact.stays is not None:
+        then = "" if artifact.statement is None else f": {artifact.statement}"
+        return state, artifact.kind.value, artifact.name, f"{artifact.stays}{then}"
+    return state, artifact.kind.value, artifact.name, f"{artifact.statement}{_reader(artifact)}"
 
 
-def _reader(trace: Artifact) -> str:
-    if trace.reader is None or trace.reader.process is None:
+def _reader(artifact: Artifact) -> str:
+    if artifact.reader is None or artifact.reader.process is None:
         return ""
-    called = trace.reader.application or "a connection without a name"
-    return f" -- once process {trace.reader.process} ({called}) has stopped reading it"
+    called = artifact.reader.application or "a connection without a name"
+    return f" -- once process {artifact.reader.process} ({called}) has stopped reading it"
 
 
-def _as_json(trace: Artifact, state: str) -> dict[str, object]:
+def _as_json(artifact: Artifact, state: str) -> dict[str, object]:
     return {
-        "kind": trace.kind.value,
-        "name": trace.name,
+        "kind": artifact.kind.value,
+        "name": artifact.name,
         "state": state,
-        "sql": trace.statement,
-        "reason": trace.stays,
-        "read_by": None if trace.reader is None else trace.reader.process,
+        "sql": artifact.statement,
+        "reason": artifact.stays,
+        "read_by": None if artifact.reader is None else artifact.reader.process,
     }

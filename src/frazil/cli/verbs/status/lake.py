@@ -1,4 +1,4 @@
-"""The status as the lake has it, when no process tells."""
+"""The status from the lake, when no process answers."""
 
 from __future__ import annotations
 
