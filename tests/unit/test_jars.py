@@ -140,7 +140,7 @@ def test_what_the_file_system_refuses_is_one_sentence(
     with pytest.raises(RuntimeMissingError) as refused:
         ensure_jars((PINNED,))
     assert str(refused.value) == (
-        f"cannot write to {cache}: {problem}. Next: make room or set FRAZIL_CACHE to another folder"
+        f"cannot write to {cache}: {problem}. Next: free disk space or set FRAZIL_CACHE to another folder"
     )
 
 

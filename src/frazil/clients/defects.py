@@ -1,7 +1,7 @@
 """Exceptions that are not ours, on the driver and in tasks: one rule for both.
 
 What the machine does to any code, a lost connection or a full memory for instance, may pass. All
-else is a defect of frazil's: it is named by its kind, its origin and a reference, never by its text,
+else is a defect of frazil's: it is named by its kind, its origin and a reference, not by its text,
 because that may show a row.
 """
 

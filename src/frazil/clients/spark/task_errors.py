@@ -1,8 +1,8 @@
 """Errors of ours that cross from a Spark task to the driver, and what is said about all others.
 
 Spark carries an exception as text and writes it to its log. An error of ours travels inside that
-text and is raised again on the driver as what it was; of any other error only its kind and the
-place leave the task, because its text may show a row. ``defects`` says which of those may pass.
+text and is raised again on the driver; of any other error only its kind and origin leave the task,
+because its text may show a row. ``defects`` says which of those are failures of the machine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class UntoldError(Exception):
 def carries_errors(
     task: Callable[_Arguments, Iterator[pa.RecordBatch]],
 ) -> Callable[_Arguments, Iterator[pa.RecordBatch]]:
-    """A task whose errors of ours reach the driver as what they are, and others without their text."""
+    """A task whose frazil errors reach the driver as what they are, others without their text."""
 
     @wraps(task)
     def carrying(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Iterator[pa.RecordBatch]:
