@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LIVE_RATE_MUST = 10_000
 # A moment's work for the writer, and how far it may be ahead of the mirrors: some merges' worth,
-# so that nobody who could work ever waits for it.
+# so that no worker ever waits for it.
 _CHUNK, _MOST_AHEAD = 5_000, 400_000
 # The last changes must be merged in this time.
 _PATIENCE_SECONDS = 300.0
@@ -48,7 +48,7 @@ class Lived:
 
 @dataclass(slots=True)
 class _Counts:
-    """How far everybody is; each number has one thread that moves it."""
+    """How far each thread is; each number has one thread that moves it."""
 
     written: int = 0
     ingested: int = 0

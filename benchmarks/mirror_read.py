@@ -68,7 +68,7 @@ class _Reads:
             lake.session.sql(f"refresh table {table.quoted}")
 
     def compare(self, name: str, points: int, turns: int) -> list[Comparison]:
-        """Without points everything is read; the first turn warms everybody up."""
+        """Without points everything is read; the first turn is the warm-up."""
         measured: dict[str, list[Usage]] = {each: [] for each in self._tables}
         for number in range(turns + 1):
             keys = self._keys(points)
@@ -110,7 +110,7 @@ class _Reads:
 
 
 def _drift(contest: Contest, merges: int) -> Comparison:
-    """The last fifth of the merges beside the second: the first one warms the JVM up."""
+    """The last fifth of the merges compared with the second: the first one warms the JVM up."""
     usages, phases = contest.ours.usages, contest.ours.phases
     part = max(merges // 5, 1)
     return Comparison(

@@ -55,7 +55,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
-# Functions whose name decides by one word.
+# Names of functions and their opposite.
 NAMES = {
     "less": "less_equal",
     "less_equal": "less",
@@ -164,7 +164,7 @@ def _is_type(node: ast.BinOp) -> bool:
 
 
 class _Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives the mutant in place of the module."""
+    """Loads the mutant instead of the module."""
 
     def __init__(self, module: str, path: Path, tree: ast.Module) -> None:
         self._module, self._path, self._tree = module, path, tree
@@ -182,7 +182,7 @@ class _Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def survives(module: str, path: Path, tree: ast.Module | None, tests: Sequence[str]) -> bool:
-    """Whether the tests pass with this tree in place of the module, or with the module itself."""
+    """Whether the tests pass with this tree instead of the module, or with the module itself."""
     child = os.fork()
     if child == 0:
         os.setsid()

@@ -65,10 +65,10 @@ def explain_code(code: str | None, output: OutputFormat) -> None:
     write_line(f"{leaf.code}  {leaf.__name__}")
     write_line(f"  What it means:    {leaf.meaning}")
     write_line(f"  What you do:      {leaf.remedy}")
-    write_line(f"  What frazil does: {recovery_in_words(recovery)}.")
+    write_line(f"  What frazil does: {describe_recovery(recovery)}.")
 
 
-def recovery_in_words(recovery: Recovery) -> str:
+def describe_recovery(recovery: Recovery) -> str:
     """A row of the recovery table as a sentence, without its full stop."""
     first = _DESCRIPTIONS[recovery.action]
     if recovery.after_attempts is recovery.action:
