@@ -1,4 +1,4 @@
-"""A million changes from a slot into changelogs, compared with the bare stream, and into mirrors."""
+"""A million changes from a slot: into changelogs, next to the bare stream, and into mirrors."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def measure(setting: Setting) -> Report:
 
 
 def _builds(lake: BenchLake, tables: Tables, turns: int) -> tuple[Series, Series]:
-    """A rebuild with its commit, compared with Spark sorting hash and position of rows into Parquet."""
+    """A rebuild with its commit, compared with Spark sorting the same into Parquet."""
     ours: list[Usage] = []
     spark: list[Usage] = []
     target = lake.folder / "sorted"

@@ -79,7 +79,7 @@ class _Side:
     usages: list[Usage] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
     # Seconds of the parts of the last turn.
-    seconds: dict[str, float] = field(default_factory=dict)
+    parts_seconds: dict[str, float] = field(default_factory=dict)
 
     def series(self) -> Series:
         return Series.of(self.name, self.usages, self.parts)
@@ -125,7 +125,7 @@ class _Contest:
             server = self._source.cpu_seconds - before
             if not is_warm_up:
                 side.usages.append(usage)
-                side.parts.append({**side.seconds, "the server's processor": server})
+                side.parts.append({**side.parts_seconds, "the server's processor": server})
             results.append(f"{side.name.partition(',')[0]} {usage.seconds:.2f} s")
         self._check(f"lake.{name}.{_TABLE}_changelog", "where cdc_operation = 'READ'")
         self._check(f"lake.{name}.{_TABLE}_jdbc")
@@ -138,7 +138,7 @@ class _Contest:
         rows = 0
         try:
             ingester.start()
-            self.ours.seconds["founding the pipeline"] = time.perf_counter() - began
+            self.ours.parts_seconds["founding the pipeline"] = time.perf_counter() - began
             while (report := ingester.copy_tables()) is not None:
                 if report.troubles:
                     raise AssertionError(dict(report.troubles))

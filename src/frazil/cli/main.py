@@ -27,13 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _two_dashes(argument) for argument in (sys.argv[1:] if arguments is None else arguments)
     ]
     if threading.current_thread() is not threading.main_thread():
-        return _run(arguments)
+        return _run(line)
     with Interrupts(Interrupted) as interrupts:
         try:
-            status = _run(arguments)
+            status = _run(line)
         except (Interrupted, KeyboardInterrupt):
             interrupts.announce("nothing is left running")
-            status = _interrupted(arguments, interrupts.received)
+            status = _interrupted(line, interrupts.received)
     if arguments is None:
         # All is done; a signal during the interpreter's exit must not change the status.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
