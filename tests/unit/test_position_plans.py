@@ -8,7 +8,7 @@ import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.verbs.position.markers import TableRole, ledger_table, table_to_set, plan_pairs
+from frazil.cli.verbs.position.markers import TableRole, ledger_table, plan_pairs, table_to_set
 from frazil.cli.verbs.position.plans import check_position, parse_position, plan_goal
 from frazil.config import load_config
 from frazil.errors import ConfigError
@@ -44,9 +44,13 @@ def config_of(document: Path, text: str) -> Config:
 
 def names(config: Config, table: str | None = None) -> list[tuple[str, str, str | None]]:
     return [
-        (place.kind.value, str(place.name), place.role and place.role.value)
+        (
+            marker_table.kind.value,
+            str(marker_table.name),
+            marker_table.role and marker_table.role.value,
+        )
         for pair in plan_pairs(config, table)
-        for place in pair.marker_tables
+        for marker_table in pair.marker_tables
     ]
 
 
@@ -154,8 +158,8 @@ def test_setting_off_a_terminal_needs_a_yes(
     document: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config_of(document, MERGES)
-    words = ["position", "set", "public.users", "--role", "merge", "--to", "5"]
-    assert main([*words, "-c", str(document)]) == ExitCode.USAGE
+    arguments = ["position", "set", "public.users", "--role", "merge", "--to", "5"]
+    assert main([*arguments, "-c", str(document)]) == ExitCode.USAGE
     captured = capsys.readouterr()
     assert "--yes" in captured.err
     assert captured.out == ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.fault("N50")
 
-STRANGER = 12345
+OTHER_USER = 12345
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "shared" / "taken"
     folder.mkdir(parents=True)
     if os.geteuid() == 0:
-        os.chown(folder, STRANGER, STRANGER)
+        os.chown(folder, OTHER_USER, OTHER_USER)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+        monkeypatch.setattr(os, "geteuid", lambda: OTHER_USER)
     return folder
 
 

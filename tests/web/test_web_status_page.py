@@ -117,17 +117,17 @@ def test_every_text_and_mark_has_contrast_in_both_schemes(shown: Shown, name: st
     shown.status = SCENARIOS[name]()
     page = shown.open()
     open_all(page)
-    grounds = set()
+    backgrounds = set()
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
-        grounds.add(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+        backgrounds.add(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
         texts = page.evaluate(CONTRASTS)
         assert len(texts) > 10
         assert [each for each in texts if each["ratio"] < TEXT_CONTRAST] == []
         marks = page.evaluate(MARK_CONTRASTS)
         assert marks
         assert [each for each in marks if each["ratio"] < MARK_CONTRAST] == []
-    assert len(grounds) == 2
+    assert len(backgrounds) == 2
 
 
 def test_the_measurement_of_contrast_bites(shown: Shown) -> None:

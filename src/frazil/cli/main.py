@@ -23,9 +23,8 @@ _RUNS_UNTIL_STOPPED = ("run", "ingest", "merge")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
-    arguments = [
-        _two_dashes(argument) for argument in (sys.argv[1:] if arguments is None else arguments)
-    ]
+    given = sys.argv[1:] if arguments is None else arguments
+    line = [_two_dashes(argument) for argument in given]
     if threading.current_thread() is not threading.main_thread():
         return _run(line)
     with Interrupts(Interrupted) as interrupts:

@@ -53,7 +53,7 @@ def received(sink: Sink) -> list[dict[str, object]]:
     return found
 
 
-def test_without_an_address_nobody_is_told() -> None:
+def test_without_an_address_nothing_is_reported() -> None:
     reporting = start_reporting(
         None, environment=None, release="1", pipeline="shop", redactor=Redactor()
     )
@@ -100,8 +100,8 @@ def test_a_planted_secret_arrives_in_no_form(sink: Sink) -> None:
     assert len(received(sink)) == len(every_error()) + 1
     assert CANARY_PART not in everything
     assert "row-value-1" not in everything
-    for word in ("KeyError", "OSError", "RuntimeError", "ExceptionGroup", "Py4JJavaError", "***"):
-        assert word in everything
+    for text in ("KeyError", "OSError", "RuntimeError", "ExceptionGroup", "Py4JJavaError", "***"):
+        assert text in everything
     assert "planned ***" in everything
 
 

@@ -43,8 +43,8 @@ def assert_clean(stream: io.StringIO, *expected: str) -> None:
     text = stream.getvalue()
     assert CANARY not in text
     assert CANARY_PART not in text
-    for word in ("***", *expected):
-        assert word in text
+    for expected_text in ("***", *expected):
+        assert expected_text in text
 
 
 def test_fields_of_any_shape_do_not_show_it(output: io.StringIO) -> None:
@@ -116,7 +116,7 @@ def test_exceptions_that_python_ignores_do_not_show_it(
 def test_warnings_do_not_show_it(output: io.StringIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        # The block sets aside what the logs had put in place.
+        # The block sets aside the handlers of the logs.
         logging.captureWarnings(capture=False)
         logging.captureWarnings(capture=True)
         warnings.warn(f"odd {CANARY}", stacklevel=1)

@@ -79,7 +79,7 @@ def test_auto_is_json_in_a_pipe_and_console_on_a_terminal(
     assert "started" in terminal.getvalue()
 
 
-def test_colours_need_a_terminal_and_no_wish_against_them(
+def test_colours_need_a_terminal_and_no_setting_against_them(
     configure: Configure,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_name_writes_no_line_of_its_own_and_turns_none_around(configure: Confi
 
 
 @pytest.mark.fault("G12")
-def test_row_values_are_dropped_unless_asked_for(
+def test_row_values_are_dropped_unless_configured(
     configure: Configure,
 ) -> None:
     fields = {"row": 1, "before": 2, "detail": {"payload": 3, "list": [{"after": 4}]}, "rows": 5}
@@ -144,7 +144,7 @@ def test_bound_fields_come_with_every_event_of_the_block(
     log = get_logger("frazil").bind(role="merge")
     with bound(batch=7), bound(table="public.orders"):
         log.info("batch planned")
-        logging.getLogger("somebody.else").warning("odd")
+        logging.getLogger("third.party").warning("odd")
     log.info("idle", table="mine")
     inside, foreign, outside = events(stream)
     assert {"batch": 7, "table": "public.orders", "role": "merge"}.items() <= inside.items()
@@ -157,10 +157,10 @@ def test_foreign_logs_and_structlog_itself_take_the_same_way(
     configure: Configure,
 ) -> None:
     stream = configure(JSON, io.StringIO())
-    logging.getLogger("somebody.else").warning("refused %s", "hunter2")
+    logging.getLogger("third.party").warning("refused %s", "hunter2")
     structlog.get_logger("another").warning("refused", secret_word="hunter2", who="x hunter2")
     foreign, other = events(stream)
-    assert (foreign["event"], foreign["logger"]) == ("refused ***", "somebody.else")
+    assert (foreign["event"], foreign["logger"]) == ("refused ***", "third.party")
     assert (other["event"], other["who"], other["secret_word"]) == ("refused", "x ***", "***")
 
 
@@ -223,11 +223,11 @@ def test_an_event_that_cannot_be_written_is_counted_but_not_shown(
 ) -> None:
     stream = configure(JSON, io.StringIO())
     arguments = ("hunter2",)
-    logging.getLogger("somebody.else").warning("wrong %s %s", *arguments)
+    logging.getLogger("third.party").warning("wrong %s %s", *arguments)
     (event,) = events(stream)
     assert (event["event"], event["of"], event["error"]) == (
         "log event lost",
-        "somebody.else",
+        "third.party",
         "TypeError",
     )
     assert capsys.readouterr().err == ""
@@ -251,7 +251,7 @@ def test_undoing_puts_handlers_and_levels_back() -> None:
     assert (list(root.handlers), root.level, logging.getLogger("py4j").level) == before
 
 
-def test_importing_the_door_loads_neither_structlog_nor_rich() -> None:
+def test_importing_logs_loads_neither_structlog_nor_rich() -> None:
     code = (
         "import sys; import frazil.telemetry.logs as l; l.get_logger('x').info('y');"
         "print(sorted({'structlog', 'rich', 'sentry_sdk', 'opentelemetry'} & set(sys.modules)))"
