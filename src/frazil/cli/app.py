@@ -222,7 +222,7 @@ def resync(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every table captured.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
@@ -279,7 +279,7 @@ def teardown(
     context: typer.Context,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:

@@ -139,7 +139,7 @@ def position_set(
         typer.Option(help="What it counts in. [default: as before]", show_default=False),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:

@@ -99,7 +99,7 @@ def _secret_parts(text: str) -> Iterator[str]:
 def _passwords(text: str) -> Iterator[str]:
     for match in _USER_INFO.finditer(text):
         user, _, password = match["user"].partition(":")
-        # A token may stand alone before the @, as in Sentry's addresses.
+        # A token may be alone before the @, as in Sentry's addresses.
         alone = user if "://" in text and not password and text.startswith("http") else ""
         for part in (password, alone):
             yield from (part, unquote(part))

@@ -1,6 +1,6 @@
 """The document that ``frazil init`` writes, commented with the models' descriptions; pure.
 
-Keys that were answered stand as they are. All others stand behind a #, each with its default, so
+Keys that were answered are set. All others are commented out, each with its default, so
 that taking the # away changes nothing until the value is changed, too.
 """
 

@@ -90,7 +90,7 @@ class Metrics:
                 self._collector(metric).remove_by_labels(shown)
 
     def expose(self, accept: str = "") -> Exposition:
-        """Everything recorded, in the text format or in OpenMetrics as the header asks."""
+        """Everything recorded, in the text format or in OpenMetrics by the Accept header."""
         encode, content_type = exposition.choose_encoder(accept)
         return Exposition(encode(_WithoutCreated(self._registry)), content_type)
 

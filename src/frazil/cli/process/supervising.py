@@ -124,7 +124,7 @@ def _wake_if_dead(is_alive: Callable[[], bool], signals: StopSignals) -> None:
 
 
 class _Run(threading.Thread):
-    """The loop's thread; a daemon, because it may have to be left behind."""
+    """The loop's thread; a daemon, because it may have to be abandoned."""
 
     def __init__(self, loop: Supervised, *, once: bool, ended: Callable[[], None]) -> None:
         super().__init__(name="frazil loop", daemon=True)

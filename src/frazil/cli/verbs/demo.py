@@ -53,7 +53,7 @@ def show_tour(
     options: DemoOptions, screen: DemoScreen, redactor: Redactor, interrupts: Interrupts
 ) -> None:
     """The tour on this screen."""
-    screen.say("frazil demo: a shop in Postgres, mirrored into Iceberg while it lives")
+    screen.say("frazil demo: a shop in Postgres, mirrored into Iceberg while it changes")
     screen.say()
     with touring(
         options.folder,

@@ -1,4 +1,4 @@
-"""The verb ``teardown``: nothing of a pipeline is left at its source."""
+"""The verb ``teardown``: removes what a pipeline created at its source."""
 
 from __future__ import annotations
 

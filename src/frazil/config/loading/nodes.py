@@ -23,7 +23,7 @@ class Location:
     line: int = 0
 
     def child(self, key: str | int) -> Location:
-        """The same spot for something that should stand below this value and does not."""
+        """The same location for something that is missing below this value."""
         return Location(self.where, join_path(self.path, key), self.line)
 
 

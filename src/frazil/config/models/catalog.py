@@ -1,4 +1,4 @@
-"""The Iceberg catalog and the object stores its tables live in."""
+"""The Iceberg catalog and the object stores of its tables."""
 
 import re
 from collections.abc import Iterator

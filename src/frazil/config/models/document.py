@@ -37,7 +37,7 @@ _LONGEST_IDENTIFIER = 63
 
 
 class Config(Section):
-    """A pipeline: where changes come from, where tables live, and how they are merged."""
+    """A pipeline: where changes come from, where tables are, and how they are merged."""
 
     pipeline: Annotated[
         PipelineName, Field(description="Names slot, publication and ledger; labels every metric.")

@@ -47,7 +47,7 @@ _LONGEST_NAME_COMPARED = 64
 
 
 class Substituted(str):
-    """Text that came from a variable or a file, and so may stand for a number or a truth value."""
+    """Text that came from a variable or a file, and so may mean a number or a boolean."""
 
     __slots__ = ()
 

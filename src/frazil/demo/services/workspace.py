@@ -1,4 +1,4 @@
-"""The folder a service lives in: its data, its log, its secrets."""
+"""The folder of a service: its data, its log, its secrets."""
 
 from __future__ import annotations
 

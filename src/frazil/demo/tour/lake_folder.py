@@ -116,7 +116,7 @@ def lake_folder(path: Path) -> Iterator[LakeFolder]:
     """An empty folder for one demo, removed at the end unless it ``stays``.
 
     What an earlier demo left there is removed. Raises ServiceError for a folder that holds
-    anything else, or in which another demo lives.
+    anything else, or that another demo uses.
     """
     path = path.absolute()
     with _locked(path):
