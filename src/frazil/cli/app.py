@@ -226,7 +226,7 @@ def resync(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Have tables read again from their first row, in order and without a gap for readers.
+    """Copy tables again from their first row, without a gap for readers.
 
     Without a source, mirrors are built again from everything that their changelogs hold.
 
@@ -283,7 +283,7 @@ def teardown(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Remove every trace at the source, after showing it; the tables of the lake stay.
+    """Remove what the pipeline created at the source, after showing it; tables of the lake stay.
 
     \b
     frazil teardown -c frazil.yaml --dry-run
@@ -309,7 +309,7 @@ def demo(
         bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to explore.")
     ] = False,
 ) -> None:
-    """Watch a shop in Postgres become tables in a lake, and have it proven.
+    """Mirror a demo shop in Postgres into a lake, and verify the result.
 
     \b
     frazil demo

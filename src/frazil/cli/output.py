@@ -1,4 +1,4 @@
-"""Results to stdout, everything else to stderr; tables for people, JSON for programs."""
+"""Results to stdout, everything else to stderr; tables or JSON."""
 
 from __future__ import annotations
 

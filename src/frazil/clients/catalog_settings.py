@@ -55,12 +55,12 @@ def needs_aws(catalog: Catalog) -> bool:
 
 
 def needs_gcp(catalog: Catalog) -> bool:
-    """Whether tables lie in Google's store."""
+    """Whether tables are in Google's store."""
     return _scheme(catalog) in _GCS_SCHEMES
 
 
 def needs_azure(catalog: Catalog) -> bool:
-    """Whether tables lie in Azure's store."""
+    """Whether tables are in Azure's store."""
     return _scheme(catalog) in _AZURE_SCHEMES
 
 

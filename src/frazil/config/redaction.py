@@ -1,4 +1,4 @@
-"""What is secret in a configuration: found for telemetry, masked for people."""
+"""What is secret in a configuration: found for telemetry, masked in output."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _given_of_source(answers: FirstAnswers) -> dict[KeyPath, object]:
 
 
 def _unused(answers: FirstAnswers) -> frozenset[KeyPath]:
-    """What this document has no use for: it would only be in the way."""
+    """Keys that mean nothing in this document."""
     others = {("catalog", key) for key, kind in KEYS_OF_KIND.items() if kind is not answers.catalog}
     if answers.catalog is CatalogKind.GLUE:
         others.add(("catalog", "uri"))

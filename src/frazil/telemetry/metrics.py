@@ -1,4 +1,4 @@
-"""Recording metrics and handing them out."""
+"""Recording and exposing metrics."""
 
 from __future__ import annotations
 

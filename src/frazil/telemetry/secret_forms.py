@@ -1,4 +1,4 @@
-"""The shapes in which one secret may turn up in a text."""
+"""The encodings in which a secret may appear in a text."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PARAMETER: Final = "token"
 
 
 class Verdict(Enum):
-    """What a request gets."""
+    """The decision about a request."""
 
     SEEN = auto()
     LOGGED_IN = auto()

@@ -1,4 +1,4 @@
-"""JSON as it is sent: exact, and spelt so that no terminal obeys what is in it."""
+"""JSON responses without control characters."""
 
 from __future__ import annotations
 

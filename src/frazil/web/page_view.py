@@ -1,4 +1,4 @@
-"""What the page shows, worked out of a status: marks, sentences, plots and remedies; pure."""
+"""What the page shows, computed from a status: marks, sentences, plots and remedies; pure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class PageView:
 
 
 def view_of(status: PipelineStatus) -> PageView:
-    """Work it out; texts of the status were redacted before."""
+    """The view of a status whose texts were redacted before."""
     line = headline(status)
     lag = status.lag_seconds
     behind = "" if lag is None else f"{duration(lag)} behind · "
@@ -133,7 +133,7 @@ def table_tone(table: TableStatus) -> Tone:
 
 
 def slot_tone(slot: SlotStatus) -> Tone:
-    """Whether the server may take away what was not read yet."""
+    """How close the server is to removing log that was not read yet."""
     return Tone.CALM if slot.state in _SAFE_SLOTS else Tone.WARNING
 
 

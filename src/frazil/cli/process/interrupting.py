@@ -24,7 +24,7 @@ class Interrupted(BaseException):
 
 
 class Interrupts(SignalHandling):
-    """The first signal raises; the second one ends the process where it is.
+    """The first signal raises; the second one ends the process at once.
 
     Ending at once leaves no process behind: keepers and the JVM notice that we are gone.
     """
@@ -50,7 +50,7 @@ class Interrupts(SignalHandling):
 
 
 def interruptible(work: Callable[[Interrupts], int]) -> int:
-    """What the work comes to, or that it was interrupted."""
+    """The exit status of the work, or that of an interrupt."""
     with Interrupts() as interrupts:
         try:
             return work(interrupts)

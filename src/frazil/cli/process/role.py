@@ -158,7 +158,7 @@ def catalog_state(statuses: Sequence[MergeStatus]) -> State:
 
 
 class _Reload:
-    """What a SIGHUP does: takes up what may change while it runs, and names the rest."""
+    """Handles SIGHUP: applies settings that may change while it runs, and names the others."""
 
     def __init__(
         self, document: Path | None, invocation: Invocation, loaded: LoadedConfig, run: PipelineRun

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unready(config: Config, redactor: Redactor, *, once: bool) -> ExitCode | None:
-    """The exit code if a run cannot capture anything, and it was said why; None to go on.
+    """Print why a run cannot capture anything and return its exit code; None to go on.
 
     Raises an error that only an operator can fix. A transient one is retried for a while with
     ``once``; otherwise it is reported and the run begins, because it tries again itself.

@@ -65,7 +65,7 @@ class StopSignals(SignalHandling):
 
     @property
     def exit_code(self) -> ExitCode:
-        """How a command ends that ended because of the signal."""
+        """The exit status after the signal."""
         return _exit_code(self.received)
 
     def take_reload(self) -> bool:

@@ -36,7 +36,7 @@ class Supervised(Protocol):
         """Run until the end."""
 
     def abandon(self) -> None:
-        """Take no more notice of what still runs."""
+        """Ignore what still runs."""
 
 
 def supervise(
@@ -135,7 +135,7 @@ class _Run(threading.Thread):
         self.has_ended = False
 
     def run(self) -> None:
-        """Run the loop and keep what it comes to."""
+        """Run the loop and keep its outcome."""
         try:
             self._outcome = self._loop.run(once=self._once)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
@@ -146,11 +146,11 @@ class _Run(threading.Thread):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it came to something that is raised."""
+        """Whether it raised an exception."""
         return isinstance(self._outcome, Exception)
 
     def ending(self) -> Ending:
-        """What the loop came to."""
+        """The outcome of the loop."""
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome

@@ -1,4 +1,4 @@
-"""Frozen values of any kind as lines for people and as JSON for programs."""
+"""Frozen values of any kind as lines of text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an ingest did to each table, as lines for people and objects for programs."""
+"""What an ingest did to each table, as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER = (
 
 
 class IngestTally:
-    """Adds up what batches bring."""
+    """Adds up the reports of batches."""
 
     def __init__(self) -> None:
         self._operations: defaultdict[str, Counter[str]] = defaultdict(Counter)

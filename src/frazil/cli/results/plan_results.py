@@ -1,4 +1,4 @@
-"""What ``plan`` prints: lines for people, one document for programs."""
+"""What ``plan`` prints: lines of text, or one JSON document."""
 
 from __future__ import annotations
 

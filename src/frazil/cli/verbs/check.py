@@ -60,7 +60,7 @@ def summary(parts: Sequence[Findings]) -> str:
 
 
 def findings_json(parts: Sequence[Findings], redactor: Redactor) -> dict[str, object]:
-    """Everything for programs."""
+    """All findings as JSON."""
     return {
         "problems": [_problem_json(each, redactor) for part in parts for each in part.problems],
         "looked_at": [

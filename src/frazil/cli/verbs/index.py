@@ -1,4 +1,4 @@
-"""The verbs under ``index``: what the key index of a mirror is, whether it is right, a new one."""
+"""The verbs under ``index``: show, check and rebuild the key index of a mirror."""
 
 from __future__ import annotations
 

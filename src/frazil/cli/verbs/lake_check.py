@@ -1,4 +1,4 @@
-"""The lake's part of ``check``: the catalog answers, and the tables in it can be gone on with."""
+"""The lake's part of ``check``: the catalog answers, and its tables can be continued."""
 
 from __future__ import annotations
 

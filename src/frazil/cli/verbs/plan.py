@@ -69,7 +69,7 @@ def show_plans(
 def load_plans(
     session: Session, config: Config, tables: Sequence[str], source: SourceLook | None
 ) -> tuple[RunPlan | None, list[Planned]]:
-    """What is done at the source, and every table that is meant: captured ones first."""
+    """What is done at the source, and every selected table: captured ones first."""
     lake = Lake(session, config.catalog.name)
     if source is None:
         merges = _load_merges(session, lake, load_merges(lake, config, tables))

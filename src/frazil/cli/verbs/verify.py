@@ -1,4 +1,4 @@
-"""The verb ``verify``: proof that mirrors are their sources, or what their changelogs say."""
+"""The verb ``verify``: compares mirrors with their sources, or with their changelogs."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _is_merging(config: Config) -> bool:
 
 
 def _step_of(found: Verification, captured: CapturedMirror | None) -> str:
-    """What helps a mirror that was compared with its changelog."""
+    """The next command for a mirror that was compared with its changelog."""
     if not found.differs:
         return MERGE if found.note == NOTHING_MERGED else ""
     return command("resync", found.mirror if captured is None else captured.source)

@@ -133,7 +133,7 @@ def is_alive(session: SparkSession) -> bool:
 
 @contextmanager
 def _session_of_submit(plan: SessionPlan) -> Iterator[SparkSession]:
-    """The JVM is spark-submit's: master and jars are its business, the rest is ours."""
+    """With spark-submit's JVM: it chose master and jars, the rest is configured here."""
     # Connected first, so that the settings given to spark-submit are seen and stay.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
@@ -284,7 +284,7 @@ def _create_session(gateway: JavaGateway, plan: SessionPlan, output: _JvmOutput)
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep our way with Ctrl-C: a context puts a handler of its own in the way."""
+    """Keep our handling of Ctrl-C: a Spark context installs its own."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -202,7 +202,7 @@ class Catalog(Section):
 
 
 class S3(Section):
-    """Amazon's object store, or one that speaks its protocol."""
+    """Amazon's object store, or one with the same protocol."""
 
     endpoint: Annotated[
         WebAddress | None, Field(description="Address of another store than AWS.", repr=False)

@@ -1,4 +1,4 @@
-"""Settings of the loop: how much at a time, how often, and how failures are met."""
+"""Settings of the loop: how much at a time, how often, and how failures are retried."""
 
 from collections.abc import Iterator
 from datetime import timedelta

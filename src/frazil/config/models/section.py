@@ -1,4 +1,4 @@
-"""What every part of the document has in common: frozen, closed, and true to its own rules."""
+"""The base of all sections: frozen, without unknown keys, and checked by their rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -266,7 +266,7 @@ def _answer(fields: dict[str, int | str]) -> None:
 
 
 def main() -> int:
-    """Take one order and see it through."""
+    """Read one order and carry it out."""
     parent = os.getppid()
     order = _read_order()
     if order is None:

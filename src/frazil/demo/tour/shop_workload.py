@@ -1,4 +1,4 @@
-"""Life in the shop: one connection that goes on changing it, at a bounded rate and by a seed."""
+"""The workload of the shop: one connection that changes it, at a bounded rate and by a seed."""
 
 from __future__ import annotations
 

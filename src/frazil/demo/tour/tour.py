@@ -1,4 +1,4 @@
-"""The tour: a living shop is captured into a lake, and what came there is proven row for row."""
+"""The tour: a changing shop is captured into a lake, and the result is verified row for row."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def touring(
     serve: Serve,
     pace: Pace | None = None,
 ) -> Iterator[TourResult]:
-    """Take the tour; services, pipeline and pages live until the block is left.
+    """Take the tour; services, pipeline and pages run until the block is left.
 
     The lake stays in the folder once it is proven; nothing stays otherwise. Raises ServiceError
     when mirrors are not what the shop is.

@@ -37,7 +37,7 @@ class Step:
 
 
 class Audience(Protocol):
-    """Who watches."""
+    """Receives the progress of a tour."""
 
     def show_step(self, step: Step) -> None:
         """Something was done."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TableRole(StrEnum):
-    """What a table is to the pipeline."""
+    """The role of a table in the pipeline."""
 
     CHANGELOG = "changelog"
     MIRROR = "mirror"
@@ -38,7 +38,7 @@ class MarkerTable:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A changelog and its mirror; either may be unknown or not there."""
+    """A changelog and its mirror; either may be unknown or missing."""
 
     changelog: MarkerTable | None
     mirror: MarkerTable | None

@@ -109,7 +109,7 @@ def _is_unproven(problem: FrazilError | None) -> bool:
 
 
 def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
-    """A line for people."""
+    """One line of text."""
     marker = report.marker
     writer = None if marker is None else marker.snapshot
     return (
@@ -125,7 +125,7 @@ def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
 
 
 def report_json(report: MarkerReport, redactor: Redactor) -> dict[str, object]:
-    """An object for programs."""
+    """One JSON object."""
     marker = report.marker
     problem, nearest = report.problem, report.recoverable
     return {

@@ -72,7 +72,7 @@ def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
 
 
 def _found(report: MarkerReport) -> Position:
-    """Where the state that is there came from."""
+    """The position of the table's current state."""
     if report.recoverable is None:
         name = report.marker_table.name
         raise ConfigError(
@@ -97,7 +97,7 @@ def _load_uuid(lake: Lake, changelog: MarkerTable, position: Position) -> str:
 
 
 def _load_ledger_source(lake: Lake, config: Config) -> str | None:
-    """What the pipeline's other positions count in."""
+    """The kind of the pipeline's other positions."""
     try:
         marker = Ledger.open(lake, ledger_table(config).name).acknowledged()
     except FrazilError:

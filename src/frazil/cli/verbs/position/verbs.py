@@ -1,4 +1,4 @@
-"""The verbs under ``position``: where the tables are, and putting one somewhere else."""
+"""The verbs under ``position``: show markers, and set one."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HEADER: Final = ("TABLE", "PHASE", "LAG", "ROWS", "LAST COMMIT", "SNAPSHOT", "NE
 
 
 def heading(status: PipelineStatus) -> str:
-    """Whose status this is."""
+    """Pipeline, version and roles."""
     facts = [status.pipeline, f"frazil {status.version}"]
     if status.roles:
         facts.append(" + ".join(status.roles))
@@ -26,7 +26,7 @@ def heading(status: PipelineStatus) -> str:
 
 
 def sentence(status: PipelineStatus) -> str:
-    """How the pipeline is."""
+    """The headline."""
     seen = wording.freshness(status)
     return wording.headline(status) if seen is None else f"{wording.headline(status)}. {seen}"
 
