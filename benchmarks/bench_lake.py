@@ -125,7 +125,7 @@ class Tables:
     made: dict[str, float]
 
 
-def tell(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress."""
     print(f"  … {text}", file=sys.stderr, flush=True)
 
@@ -224,7 +224,7 @@ class BenchLake:
 
     def _make(self, tables: Tables) -> dict[str, float]:
         shape = tables.shape
-        tell(f"making {shape.rows:,} rows with {shape.key} keys")
+        print_progress(f"making {shape.rows:,} rows with {shape.key} keys")
         started = time.perf_counter()
         definition = TableDefinition(schema=shape.changelog_schema)
         self.lake.ensure_table(tables.changelog, definition)
@@ -244,5 +244,5 @@ class BenchLake:
             )
             made["compaction"] = time.perf_counter() - merged
         spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in made.items())
-        tell(f"made: {spent}")
+        print_progress(f"made: {spent}")
         return {name: round(seconds, 3) for name, seconds in made.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.live_pipeline import LIVE_RATE_MUST, run_live
 from benchmarks.merge_contest import rows_text
 from benchmarks.process_tree import Usage, measure_call
@@ -69,7 +69,9 @@ class _Contest:
         for side in sides if number % 2 else sides[::-1]:
             self.source.lake.settle()
             side()
-        tell(f"stream: ours {self.ours[-1].seconds:.2f} s, pg_recvlogical {self.bare[-1]:.2f} s")
+        print_progress(
+            f"stream: ours {self.ours[-1].seconds:.2f} s, pg_recvlogical {self.bare[-1]:.2f} s"
+        )
         if is_warm_up:
             for kept in (self.ours, self.server, self.bare, self.batches):
                 kept.clear()

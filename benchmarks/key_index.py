@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.bench_lake import KeyKind, Shape, tell
+from benchmarks.bench_lake import KeyKind, Shape, print_progress
 from benchmarks.merge_contest import SEED, rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Figure, Report, Series
@@ -95,7 +95,9 @@ def _builds(lake: BenchLake, tables: Tables, turns: int) -> tuple[Series, Series
         writing = hashed.write.mode("overwrite").option("compression", "zstd")
         _, usage = measure_call(lambda writing=writing: writing.parquet(str(target)))  # type: ignore[misc]
         spark.append(usage)
-        tell(f"index built in {ours[-1].seconds:.1f} s, sorted by Spark in {usage.seconds:.1f} s")
+        print_progress(
+            f"index built in {ours[-1].seconds:.1f} s, sorted by Spark in {usage.seconds:.1f} s"
+        )
     shutil.rmtree(target, ignore_errors=True)
     facts = load_index_facts(lake.session, lake.lake, lake.settings(tables))
     if facts.state != "current" or facts.entries != tables.shape.rows:
@@ -148,7 +150,7 @@ class _Lookups:
         join = Series.of(f"Spark join with {of}", measured["join"])
         warm = Series.of(f"index lookup of {of}, warm", measured["warm"])
         cold = Series.of(f"index lookup of {of}, cold", measured["cold"])
-        tell(f"lookup of {of}: warm {warm.middle:.3f} s, cold {cold.middle:.3f} s")
+        print_progress(f"lookup of {of}: warm {warm.middle:.3f} s, cold {cold.middle:.3f} s")
         record = "none; for the record"
         return [Comparison(ours, other, record) for ours in (warm, cold) for other in (scan, join)]
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.process_tree import Usage, measure_call
 from frazil.hooks import SystemClock
 from frazil.merge.merger import Merger
@@ -126,7 +126,7 @@ def run_live(
         "cpu_seconds": round(usage.cpu_seconds, 1),
         "server_cpu_seconds": round(source.cpu_seconds - server, 1),
     }
-    tell(f"live: {facts}")
+    print_progress(f"live: {facts}")
     return Lived(counts.written, usage, facts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import Shape, tell
+from benchmarks.bench_lake import Shape, print_progress
 from benchmarks.merge_contest import SEED, Contest, facts, rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Report, Series
@@ -27,7 +27,7 @@ def measure(setting: Setting) -> Report:
         tables = {BEFORE: lake.copy(contest.tables.mirror, f"{contest.tables.mirror.table}_before")}
         for number in range(merges):
             contest.run(changes, is_warm_up=False)
-            tell(f"merge {number + 1} of {merges}")
+            print_progress(f"merge {number + 1} of {merges}")
         tables[AFTER] = contest.tables.mirror
         tables[COMPACTED] = _compacted(lake, contest.tables.mirror)
         _check(contest, tables)
@@ -77,7 +77,7 @@ class _Reads:
                 usage = self._read(table, keys)
                 measured[table] += [usage] if number else []
         series = {table: Series.of(f"{name}, {table}", used) for table, used in measured.items()}
-        tell(", ".join(f"{each.name} {each.middle:.2f} s" for each in series.values()))
+        print_progress(", ".join(f"{each.name} {each.middle:.2f} s" for each in series.values()))
         return [
             Comparison(series[AFTER], series[other], f"at most {_AT_MOST}", at_most=_AT_MOST)
             for other in (COMPACTED, BEFORE)

@@ -83,7 +83,7 @@ class Comparison:
     """
 
     ours: Series
-    beside: Series
+    baseline: Series
     goal: str
     at_most: float | None = None
     must: float | None = None
@@ -91,12 +91,12 @@ class Comparison:
     @property
     def ratio(self) -> float:
         """Ours by the other: above one, ours takes longer."""
-        return self.ours.middle / self.beside.middle
+        return self.ours.middle / self.baseline.middle
 
     @property
     def spread(self) -> tuple[float, float]:
         """The lowest and highest ratio of two neighbours, or of anything where none are."""
-        mine, other = self.ours.seconds, self.beside.seconds
+        mine, other = self.ours.seconds, self.baseline.seconds
         if len(mine) != len(other):
             return min(mine) / max(other), max(mine) / min(other)
         ratios = [one / two for one, two in zip(mine, other, strict=True)]
@@ -145,7 +145,7 @@ def print_report(name: str, report: Report) -> None:
     """A table for people."""
     print(name)
     for each in report.comparisons:
-        for series in (each.ours, each.beside):
+        for series in (each.ours, each.baseline):
             print(f"  {series.name:<58} {series.middle:7.3f} s  {_details(series)}")
         low, high = each.spread
         note = f"({low:.3f}–{high:.3f})  goal: {each.goal}"
@@ -204,7 +204,10 @@ def write_report(name: str, report: Report, folder: Path, *, load_before: float)
 
 def _plain(value: Comparison | Figure) -> dict[str, object]:
     """As JSON, without empty fields."""
-    fields = asdict(value)
+    # Stored results call the baseline "beside".
+    fields = {
+        "beside" if name == "baseline" else name: part for name, part in asdict(value).items()
+    }
     for name in ("ours", "beside"):
         if name in fields:
             fields[name] = {key: part for key, part in fields[name].items() if part}
@@ -232,6 +235,6 @@ def _group(comparisons: list[Comparison], mine: Collection[str]) -> Group:
     for each in comparisons:
         times = 1 / each.ratio
         note = f"{times:.1f}×" if times > 1 else f"{each.ratio:.2f} of it"
-        beside = each.beside
-        bars.append(Bar(beside.name, beside.middle, is_ours=beside.name in mine, note=note))
+        baseline = each.baseline
+        bars.append(Bar(baseline.name, baseline.middle, is_ours=baseline.name in mine, note=note))
     return Group(tuple(bars), "s")

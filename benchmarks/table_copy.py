@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.merge_contest import rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Figure, Report, Series
@@ -96,7 +96,7 @@ class _Contest:
         self._source = source
         self._session = source.lake.session
         self._rows = rows
-        tell(f"making {rows:,} rows")
+        print_progress(f"making {rows:,} rows")
         source.run(
             f"create table {_TABLE} ({_COLUMNS})",
             _ROWS.format(rows=rows),
@@ -130,7 +130,7 @@ class _Contest:
         self._check(f"lake.{name}.{_TABLE}_changelog", "where cdc_operation = 'READ'")
         self._check(f"lake.{name}.{_TABLE}_jdbc")
         self._clear(name)
-        tell(f"copy: {', '.join(results)}{' (warm-up)' if is_warm_up else ''}")
+        print_progress(f"copy: {', '.join(results)}{' (warm-up)' if is_warm_up else ''}")
 
     def _copy_ours(self, name: str) -> None:
         began = time.perf_counter()

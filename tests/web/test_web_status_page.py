@@ -81,7 +81,7 @@ def test_what_a_reader_does_is_left_alone(shown: Shown) -> None:
 
 
 @follows
-def test_a_process_that_went_away_is_told(shown: Shown) -> None:
+def test_a_process_that_went_away_is_shown(shown: Shown) -> None:
     page = shown.open()
     page.context.route("**/*", lambda route: route.abort())
     alert = page.get_by_role("alert")

@@ -90,7 +90,7 @@ def start_reporting(
 ) -> Reporting:
     """Report faults to this address; without one, report nothing.
 
-    Uncaught exceptions are reported by `last_words.install_hooks`, which is given `report`.
+    Uncaught exceptions are reported by `exception_hooks.install_hooks`, which is given `report`.
     Raises ConfigError if the address is not one of Sentry's.
     """
     if dsn is None:

@@ -209,7 +209,7 @@ class Service:
 
 def failure(launch: Launch, ending: str) -> ServiceError:
     """One sentence: which service, how it ended, where its log is, and its last lines."""
-    last = last_words(launch.log)
+    last = last_lines(launch.log)
     said = f"; it last said: {last}" if last else ", which is empty"
     return ServiceError(f"{launch.name} {ending}; its log is {launch.log}{said}")
 
@@ -225,7 +225,7 @@ def how_it_ended(status: int) -> str:
     return f"exited with status {status}"
 
 
-def last_words(log: Path) -> str:
+def last_lines(log: Path) -> str:
     """The last lines of a log, without stack frames, as one line."""
     try:
         with log.open("rb") as file:
