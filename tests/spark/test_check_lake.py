@@ -181,7 +181,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     (problem,) = findings.problems
     assert isinstance(findings.error, CatalogError)
     assert findings.looked_at == ()
-    assert "whether the catalog runs" in problem.sentence
+    assert "that the catalog runs" in problem.sentence
 
 
 def test_the_command_looks_at_the_lake_and_ends_with_its_status(shop: Shop) -> None:

@@ -216,7 +216,7 @@ class TestWithAToken:
     @follows
     def test_a_login_shows_the_page_and_leaves_no_token(self, shown: Shown) -> None:
         page = shown.open()
-        expect(page.get_by_role("heading")).to_have_text("A token is needed")
+        expect(page.get_by_role("heading")).to_have_text("A token is required")
         page.goto(f"http://{shown.address}/?token=a-token-of-some-length")
         assert page.url == f"http://{shown.address}/"
         expect(page.get_by_text("Following 5 tables")).to_be_visible()
