@@ -4,8 +4,8 @@ BIN := .venv/bin
 CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
-# Many short tests: whoever is done takes over half of what the other still has.
-FAST := tests/house tests/unit --dist worksteal -m "not deep"
+# Many short tests: an idle worker takes over half of another one's tests.
+FAST := tests/repository tests/unit --dist worksteal -m "not deep"
 FAST_WORKERS ?= 2
 # Tests with a JVM, a service or a browser share the cores too: each worker has one session and services of its
 # own, together less than 10 GiB. tests/conftest.py says which files come first.

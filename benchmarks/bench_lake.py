@@ -74,7 +74,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """A word for it."""
+        """Its short name."""
         parts = f"_in_{self.partitions}" if self.partitions else ""
         return f"{self.key}_{self.rows}{parts}"
 
@@ -125,8 +125,8 @@ class Tables:
     made: dict[str, float]
 
 
-def tell(text: str) -> None:
-    """What is going on, for whoever waits."""
+def print_progress(text: str) -> None:
+    """Print progress."""
     print(f"  … {text}", file=sys.stderr, flush=True)
 
 
@@ -159,7 +159,7 @@ class BenchLake:
         self.folder = folder
 
     def settings(self, tables: Tables) -> MergeSettings:
-        """How the mirror is merged: as everybody does it who chooses nothing."""
+        """How the mirror is merged: with the defaults."""
         return MergeSettings(
             changelog=tables.changelog,
             mirror=tables.mirror,
@@ -175,13 +175,13 @@ class BenchLake:
         return Merger(self.session, self.lake, self.settings(tables))
 
     def copies(self, shape: Shape) -> Tables:
-        """Tables of this shape that nobody else changes; they share files with the first ones."""
+        """Tables of this shape for one contender; they share files with the first ones."""
         first = self._ensured(shape)
-        word = uuid4().hex[:8]
+        suffix = uuid4().hex[:8]
         return replace(
             first,
-            changelog=self.copy(first.changelog, f"{shape.name}_{word}_changelog"),
-            mirror=self.copy(first.mirror, f"{shape.name}_{word}"),
+            changelog=self.copy(first.changelog, f"{shape.name}_{suffix}_changelog"),
+            mirror=self.copy(first.mirror, f"{shape.name}_{suffix}"),
         )
 
     def copy(self, table: TableName, name: str) -> TableName:
@@ -205,7 +205,7 @@ class BenchLake:
         )
 
     def settle(self) -> None:
-        """Let the JVM clear away what somebody left, so that nobody pays for another's garbage."""
+        """Let the JVM collect garbage, so that no contender pays for another's."""
         self.session.sparkContext._jvm.System.gc()  # type: ignore[union-attr] # noqa: SLF001
 
     def _ensured(self, shape: Shape) -> Tables:
@@ -224,7 +224,7 @@ class BenchLake:
 
     def _make(self, tables: Tables) -> dict[str, float]:
         shape = tables.shape
-        tell(f"making {shape.rows:,} rows with {shape.key} keys")
+        print_progress(f"making {shape.rows:,} rows with {shape.key} keys")
         started = time.perf_counter()
         definition = TableDefinition(schema=shape.changelog_schema)
         self.lake.ensure_table(tables.changelog, definition)
@@ -244,5 +244,5 @@ class BenchLake:
             )
             made["compaction"] = time.perf_counter() - merged
         spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in made.items())
-        tell(f"made: {spent}")
+        print_progress(f"made: {spent}")
         return {name: round(seconds, 3) for name, seconds in made.items()}

@@ -1,4 +1,4 @@
-"""A million changes from a slot: into changelogs beside the bare stream, and on into mirrors."""
+"""A million changes from a slot: into changelogs, next to the bare stream, and into mirrors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.live_pipeline import LIVE_RATE_MUST, run_live
 from benchmarks.merge_contest import rows_text
 from benchmarks.process_tree import Usage, measure_call
@@ -34,7 +34,7 @@ _MIB = 2**20
 _GOAL, _MUST = 0.7, 0.6
 _PIPELINE, _LIMIT_SLOT = "stream", "bare_stream"
 _LAYOUT = (
-    "Every turn has changes of its own, which are in the log before anybody reads them; ours and "
+    "Every turn has changes of its own, which are in the log before they are read; ours and "
     "pg_recvlogical (the same publication and options, its own slot, bytes to /dev/null) read the "
     "same log one after the other, and who goes first alternates. Our clock goes from the start of "
     "the stream until every table, the ledger and the slot are where the log ended; the other one "
@@ -46,7 +46,7 @@ _LAYOUT = (
 
 @dataclass(slots=True)
 class _Contest:
-    """One pipeline, and a slot for whoever only listens."""
+    """One pipeline, and a slot for the bare stream."""
 
     source: SourceServer
     changes: SourceChanges
@@ -64,12 +64,14 @@ class _Contest:
     def run(self, number: int, count: int, *, is_warm_up: bool) -> None:
         """Write changes, and read them twice."""
         self.changes.write(count)
-        (end,) = self.source.ask("select pg_current_wal_lsn()")
+        (end,) = self.source.query_row("select pg_current_wal_lsn()")
         sides = (partial(self._run_ours, count), partial(self._run_bare, str(end)))
         for side in sides if number % 2 else sides[::-1]:
             self.source.lake.settle()
             side()
-        tell(f"stream: ours {self.ours[-1].seconds:.2f} s, pg_recvlogical {self.bare[-1]:.2f} s")
+        print_progress(
+            f"stream: ours {self.ours[-1].seconds:.2f} s, pg_recvlogical {self.bare[-1]:.2f} s"
+        )
         if is_warm_up:
             for kept in (self.ours, self.server, self.bare, self.batches):
                 kept.clear()
@@ -86,7 +88,7 @@ class _Contest:
             for table in report.tables:
                 found.update(table.operations)
         share = count // ROWS_A_TRANSACTION
-        wanted = {word: rows * share for word, rows in OPERATIONS.items()}
+        wanted = {operation: rows * share for operation, rows in OPERATIONS.items()}
         if found != wanted:
             message = f"expected {wanted}, found {dict(found)}"
             raise AssertionError(message)
@@ -105,7 +107,7 @@ class _Contest:
         self.bare.append(usage.seconds)
 
     def _ready(self) -> tuple[Callable[[], object], list[BatchReport]]:
-        """A pipeline that has only to begin with its stream, and where its batches are told."""
+        """A pipeline that is ready to stream, and the list of its reports."""
         config = self.source.config(_PIPELINE, [f"public.{name}" for name in TABLES])
         capture = build_capture(self.source.lake.session, config)
         capture.ingester.start()

@@ -1,4 +1,4 @@
-"""What a strict commit costs beside Iceberg's own append, on a young table and on an old one."""
+"""What a strict commit costs compared with Iceberg's append, on a young table and on an old one."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def _old_table(spark: SparkSession, commits: int) -> Comparison:
     ]
     if table.rows() != commits + 2 * REPETITIONS:
         raise AssertionError("rows were lost or doubled")
-    ours, beside = zip(*pairs, strict=True)
+    ours, baseline = zip(*pairs, strict=True)
     return Comparison(
         Series(f"strict commit after {commits:,} commits", ours),
-        Series("plain Iceberg append on the same table", beside),
+        Series("plain Iceberg append on the same table", baseline),
         goal="at most 1.2",
     )
 
@@ -136,9 +136,9 @@ def _many_files(spark: SparkSession, files: int) -> Comparison:
     pairs = [(table.strict(copies()), table.plain(copies())) for _ in range(4)][1:]
     if table.rows() != 8 * files:
         raise AssertionError("rows were lost or doubled")
-    ours, beside = zip(*pairs, strict=True)
+    ours, baseline = zip(*pairs, strict=True)
     return Comparison(
         Series(f"strict commit of {files:,} files", ours),
-        Series(f"plain Iceberg append of {files:,} files", beside),
+        Series(f"plain Iceberg append of {files:,} files", baseline),
         goal="under 2 s",
     )

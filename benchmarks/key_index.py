@@ -1,4 +1,4 @@
-"""The key index alone: how long it takes to build and to ask, and how large it is."""
+"""The key index alone: how long a build and a lookup take, and how large it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.bench_lake import KeyKind, Shape, tell
+from benchmarks.bench_lake import KeyKind, Shape, print_progress
 from benchmarks.merge_contest import SEED, rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Figure, Report, Series
@@ -43,7 +43,7 @@ _BYTES = {KeyKind.INTEGER: (10, 12), KeyKind.UUID: (18, 24), KeyKind.TEXT: (18, 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where keys lie: sums that agree only when every place does."""
+    """Row positions of keys: sums that agree only when every position does."""
 
     found: int
     positions: int
@@ -52,14 +52,14 @@ class _Place:
 def measure(setting: Setting) -> Report:
     """Build, size, then lookups of three sizes with a warm and a cold cache."""
     rows, others = setting.pick(small=(4_000, 2_000), full=(40_000_000, 10_000_000))
-    asked = setting.pick(small=(10, 100), full=(10_000, 100_000, 1_000_000))
+    counts = setting.pick(small=(10, 100), full=(10_000, 100_000, 1_000_000))
     turns = setting.pick(small=1, full=3)
     with setting.open_lake() as lake:
         tables = lake.copies(Shape(rows=rows))
         built, sorted_ = _builds(lake, tables, turns)
         lookups = [
             comparison
-            for count in asked
+            for count in counts
             for comparison in _Lookups(lake, tables, setting.folder).compare(count, turns)
         ]
         sizes = [_size(lake, tables)]
@@ -79,7 +79,7 @@ def measure(setting: Setting) -> Report:
 
 
 def _builds(lake: BenchLake, tables: Tables, turns: int) -> tuple[Series, Series]:
-    """A rebuild with its commit, beside Spark sorting hash and place of each row into Parquet."""
+    """A rebuild with its commit, compared with Spark sorting the same into Parquet."""
     ours: list[Usage] = []
     spark: list[Usage] = []
     target = lake.folder / "sorted"
@@ -95,7 +95,9 @@ def _builds(lake: BenchLake, tables: Tables, turns: int) -> tuple[Series, Series
         writing = hashed.write.mode("overwrite").option("compression", "zstd")
         _, usage = measure_call(lambda writing=writing: writing.parquet(str(target)))  # type: ignore[misc]
         spark.append(usage)
-        tell(f"index built in {ours[-1].seconds:.1f} s, sorted by Spark in {usage.seconds:.1f} s")
+        print_progress(
+            f"index built in {ours[-1].seconds:.1f} s, sorted by Spark in {usage.seconds:.1f} s"
+        )
     shutil.rmtree(target, ignore_errors=True)
     facts = load_index_facts(lake.session, lake.lake, lake.settings(tables))
     if facts.state != "current" or facts.entries != tables.shape.rows:
@@ -104,7 +106,7 @@ def _builds(lake: BenchLake, tables: Tables, turns: int) -> tuple[Series, Series
     where = rows_text(tables.shape.rows)
     return (
         Series.of(f"index of {where} built and committed", ours),
-        Series.of(f"hash and place of {where} sorted to Parquet by Spark", spark),
+        Series.of(f"hash and row position of {where} sorted to Parquet by Spark", spark),
     )
 
 
@@ -122,7 +124,7 @@ def _size(lake: BenchLake, tables: Tables) -> Figure:
 
 
 class _Lookups:
-    """The same random keys, asked of the index, of the key column and of Spark."""
+    """The same random keys, looked up in the index, in the key column and by Spark."""
 
     def __init__(self, lake: BenchLake, tables: Tables, folder: Path) -> None:
         self._lake = lake
@@ -132,14 +134,14 @@ class _Lookups:
         self._dice = np.random.default_rng(SEED)
 
     def compare(self, count: int, turns: int) -> list[Comparison]:
-        """One more turn than asked for warms everybody up."""
+        """One more turn than requested is the warm-up."""
         measured: dict[str, list[Usage]] = {"warm": [], "cold": [], "scan": [], "join": []}
         for number in range(turns + 1):
             keys = self._draw(count)
             found = {name: self._turn(name, keys) for name in measured}
-            places = {place for place, _ in found.values()}
-            if places != {next(iter(places))} or next(iter(places)).found != count:
-                message = f"expected all {count} keys at the same places, found {found}"
+            locations = {location for location, _ in found.values()}
+            if locations != {next(iter(locations))} or next(iter(locations)).found != count:
+                message = f"expected all {count} keys at the same positions, found {found}"
                 raise AssertionError(message)
             for name, (_, usage) in found.items():
                 measured[name] += [usage] if number else []
@@ -148,7 +150,7 @@ class _Lookups:
         join = Series.of(f"Spark join with {of}", measured["join"])
         warm = Series.of(f"index lookup of {of}, warm", measured["warm"])
         cold = Series.of(f"index lookup of {of}, cold", measured["cold"])
-        tell(f"lookup of {of}: warm {warm.middle:.3f} s, cold {cold.middle:.3f} s")
+        print_progress(f"lookup of {of}: warm {warm.middle:.3f} s, cold {cold.middle:.3f} s")
         record = "none; for the record"
         return [Comparison(ours, other, record) for ours in (warm, cold) for other in (scan, join)]
 

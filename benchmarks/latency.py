@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.process_tree import measure_call
 from benchmarks.report import Figure, Report
 from benchmarks.setting import Size
@@ -153,7 +153,9 @@ def _write(source: SourceServer, changes: SourceChanges, seconds: float) -> list
             if row is None:
                 raise AssertionError("no answer")
             written.append(_Written(parse_lsn(row[0]), at))
-    tell(f"latency: {len(written) * ROWS_A_TRANSACTION / (clock.monotonic() - began):,.0f} rows/s")
+    print_progress(
+        f"latency: {len(written) * ROWS_A_TRANSACTION / (clock.monotonic() - began):,.0f} rows/s"
+    )
     return written
 
 

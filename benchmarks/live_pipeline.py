@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.process_tree import Usage, measure_call
 from frazil.hooks import SystemClock
 from frazil.merge.merger import Merger
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LIVE_RATE_MUST = 10_000
 # A moment's work for the writer, and how far it may be ahead of the mirrors: some merges' worth,
-# so that nobody who could work ever waits for it.
+# so that no worker ever waits for it.
 _CHUNK, _MOST_AHEAD = 5_000, 400_000
 # The last changes must be merged in this time.
 _PATIENCE_SECONDS = 300.0
@@ -48,7 +48,7 @@ class Lived:
 
 @dataclass(slots=True)
 class _Counts:
-    """How far everybody is; each number has one thread that moves it."""
+    """How far each thread is; each number has one thread that moves it."""
 
     written: int = 0
     ingested: int = 0
@@ -126,7 +126,7 @@ def run_live(
         "cpu_seconds": round(usage.cpu_seconds, 1),
         "server_cpu_seconds": round(source.cpu_seconds - server, 1),
     }
-    tell(f"live: {facts}")
+    print_progress(f"live: {facts}")
     return Lived(counts.written, usage, facts)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import OPERATION, KeyKind, tell
+from benchmarks.bench_lake import OPERATION, KeyKind, print_progress
 from benchmarks.change_feed import ChangeFeed
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Report, Series
@@ -92,14 +92,15 @@ class Contest:
             else:
                 seconds = self._merge_into(mode, after, through, turns)
             timings.append(f"{mode or 'ours'} {seconds:.2f} s")
-        tell(f"{self.shape.name}: {', '.join(timings)}{' (warm-up)' if is_warm_up else ''}")
+        warm_up = " (warm-up)" if is_warm_up else ""
+        print_progress(f"{self.shape.name}: {', '.join(timings)}{warm_up}")
 
     def run_after_idle(self, count: int, seconds: float) -> None:
         """One batch for all modes, of which only our merge counts, after a pause."""
         after, through = self.append(count)
         SystemClock().sleep(seconds)
         spent = self._merge_ours(count, self.ours_after_idle)
-        tell(f"{self.shape.name}: ours {spent:.2f} s after {seconds:.0f} s without work")
+        print_progress(f"{self.shape.name}: ours {spent:.2f} s after {seconds:.0f} s without work")
         for mode in self.rivals:
             self._merge_into(mode, after, through, Turns())
 

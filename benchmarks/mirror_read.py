@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import Shape, tell
+from benchmarks.bench_lake import Shape, print_progress
 from benchmarks.merge_contest import SEED, Contest, facts, rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Report, Series
@@ -27,7 +27,7 @@ def measure(setting: Setting) -> Report:
         tables = {BEFORE: lake.copy(contest.tables.mirror, f"{contest.tables.mirror.table}_before")}
         for number in range(merges):
             contest.run(changes, is_warm_up=False)
-            tell(f"merge {number + 1} of {merges}")
+            print_progress(f"merge {number + 1} of {merges}")
         tables[AFTER] = contest.tables.mirror
         tables[COMPACTED] = _compacted(lake, contest.tables.mirror)
         _check(contest, tables)
@@ -68,7 +68,7 @@ class _Reads:
             lake.session.sql(f"refresh table {table.quoted}")
 
     def compare(self, name: str, points: int, turns: int) -> list[Comparison]:
-        """Without points everything is read; the first turn warms everybody up."""
+        """Without points everything is read; the first turn is the warm-up."""
         measured: dict[str, list[Usage]] = {each: [] for each in self._tables}
         for number in range(turns + 1):
             keys = self._keys(points)
@@ -77,7 +77,7 @@ class _Reads:
                 usage = self._read(table, keys)
                 measured[table] += [usage] if number else []
         series = {table: Series.of(f"{name}, {table}", used) for table, used in measured.items()}
-        tell(", ".join(f"{each.name} {each.middle:.2f} s" for each in series.values()))
+        print_progress(", ".join(f"{each.name} {each.middle:.2f} s" for each in series.values()))
         return [
             Comparison(series[AFTER], series[other], f"at most {_AT_MOST}", at_most=_AT_MOST)
             for other in (COMPACTED, BEFORE)
@@ -110,7 +110,7 @@ class _Reads:
 
 
 def _drift(contest: Contest, merges: int) -> Comparison:
-    """The last fifth of the merges beside the second: the first one warms the JVM up."""
+    """The last fifth of the merges compared with the second: the first one warms the JVM up."""
     usages, phases = contest.ours.usages, contest.ours.phases
     part = max(merges // 5, 1)
     return Comparison(

@@ -1,4 +1,4 @@
-"""What a mirror takes in the store beside the same rows as plain Parquet, and what its index."""
+"""The size of a mirror compared with the same rows as plain Parquet, and that of its index."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def measure(setting: Setting) -> Report:
         if found != contest.feed.live:
             message = f"expected {contest.feed.live} rows, found {found}"
             raise AssertionError(message)
-    told = {
+    summary = {
         **facts([contest]),
         "plain": "Spark's own Parquet writer, zstd, of the mirror's rows as they are read",
         "counted": "what the current snapshot needs: data, deletes, manifests, manifest list and "
         "metadata file; older snapshots are kept until they expire",
     }
-    return Report(figures=tuple(figures), facts=told)
+    return Report(figures=tuple(figures), facts=summary)
 
 
 def _figures(lake: BenchLake, contest: Contest, when: str) -> list[Figure]:

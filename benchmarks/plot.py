@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _WIDTH = 880
-# Names stand left of the bars, figures right of them.
+# Names are left of the bars, figures right of them.
 _LEFT, _RIGHT = 380, 700
 _ROW, _GAP, _TOP = 22, 26, 54
 _STYLE = """
@@ -27,7 +27,7 @@ _STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One thing and its figure; the note stands beside it."""
+    """One bar and its figure, with a note."""
 
     name: str
     value: float

@@ -1,7 +1,7 @@
 """What a call costs the machine: seconds, processor time and memory of this process and the JVM.
 
 The JVM is a child of ours and runs Spark's Python workers as children of its own. Servers that we
-start beside it, for sources, are other children and not part of what is measured.
+start for sources are other children and not part of what is measured.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 class _Sampler:
-    """Looks at the tree's memory from the side until it is left."""
+    """Samples the memory of the tree until the block is left."""
 
     def __init__(self) -> None:
         self.peak_bytes = self.driver_bytes = self.worker_bytes = self.python_bytes = 0
@@ -90,8 +90,8 @@ class _Sampler:
     def _look(self) -> None:
         driver, *others = _resident_bytes()
         workers = sum(size for name, size in others if name != _JVM)
-        everybody = driver[1] + sum(size for _, size in others)
-        self.peak_bytes = max(self.peak_bytes, everybody)
+        total = driver[1] + sum(size for _, size in others)
+        self.peak_bytes = max(self.peak_bytes, total)
         self.driver_bytes = max(self.driver_bytes, driver[1])
         self.worker_bytes = max(self.worker_bytes, workers)
         self.python_bytes = max(self.python_bytes, driver[1] + workers)
@@ -128,7 +128,7 @@ def _resident_bytes() -> Iterator[tuple[str, int]]:
 
 
 def _cpu_seconds(processes: Sequence[psutil.Process]) -> float:
-    """Of everybody who lives, with what their dead children used: nobody is counted twice."""
+    """Of every live process, with what its dead children used: none is counted twice."""
     total = 0.0
     for process in processes:
         try:

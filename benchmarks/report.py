@@ -34,7 +34,7 @@ class Series:
     seconds: tuple[float, ...]
     cpu_seconds: tuple[float, ...] = ()
     peak_mib: int | None = None
-    # Medians of the parts that the thing itself tells apart.
+    # Medians of the parts that the program itself measures.
     phases: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -61,13 +61,13 @@ class Series:
 
 
 class _Bounded:
-    """A number that shall not be above one bound, and must not be above another."""
+    """A number that should not be above one bound, and must not be above another."""
 
     __slots__ = ()
 
     @staticmethod
     def verdict(number: float, at_most: float | None, must: float | None) -> str:
-        """In one word, or none where nothing was promised."""
+        """The verdict, or none where nothing was promised."""
         if at_most is None:
             return ""
         if number <= at_most:
@@ -77,13 +77,13 @@ class _Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One thing of ours beside another of the same run, and what we aim for.
+    """One result of ours, another of the same run, and what we aim for.
 
     ``at_most`` is the goal for the ratio and ``must`` what has to hold.
     """
 
     ours: Series
-    beside: Series
+    baseline: Series
     goal: str
     at_most: float | None = None
     must: float | None = None
@@ -91,12 +91,12 @@ class Comparison:
     @property
     def ratio(self) -> float:
         """Ours by the other: above one, ours takes longer."""
-        return self.ours.middle / self.beside.middle
+        return self.ours.middle / self.baseline.middle
 
     @property
     def spread(self) -> tuple[float, float]:
         """The lowest and highest ratio of two neighbours, or of anything where none are."""
-        mine, other = self.ours.seconds, self.beside.seconds
+        mine, other = self.ours.seconds, self.baseline.seconds
         if len(mine) != len(other):
             return min(mine) / max(other), max(mine) / min(other)
         ratios = [one / two for one, two in zip(mine, other, strict=True)]
@@ -104,13 +104,13 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Whether the ratio is what it shall be."""
+        """Whether the ratio meets its aim."""
         return _Bounded.verdict(self.ratio, self.at_most, self.must)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that is not a time beside another, such as bytes for each key."""
+    """A number that is not a time, such as bytes for each key."""
 
     name: str
     value: float
@@ -122,7 +122,7 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """Whether it is what it shall be."""
+        """Whether it meets its aim."""
         if self.at_least is not None:
             return "goal met" if self.value >= self.at_least else "missed"
         return _Bounded.verdict(self.value, self.at_most, self.must)
@@ -130,9 +130,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything one benchmark found; ``facts`` tell how: seeds, layouts, set-up times.
+    """Everything one benchmark found; ``facts`` are seeds, layouts, set-up times.
 
-    ``broken`` is what had to hold and did not: it is told with all the rest, and the run fails.
+    ``broken`` is what had to hold and did not: it is reported with all the rest, and the run fails.
     """
 
     comparisons: tuple[Comparison, ...] = ()
@@ -145,7 +145,7 @@ def print_report(name: str, report: Report) -> None:
     """A table for people."""
     print(name)
     for each in report.comparisons:
-        for series in (each.ours, each.beside):
+        for series in (each.ours, each.baseline):
             print(f"  {series.name:<58} {series.middle:7.3f} s  {_details(series)}")
         low, high = each.spread
         note = f"({low:.3f}–{high:.3f})  goal: {each.goal}"
@@ -172,7 +172,7 @@ def _details(series: Series) -> str:
 
 
 def write_report(name: str, report: Report, folder: Path, *, load_before: float) -> None:
-    """JSON for whoever compares with an older run, and a picture for everybody else."""
+    """JSON for comparisons with an older run, and a picture."""
     folder.mkdir(parents=True, exist_ok=True)
     result = {
         "benchmark": name,
@@ -203,8 +203,11 @@ def write_report(name: str, report: Report, folder: Path, *, load_before: float)
 
 
 def _plain(value: Comparison | Figure) -> dict[str, object]:
-    """As JSON wants it, without what nobody gave."""
-    fields = asdict(value)
+    """As JSON, without empty fields."""
+    # Stored results call the baseline "beside".
+    fields = {
+        "beside" if name == "baseline" else name: part for name, part in asdict(value).items()
+    }
     for name in ("ours", "beside"):
         if name in fields:
             fields[name] = {key: part for key, part in fields[name].items() if part}
@@ -212,7 +215,7 @@ def _plain(value: Comparison | Figure) -> dict[str, object]:
 
 
 def _groups(report: Report) -> list[Group]:
-    """What is compared with one thing of ours stands together."""
+    """All comparisons with one result of ours are a group."""
     together: dict[str, list[Comparison]] = {}
     for each in report.comparisons:
         together.setdefault(each.ours.name, []).append(each)
@@ -232,6 +235,6 @@ def _group(comparisons: list[Comparison], mine: Collection[str]) -> Group:
     for each in comparisons:
         times = 1 / each.ratio
         note = f"{times:.1f}×" if times > 1 else f"{each.ratio:.2f} of it"
-        beside = each.beside
-        bars.append(Bar(beside.name, beside.middle, is_ours=beside.name in mine, note=note))
+        baseline = each.baseline
+        bars.append(Bar(baseline.name, baseline.middle, is_ours=baseline.name in mine, note=note))
     return Group(tuple(bars), "s")

@@ -1,6 +1,6 @@
 """Changes at a Postgres server: six of ten are updates, three inserts, one a delete.
 
-They are made at the server, a hundred rows in a transaction, over three tables. Keys that live are
+They are made at the server, a hundred rows in a transaction, over three tables. Live keys are
 a range without gaps: inserts follow its end, deletes take from its beginning, and updates are
 spread over all of it, so that every one of them finds its row.
 """
@@ -99,7 +99,7 @@ end $$
 
 
 class SourceChanges:
-    """Three tables at the server, and as many changes of them as are asked for."""
+    """Three tables at the server, and as many changes of them as are requested."""
 
     def __init__(self, source: SourceServer, *, rows: int) -> None:
         self._source = source
@@ -107,7 +107,7 @@ class SourceChanges:
         for table in _TABLES:
             source.run(
                 f"create table {table.name} ({table.columns})",
-                f"insert into {table.name} select {table.values} "  # noqa: S608 - our own words
+                f"insert into {table.name} select {table.values} "  # noqa: S608 - constants
                 f"from generate_series(1::bigint, {rows}) as n, (values (0::bigint)) as start (v)",
                 f"vacuum (freeze, analyze) {table.name}",
             )
@@ -128,7 +128,7 @@ class SourceChanges:
             (found,) = session.sql(
                 f"select count(*), sum(id), {table.in_lake} from {mirror}"  # noqa: S608
             ).collect()
-            wanted = self._source.ask(
+            wanted = self._source.query_row(
                 f"select count(*), sum(id), {table.at_source} from {table.name}"  # noqa: S608
             )
             require_equal(mirror, tuple(found), wanted)

@@ -41,7 +41,7 @@ merge: {{interval: 5s}}
 _SETTINGS = {
     # What is read was written a moment ago, and stays in memory as it does on a server of its own.
     "shared_buffers": "1GB",
-    # No checkpoint of an earlier turn shall fall into a later one.
+    # No checkpoint of an earlier turn may fall into a later one.
     "max_wal_size": "16GB",
     "checkpoint_timeout": "1h",
 }
@@ -49,7 +49,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceServer:
-    """The server beside the lake that its tables go to."""
+    """The server, and the lake that its tables go to."""
 
     lake: BenchLake
     server: Postgres
@@ -73,7 +73,7 @@ class SourceServer:
             for statement in statements:
                 connection.execute(statement.encode())
 
-    def ask(self, query: str) -> tuple[object, ...]:
+    def query_row(self, query: str) -> tuple[object, ...]:
         """The only row of the answer."""
         with self.connect() as connection:
             row = connection.execute(query.encode()).fetchone()

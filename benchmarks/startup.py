@@ -1,4 +1,4 @@
-"""How long a person waits: for help, and for a session that can read and write Iceberg."""
+"""Start-up times: of help, and of a session that can read and write Iceberg."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: ./wh}
 tables: [{mirror: a.b, changelog: a.c, key: [id]}]
 spark: {master: 'local[2]'}
 """
-# Each prints the seconds from asking for a session to having it, and proves that it works.
+# Each prints the seconds until it has a session, and proves that it works.
 OUR_SESSION = """
 import sys, time
 from pathlib import Path
@@ -52,21 +52,21 @@ print(seconds)
 
 
 def measure(setting: Setting) -> Report:
-    """Help beside the bare command line library; our session beside a plain one of Spark."""
+    """Help compared with the bare command line library; our session with a plain one of Spark."""
     repetitions = setting.pick(small=2, full=REPETITIONS)
     with tempfile.TemporaryDirectory() as folder:
         document = Path(folder) / "frazil.yaml"
         document.write_text(DOCUMENT)
         python = sys.executable
         help_ = compare(
-            ("frazil --help", lambda: whole(python, "-m", "frazil.cli", "--help")),
-            ("python -c 'import typer'", lambda: whole(python, "-c", "import typer")),
+            ("frazil --help", lambda: run_command(python, "-m", "frazil.cli", "--help")),
+            ("python -c 'import typer'", lambda: run_command(python, "-c", "import typer")),
             goal="under 0.5 s",
             repetitions=repetitions,
         )
         session = compare(
-            ("frazil session with Iceberg", lambda: told(OUR_SESSION, str(document))),
-            ("plain SparkSession without Iceberg", lambda: told(PLAIN_SESSION)),
+            ("frazil session with Iceberg", lambda: reported(OUR_SESSION, str(document))),
+            ("plain SparkSession without Iceberg", lambda: reported(PLAIN_SESSION)),
             goal="under 10 s",
             repetitions=repetitions,
         )
@@ -75,25 +75,25 @@ def measure(setting: Setting) -> Report:
 
 def compare(
     ours: tuple[str, Callable[[], float]],
-    beside: tuple[str, Callable[[], float]],
+    baseline: tuple[str, Callable[[], float]],
     *,
     goal: str,
     repetitions: int,
 ) -> Comparison:
     """Alternate between the two, so that a busy moment hits both."""
-    pairs = [(ours[1](), beside[1]()) for _ in range(repetitions)][1:]
+    pairs = [(ours[1](), baseline[1]()) for _ in range(repetitions)][1:]
     first, second = zip(*pairs, strict=True)
-    return Comparison(Series(ours[0], first), Series(beside[0], second), goal)
+    return Comparison(Series(ours[0], first), Series(baseline[0], second), goal)
 
 
-def whole(*command: str) -> float:
+def run_command(*command: str) -> float:
     """The seconds a command takes."""
     started = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603
     return time.perf_counter() - started
 
 
-def told(program: str, *arguments: str) -> float:
+def reported(program: str, *arguments: str) -> float:
     """The seconds a program measured itself."""
     command = (sys.executable, "-c", program, *arguments)
     finished = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603

@@ -1,4 +1,4 @@
-"""A Postgres table into the lake for the first time, beside Spark's own way and the bare COPY."""
+"""The copy of a Postgres table, compared with Spark JDBC and with a bare COPY."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import tell
+from benchmarks.bench_lake import print_progress
 from benchmarks.merge_contest import rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Figure, Report, Series
@@ -24,7 +24,7 @@ _MILLION = 1_000_000
 _MIB = 2**20
 # Times as fast as Spark's JDBC source: aimed for, and required.
 _JDBC_GOAL, _JDBC_MUST = 1.5, 1.0
-# Of the rate of a COPY that nobody looks at.
+# Of the rate of a COPY whose output is discarded.
 _LIMIT_GOAL = 0.5
 PYTHON_MIB_MUST = 3 * 1024
 _FETCH_ROWS = 10_000
@@ -78,8 +78,8 @@ class _Side:
     copy: Callable[[str], None]
     usages: list[Usage] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
-    # What the last turn itself told about its parts.
-    told: dict[str, float] = field(default_factory=dict)
+    # Seconds of the parts of the last turn.
+    parts_seconds: dict[str, float] = field(default_factory=dict)
 
     def series(self) -> Series:
         return Series.of(self.name, self.usages, self.parts)
@@ -90,19 +90,19 @@ class _Side:
 
 
 class _Contest:
-    """One table at the source and everybody who copies it."""
+    """One table at the source and all programs that copy it."""
 
     def __init__(self, source: SourceServer, rows: int) -> None:
         self._source = source
         self._session = source.lake.session
         self._rows = rows
-        tell(f"making {rows:,} rows")
+        print_progress(f"making {rows:,} rows")
         source.run(
             f"create table {_TABLE} ({_COLUMNS})",
             _ROWS.format(rows=rows),
             f"vacuum (freeze, analyze) {_TABLE}",
         )
-        self._truth = source.ask(_AT_SOURCE)
+        self._truth = source.query_row(_AT_SOURCE)
         what = rows_text(rows)
         self.ours = _Side(f"frazil, {what} rows", self._copy_ours)
         self.jdbc = _Side(f"Spark JDBC + Iceberg append, {what} rows", self._copy_jdbc)
@@ -111,34 +111,34 @@ class _Contest:
         self._configs: dict[str, Config] = {}
 
     def run(self, number: int, *, is_warm_up: bool) -> None:
-        """One turn of everybody; who starts is another each time."""
+        """One turn of each; another one starts each time."""
         sides = [self.ours, self.jdbc, self.binary, self.text]
         at = number % len(sides)
-        word = f"copy_{number}"
-        self._configs[word] = self._source.config(word, [f"public.{_TABLE}"])
-        self._session.sql(f"create namespace if not exists lake.{word}")
-        told = []
+        name = f"copy_{number}"
+        self._configs[name] = self._source.config(name, [f"public.{_TABLE}"])
+        self._session.sql(f"create namespace if not exists lake.{name}")
+        results = []
         for side in (*sides[at:], *sides[:at]):
             self._source.lake.settle()
             before = self._source.cpu_seconds
-            _, usage = measure_call(lambda side=side: side.copy(word))  # type: ignore[misc]
+            _, usage = measure_call(lambda side=side: side.copy(name))  # type: ignore[misc]
             server = self._source.cpu_seconds - before
             if not is_warm_up:
                 side.usages.append(usage)
-                side.parts.append({**side.told, "the server's processor": server})
-            told.append(f"{side.name.partition(',')[0]} {usage.seconds:.2f} s")
-        self._check(f"lake.{word}.{_TABLE}_changelog", "where cdc_operation = 'READ'")
-        self._check(f"lake.{word}.{_TABLE}_jdbc")
-        self._clear(word)
-        tell(f"copy: {', '.join(told)}{' (warm-up)' if is_warm_up else ''}")
+                side.parts.append({**side.parts_seconds, "the server's processor": server})
+            results.append(f"{side.name.partition(',')[0]} {usage.seconds:.2f} s")
+        self._check(f"lake.{name}.{_TABLE}_changelog", "where cdc_operation = 'READ'")
+        self._check(f"lake.{name}.{_TABLE}_jdbc")
+        self._clear(name)
+        print_progress(f"copy: {', '.join(results)}{' (warm-up)' if is_warm_up else ''}")
 
-    def _copy_ours(self, word: str) -> None:
+    def _copy_ours(self, name: str) -> None:
         began = time.perf_counter()
-        ingester = build_capture(self._session, self._configs[word]).ingester
+        ingester = build_capture(self._session, self._configs[name]).ingester
         rows = 0
         try:
             ingester.start()
-            self.ours.told["founding the pipeline"] = time.perf_counter() - began
+            self.ours.parts_seconds["founding the pipeline"] = time.perf_counter() - began
             while (report := ingester.copy_tables()) is not None:
                 if report.troubles:
                     raise AssertionError(dict(report.troubles))
@@ -149,7 +149,7 @@ class _Contest:
             message = f"expected {self._rows} rows, found {rows}"
             raise AssertionError(message)
 
-    def _copy_jdbc(self, word: str) -> None:
+    def _copy_jdbc(self, name: str) -> None:
         server = self._source.server
         rows = self._session.read.jdbc(
             f"jdbc:postgresql://{server.host}:{server.port}/{server.database}",
@@ -166,7 +166,7 @@ class _Contest:
             },
         )
         # As our changelogs: the format version decides how rows are written, too.
-        table = rows.writeTo(f"lake.{word}.{_TABLE}_jdbc").tableProperty("format-version", "3")
+        table = rows.writeTo(f"lake.{name}.{_TABLE}_jdbc").tableProperty("format-version", "3")
         table.create()
 
     def _copy_binary(self, _word: str) -> None:
@@ -176,7 +176,7 @@ class _Contest:
         self._copy_to_nowhere("")
 
     def _copy_to_nowhere(self, form: str) -> None:
-        (pages,) = self._source.ask(_PAGES)
+        (pages,) = self._source.query_row(_PAGES)
         count = self._source.connections
         edges = [number * int(str(pages)) // count for number in range(count)]
         ranges = [
@@ -191,10 +191,10 @@ class _Contest:
         (found,) = self._session.sql(f"{_IN_LAKE.format(table=table)} {where}").collect()
         require_equal(table, tuple(found), self._truth)
 
-    def _clear(self, word: str) -> None:
-        self._source.end_pipeline(word)
-        for name in (f"{_TABLE}_changelog", f"{_TABLE}_jdbc"):
-            self._session.sql(f"drop table lake.{word}.{name} purge")
+    def _clear(self, name: str) -> None:
+        self._source.end_pipeline(name)
+        for table in (f"{_TABLE}_changelog", f"{_TABLE}_jdbc"):
+            self._session.sql(f"drop table lake.{name}.{table} purge")
 
 
 def measure(setting: Setting) -> Report:

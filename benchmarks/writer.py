@@ -1,4 +1,4 @@
-"""How fast a task writes, beside Arrow's own writer."""
+"""How fast a task writes, compared with Arrow's own writer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BY_BUCKET = PartitionSpec(1, (PartitionField(1, 1000, "id_bucket", parse_transfo
 
 
 def measure(setting: Setting) -> Report:
-    """Our writer beside Arrow's, on the same batches; then what eight partitions cost."""
+    """Our writer compared with Arrow's, on the same batches; then what eight partitions cost."""
     batches = [made(number) for number in range(setting.pick(small=2, full=BATCHES))]
     with one_core(), tempfile.TemporaryDirectory() as folder:
         names = (Path(folder) / f"{number}" for number in count())
@@ -84,10 +84,10 @@ def made(number: int) -> pa.RecordBatch:
     dice = np.random.default_rng(number)
     ids = np.arange(number * ROWS, (number + 1) * ROWS)
     cents = dice.integers(0, 10_000_000, ROWS)
-    words = dice.integers(0, 50_000, ROWS)
+    numbers = dice.integers(0, 50_000, ROWS)
     columns = [
         pa.array(ids),
-        pa.array([f"customer {word}" for word in words]),
+        pa.array([f"customer {number}" for number in numbers]),
         pa.array(cents).cast(pa.decimal128(19, 0)).cast(pa.decimal128(18, 2)),
         pa.array(dice.normal(size=ROWS)),
         pa.array(1_700_000_000_000_000 + dice.integers(0, 10**12, ROWS)).cast(
@@ -138,9 +138,9 @@ def arrows(folder: Path, batches: list[pa.RecordBatch]) -> float:
 
 
 def compare(
-    first: tuple[str, Callable[[], float]], beside: tuple[str, Callable[[], float]], *, goal: str
+    first: tuple[str, Callable[[], float]], baseline: tuple[str, Callable[[], float]], *, goal: str
 ) -> Comparison:
     """Alternate between the two, so that a busy moment hits both."""
-    pairs = [(first[1](), beside[1]()) for _ in range(REPETITIONS)][1:]
+    pairs = [(first[1](), baseline[1]()) for _ in range(REPETITIONS)][1:]
     one, other = zip(*pairs, strict=True)
-    return Comparison(Series(first[0], one), Series(beside[0], other), goal)
+    return Comparison(Series(first[0], one), Series(baseline[0], other), goal)

@@ -1,7 +1,7 @@
 """Set a checkout up on a machine that has only Python, make and package registries.
 
 Standard library only, and written so that an old Python can still read it far enough to say that
-it is too old. A second run with everything in place asks no network and takes a moment.
+it is too old. A second run with everything installed uses no network and takes a moment.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ def is_current(python: Path) -> bool:
     """Whether the environment exists and runs the Python this script runs on."""
     if not python.exists():
         return False
-    asked = subprocess.run(
+    answer = subprocess.run(
         [str(python), "-c", "import sys; print(sys.version)"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return asked.stdout.strip() == sys.version
+    return answer.stdout.strip() == sys.version
 
 
 def fetch_jars() -> None:
@@ -165,7 +165,7 @@ def fetch_jars() -> None:
 
 
 def run(command: list[str], problem: str) -> None:
-    """Run a step; on failure one sentence, with the whole output in the log file."""
+    """Run a step; on failure one sentence, with the output in the log file."""
     finished = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
@@ -186,7 +186,7 @@ def run(command: list[str], problem: str) -> None:
 
 
 def say(line: str) -> None:
-    """Tell the person what takes time."""
+    """Print what takes time."""
     print(f"setup: {line}", file=sys.stderr, flush=True)
 
 

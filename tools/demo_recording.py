@@ -1,6 +1,6 @@
 """Run the demo and keep what it printed as a picture: ``python -m tools.demo_recording OUT.svg``.
 
-The table that moves while the shop lives is in the picture as it stands at the end.
+The table that updates during the tour is in the picture in its final state.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def record(out: Path) -> int:
     screen = DemoScreen(console, is_live=False, line_seconds=math.inf)
 
     def tour(interrupts: Interrupts) -> int:
-        wish = DemoOptions(folder=Path("frazil-demo"), seconds=15.0)
-        show_tour(wish, screen, Redactor(), interrupts)
+        options = DemoOptions(folder=Path("frazil-demo"), seconds=15.0)
+        show_tour(options, screen, Redactor(), interrupts)
         picture = _FOREIGN.sub("", console.export_svg(title="make demo"))
         out.write_text(picture, encoding="utf-8")
         return 0

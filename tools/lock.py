@@ -19,7 +19,7 @@ UV = "uv==0.13.7"
 
 
 def main() -> int:
-    """Compile every lock; exit 1 with the resolver's words when one cannot be made."""
+    """Compile every lock; exit 1 with the resolver's output when one cannot be made."""
     project = str(ROOT / "pyproject.toml")
     everything = LOCKS / "all.lock"
     extras = ("--extra", "demo", "--extra", "otel", "--group", "build", "--group", "dev")

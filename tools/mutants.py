@@ -56,7 +56,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
-# Functions whose name decides by one word.
+# Names of functions and their opposite.
 NAMES = {
     "less": "less_equal",
     "less_equal": "less",
@@ -165,7 +165,7 @@ def _is_type(node: ast.BinOp) -> bool:
 
 
 class _Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives the mutant in place of the module."""
+    """Loads the mutant instead of the module."""
 
     def __init__(self, module: str, path: Path, tree: ast.Module) -> None:
         self._module, self._path, self._tree = module, path, tree

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from frazil.cli.app import app
 from frazil.cli.exit_codes import MEANINGS
-from frazil.cli.verbs.explain import recovery_in_words
+from frazil.cli.verbs.explain import describe_recovery
 from frazil.config import config_schema
 from frazil.errors import leaves
 from frazil.pipeline.recovery import RECOVERY
@@ -42,7 +42,7 @@ def errors_page() -> str:
             f"{leaf.meaning}",
             "",
             f"- **What you do:** {leaf.remedy}",
-            f"- **What frazil does:** {recovery_in_words(RECOVERY[leaf])}.",
+            f"- **What frazil does:** {describe_recovery(RECOVERY[leaf])}.",
             "",
         ]
     return "\n".join(lines)
@@ -62,7 +62,7 @@ def metrics_page() -> str:
         ForeignNames.PROCESSOR: "With the KafScale processor's document",
     }
     for names, title in titles.items():
-        lines += ["", f"## {title}", "", "These names are served beside ours.", ""]
+        lines += ["", f"## {title}", "", "These names are served in addition to ours.", ""]
         lines += metrics_table(FOREIGN_METRICS[names])
     return "\n".join([*lines, ""])
 
@@ -81,9 +81,16 @@ def commands_page() -> str:
     """Every command's own help, and the exit statuses."""
     lines = ["# Commands", "", "| exit status | meaning |", "|---|---|"]
     lines += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
-    for words in command_paths():
-        text = CliRunner().invoke(app, [*words, "--help"], prog_name="frazil").output
-        lines += ["", f"## frazil {' '.join(words)}".rstrip(), "", "```text", text.strip(), "```"]
+    for arguments in command_paths():
+        text = CliRunner().invoke(app, [*arguments, "--help"], prog_name="frazil").output
+        lines += [
+            "",
+            f"## frazil {' '.join(arguments)}".rstrip(),
+            "",
+            "```text",
+            text.strip(),
+            "```",
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -140,7 +147,7 @@ def section_table(name: str, section: Schema, definitions: dict[str, Schema]) ->
 
 
 def shown(entry: Schema) -> str:
-    """A default as one would write it; a section's defaults stand with its own keys."""
+    """A default as one would write it; a section's defaults are with its own keys."""
     if "default" not in entry:
         return "–"
     text = json.dumps(entry["default"], ensure_ascii=False).strip('"').replace("|", "\\|")
@@ -148,7 +155,7 @@ def shown(entry: Schema) -> str:
 
 
 def value_kind(entry: Schema, definitions: dict[str, Schema]) -> str:
-    """What may stand there, in a few words; a section is a link to its keys."""
+    """The allowed values, in short; a section is a link to its keys."""
     choices = cast("list[Schema]", entry.get("anyOf") or entry.get("oneOf") or [])
     if choices:
         return " or ".join(dict.fromkeys(value_kind(choice, definitions) for choice in choices))

@@ -69,7 +69,7 @@ def take(
     size: ViewportSize,
     opened: int | None = None,
 ) -> Path:
-    """One picture of the page as it first looks, perhaps with one table opened."""
+    """One picture of the page as first shown, perhaps with one table opened."""
     context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
     page.goto(url)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "site"
-# What a browser asks for by itself when it shows a page or applies a style.
+# What a browser requests by itself when it shows a page or applies a style.
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio)\b[^>]*?\bsrc=["']?(?:https?:)?//[^"'\s>]+"""
     r"""|<link\b(?![^>]*\brel=["']?canonical)[^>]*?\bhref=["']?(?:https?:)?//[^"'\s>]+"""
@@ -49,7 +49,7 @@ def build(target: Path) -> int:
 
 
 def external_fetches(site: Path) -> list[str]:
-    """Where a page or a style makes a browser ask another host."""
+    """Where a page or a style makes a browser contact another host."""
     found = []
     for file in sorted(site.rglob("*")):
         if file.suffix in {".html", ".css"}:

@@ -1,4 +1,4 @@
-"""What MkDocs is told beside mkdocs.yml: every decision is in the navigation, in order."""
+"""A hook of MkDocs: every decision is in the navigation, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TITLE = "Decisions"
 
 
 def on_config(config: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Fill the empty entry; MkDocs calls this before it looks for pages."""
+    """Fill the empty entry; MkDocs calls this before it collects pages."""
     pages = sorted((Path(config["docs_dir"]) / FOLDER).glob("*.md"))
     listed = [f"{FOLDER}/{page.name}" for page in pages]
     config["nav"] = [_filled(each, listed) for each in config["nav"]]

@@ -1,6 +1,6 @@
-"""What tests may bend: time, chance, and the points where a process may die.
+"""What tests may replace: the clock, randomness, and the points where a process may die.
 
-In production each of these is a thin pass-through. A failpoint costs one look at an empty mapping.
+In production each is a thin pass-through; a failpoint costs one lookup in an empty mapping.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOLD_POLL_SECONDS = 0.02
 
 
 class Clock(Protocol):
-    """Time as the rest of the house may ask for it."""
+    """The clock that all packages use."""
 
     def now(self) -> datetime:
         """The wall clock, with zone UTC."""
@@ -52,11 +52,11 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        time.sleep(seconds)  # noqa: TID251 - the one place that really waits
+        time.sleep(seconds)  # noqa: TID251 - the one call that really waits
 
 
 class ManualClock:
-    """Time that moves only when told to; sleeping moves it."""
+    """A clock that a test moves; sleeping moves it too."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start
@@ -81,7 +81,7 @@ class ManualClock:
 
 
 class Randomness(Protocol):
-    """Chance as the rest of the house may ask for it."""
+    """The randomness that all packages use."""
 
     def uniform(self, low: float, high: float) -> float:
         """A number between the two."""
@@ -121,7 +121,7 @@ class SeededRandomness:
 
 
 class Failpoint(StrEnum):
-    """Every place where a test may interfere; a point is added in the commit that passes it."""
+    """Every point where a test may interfere; a point is added in the commit that passes it."""
 
     SESSION_STARTED = "session.started"
     JARS_FETCHED = "jars.fetched"
@@ -134,7 +134,7 @@ class Failpoint(StrEnum):
     INGEST_PLANNED = "ingest.planned"
     INGEST_WRITTEN = "ingest.written"
     INGEST_COMMITTED = "ingest.committed"
-    INGEST_BOOKED = "ingest.booked"
+    INGEST_RECORDED = "ingest.recorded"
     INGEST_ACKNOWLEDGED = "ingest.acknowledged"
     MERGE_FOLDED = "merge.folded"
     MERGE_WRITTEN = "merge.written"
@@ -144,7 +144,7 @@ class Failpoint(StrEnum):
 class InjectedFault(BaseException):
     """Raised by a failpoint with the action ``error``: the process ends here.
 
-    Not an Exception, because nobody may take it for an error that is judged and tried again.
+    Not an Exception, so that no recovery takes it for an error to judge and try again.
     """
 
 
@@ -212,7 +212,7 @@ def armed(text: str) -> Iterator[None]:
 
 
 def failpoint(name: Failpoint) -> None:
-    """Mark a place where the process may be made to fail; does nothing unless a test armed it."""
+    """Mark a point where the process may be made to fail; does nothing unless a test armed it."""
     if not _armed:
         return
     interference = _armed.get(name)

@@ -13,7 +13,7 @@ from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.verbs import lake_check
-from frazil.cli.verbs.lake_check import check_lake, look_into
+from frazil.cli.verbs.lake_check import check_lake, inspect_lake
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
@@ -72,7 +72,7 @@ class Shop:
     def inspect(self, config: Config, *sources: str, not_made: Sequence[str] = ()) -> Findings:
         lake = Lake(attach_session(self.spark, config), self.catalog)
         source = SourceFindings(names=captured_names(config, sources), not_made=frozenset(not_made))
-        return look_into(lake, config, source)
+        return inspect_lake(lake, config, source)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     (problem,) = findings.problems
     assert isinstance(findings.error, CatalogError)
     assert findings.looked_at == ()
-    assert "whether the catalog runs" in problem.sentence
+    assert "that the catalog runs" in problem.sentence
 
 
 def test_the_command_inspects_the_lake_and_ends_with_its_status(shop: Shop) -> None:

@@ -72,7 +72,7 @@ def test_copies_and_their_changes_meet_without_a_gap(world: World) -> None:
 
 POINTS = [
     "ingest.planned", "ingest.written", "commit.planned", "commit.staged", "commit.landed",
-    "ingest.committed", "ingest.booked", "ingest.acknowledged",
+    "ingest.committed", "ingest.recorded", "ingest.acknowledged",
 ]  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_a_batch_that_is_cut_at_every_step_in_turn_is_captured_once(shop: Shop) 
         with armed("ingest.written=error"), pytest.raises(InjectedFault):
             shop.world.ingest()
     assert [snapshot_of(shop, name) for name in TABLES] == heads
-    with armed("ingest.booked=error"), pytest.raises(InjectedFault):
+    with armed("ingest.recorded=error"), pytest.raises(InjectedFault):
         shop.world.ingest()
     assert shop.world.confirmed() == confirmed
     shop.world.check_confirmed()

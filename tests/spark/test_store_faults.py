@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.cli.verbs.lake_check import look_into
+from frazil.cli.verbs.lake_check import inspect_lake
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
@@ -278,7 +278,9 @@ def test_check_finds_a_store_that_does_not_know_checksums_and_the_setting_helps(
             """What is wrong with the warehouse; the tables of the document are not there yet."""
             name = f"f_{uuid4().hex[:8]}"
             config = configure(tmp_path, name, object_store, store.url)
-            found = look_into(Lake(attach_session(spark, config), name), config, SourceFindings())
+            found = inspect_lake(
+                Lake(attach_session(spark, config), name), config, SourceFindings()
+            )
             said = [each.sentence for each in found.problems]
             return [each for each in said if "The warehouse" in each]
 

@@ -42,7 +42,7 @@ STREAM_POINTS = (
     "commit.staged",
     "commit.landed",
     "ingest.committed",
-    "ingest.booked",
+    "ingest.recorded",
     "ingest.acknowledged",
 )
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A uv that notes how it was called, makes an environment, and fails with the words of $FAILURE.
+# A uv that notes how it was called, makes an environment, and fails with the text of $FAILURE.
 UV = """#!/bin/sh
 echo "$@" >> "$CALLS"
 if [ -n "$FAILURE" ] && [ "$1" = pip ]; then echo "$FAILURE" >&2; exit 2; fi
@@ -27,7 +27,7 @@ fi
 
 
 class Checkout:
-    """A checkout as far as the set-up script looks at it."""
+    """A checkout as far as the set-up script reads it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "checkout"
@@ -131,7 +131,7 @@ def test_a_failed_run_is_taken_up_by_the_next(checkout: Checkout) -> None:
 
 def test_a_missing_java_is_installed_from_a_package(checkout: Checkout) -> None:
     finished = checkout.setup(JARS="3")
-    # The stand-in goes on saying that there is none; what counts is that one was asked for.
+    # The stub goes on saying that there is none; what counts is that one was requested.
     assert "no Java 17 or 21 found: installing a packaged Java 21" in finished.stderr
     assert any("java.lock" in call for call in checkout.called())
 

@@ -1,4 +1,4 @@
-"""The command line through its front door."""
+"""The command line from its entry point."""
 
 from __future__ import annotations
 
@@ -70,20 +70,22 @@ def command_paths() -> list[list[str]]:
     return paths
 
 
-@pytest.mark.parametrize("words", command_paths(), ids=" ".join)
-def test_every_verb_opens_its_help_with_two_examples(words: list[str], capsys: Capture) -> None:
-    assert main([*words, "--help"]) == 0
+@pytest.mark.parametrize("arguments", command_paths(), ids=" ".join)
+def test_every_verb_opens_its_help_with_two_examples(arguments: list[str], capsys: Capture) -> None:
+    assert main([*arguments, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     options = lines.index("Options:")
-    examples = [line for line in lines[:options] if line.startswith(f"  frazil {' '.join(words)}")]
+    examples = [
+        line for line in lines[:options] if line.startswith(f"  frazil {' '.join(arguments)}")
+    ]
     assert len(examples) == 2
 
 
 @pytest.mark.parametrize(
-    "words", [["nonsense"], ["explain", "--nonsense"], ["config", "show", "-o", "xml"]]
+    "arguments", [["nonsense"], ["explain", "--nonsense"], ["config", "show", "-o", "xml"]]
 )
-def test_wrong_usage_exits_2(words: list[str], capsys: Capture) -> None:
-    assert main(words) == ExitCode.USAGE
+def test_wrong_usage_exits_2(arguments: list[str], capsys: Capture) -> None:
+    assert main(arguments) == ExitCode.USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Usage" in captured.err or "Invalid" in captured.err

@@ -1,4 +1,4 @@
-"""``frazil decode puffin`` through the front door."""
+"""``frazil decode puffin`` from the command line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_a_vector_that_deletes_nothing_has_no_bounds(capsys: Capture, tmp_path: 
     assert lines(capsys)[1]["cardinality"] == 0
 
 
-def test_a_footer_longer_than_the_first_read_is_read_whole(capsys: Capture, tmp_path: Path) -> None:
+def test_a_footer_longer_than_the_first_read_is_read_completely(
+    capsys: Capture, tmp_path: Path
+) -> None:
     blobs = [Blob("some", b"", properties={"path": "x" * 1000}) for _ in range(100)]
     path = written(tmp_path, write_puffin(blobs, {}))
     assert main(["decode", "puffin", path, "-o", "json"]) == ExitCode.DONE
@@ -98,15 +100,15 @@ def test_damaged_vectors_are_shown_with_the_others_and_fail_the_command(
     path = tmp_path / "bent.puffin"
     path.write_bytes(data)
     assert main(["decode", "puffin", str(path), "-o", output]) == ExitCode.FAILED
-    told = capsys.readouterr()
-    assert f"error FRZ-LAK-02: deletion vectors of {path} are damaged: 1." in told.err
-    assert len(told.err.splitlines()) == 1
+    shown = capsys.readouterr()
+    assert f"error FRZ-LAK-02: deletion vectors of {path} are damaged: 1." in shown.err
+    assert len(shown.err.splitlines()) == 1
     if output == "json":
-        facts = [json.loads(line) for line in told.out.splitlines()[1:]]
+        facts = [json.loads(line) for line in shown.out.splitlines()[1:]]
         assert [each["crc_valid"] for each in facts] == [True, False, True]
         assert "CRC-32" in facts[1]["damage"]
     else:
-        assert told.out.count("damage=") == 1
+        assert shown.out.count("damage=") == 1
 
 
 @pytest.mark.parametrize(
@@ -135,10 +137,10 @@ def test_what_is_no_puffin_file_fails_with_one_sentence(
     path = tmp_path / "some.puffin"
     path.write_bytes(content)
     assert main(["decode", "puffin", str(path)]) == ExitCode.FAILED
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"error FRZ-LAK-02: {path} is damaged or no Puffin file: at byte ")
-    assert len(told.err.splitlines()) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"error FRZ-LAK-02: {path} is damaged or no Puffin file: at byte ")
+    assert len(shown.err.splitlines()) == 1
 
 
 def test_a_file_that_is_not_there_is_wrong_usage(capsys: Capture, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_every_leaf_has_a_row_in_the_recovery_table_and_nothing_else_has() -> No
     assert set(RECOVERY) == set(LEAVES)
 
 
-def test_a_group_nobody_raises_has_no_recovery() -> None:
+def test_a_group_that_is_never_raised_has_no_recovery() -> None:
     with pytest.raises(KeyError):
         recovery_for(errors.SourceError("a group"))
 
@@ -89,7 +89,7 @@ def test_every_leaf_explains_itself_in_sentences(leaf: type[FrazilError]) -> Non
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
 @pytest.mark.parametrize("pickler", [pickle, cloudpickle], ids=["pickle", "spark"])
-def test_errors_cross_process_borders_whole(leaf: type[FrazilError], pickler: object) -> None:
+def test_errors_cross_process_borders_unchanged(leaf: type[FrazilError], pickler: object) -> None:
     error = leaf("seven of eight", table="public.users", position="0/16B3748", next_step="wait")
     error.add_note("seen in task 3")
     copied = pickle.loads(pickler.dumps(error))  # type: ignore[attr-defined]

@@ -81,7 +81,7 @@ class CatalogServer(ThreadingHTTPServer):
 
 
 class Shout(socketserver.BaseRequestHandler):
-    """A database that answers every request with the same words in capitals."""
+    """A database that answers every request with the same text in capitals."""
 
     def handle(self) -> None:
         while data := self.request.recv(65536):
@@ -139,7 +139,7 @@ def wire(database: ShoutServer) -> Iterator[TcpProxy]:
         yield proxy
 
 
-def ask(
+def send(
     client: http.client.HTTPConnection, method: str = "POST", path: str = COMMIT
 ) -> tuple[int, bytes]:
     client.request(method, path, b"{}" if method == "POST" else None)
@@ -147,20 +147,20 @@ def ask(
         return response.status, response.read()
 
 
-def say(connection: socket.socket, words: bytes) -> bytes:
-    connection.sendall(words)
+def say(connection: socket.socket, data: bytes) -> bytes:
+    connection.sendall(data)
     return connection.recv(65536)
 
 
 def test_everything_passes_over_one_connection_while_nothing_is_scripted(
     proxy: HttpProxy, client: http.client.HTTPConnection, catalog: CatalogServer
 ) -> None:
-    assert ask(client) == (200, LANDED)
+    assert send(client) == (200, LANDED)
     port = client.sock.getsockname()[1]
-    assert ask(client, "GET", "/v1/config?warehouse=a%20b") == (200, LANDED)
-    assert ask(client, "HEAD") == (200, b"")
-    assert ask(client, "DELETE") == (204, b"")
-    assert ask(client, "PURGE") == (200, LANDED)
+    assert send(client, "GET", "/v1/config?warehouse=a%20b") == (200, LANDED)
+    assert send(client, "HEAD") == (200, b"")
+    assert send(client, "DELETE") == (204, b"")
+    assert send(client, "PURGE") == (200, LANDED)
     assert client.sock.getsockname()[1] == port
     assert [method for method, _, _ in catalog.seen] == ["POST", "GET", "HEAD", "DELETE", "PURGE"]
     assert catalog.seen[1][1] == "/v1/config?warehouse=a%20b"
@@ -178,14 +178,14 @@ def test_headers_pass_but_the_host_is_the_upstream(
     assert "Connection" not in catalog.headers
 
 
-def test_a_chunked_body_arrives_whole(
+def test_a_chunked_body_arrives_completely(
     client: http.client.HTTPConnection, catalog: CatalogServer
 ) -> None:
     client.request("POST", COMMIT, iter([b"a" * 70_000, b"b"]), encode_chunked=True)
     with client.getresponse() as response:
         assert response.status == 200
     assert catalog.seen[0][2] == b"a" * 70_000 + b"b"
-    assert ask(client) == (200, LANDED)
+    assert send(client) == (200, LANDED)
 
 
 @pytest.mark.parametrize(
@@ -228,14 +228,14 @@ def test_faults_meet_matching_requests_in_order_and_then_end(
     proxy: HttpProxy, client: http.client.HTTPConnection, catalog: CatalogServer
 ) -> None:
     proxy.script(is_commit, Answer(409, b"no"), Pass(), Answer(429, headers={"Retry-After": "1"}))
-    assert ask(client, "GET") == (200, LANDED)
-    assert ask(client) == (409, b"no")
-    assert ask(client) == (200, LANDED)
+    assert send(client, "GET") == (200, LANDED)
+    assert send(client) == (409, b"no")
+    assert send(client) == (200, LANDED)
     client.request("POST", COMMIT)
     with client.getresponse() as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "1")
         response.read()
-    assert ask(client) == (200, LANDED)
+    assert send(client) == (200, LANDED)
     assert [request.forwarded for request in proxy.requests] == [True, False, True, False, True]
     assert len(catalog.seen) == 3
 
@@ -245,7 +245,7 @@ def test_a_commit_answered_instead_lands_but_the_client_hears_failure(
     status: int, proxy: HttpProxy, client: http.client.HTTPConnection, catalog: CatalogServer
 ) -> None:
     proxy.script(is_commit, AnswerInstead(status))
-    assert ask(client) == (status, b"")
+    assert send(client) == (status, b"")
     assert catalog.seen == [("POST", COMMIT, b"{}")]
     assert proxy.requests[0].upstream_status == 200
 
@@ -260,10 +260,10 @@ def test_the_connection_ends_without_a_byte(
 ) -> None:
     proxy.script(is_commit, fault)
     with pytest.raises(http.client.RemoteDisconnected):
-        ask(client)
+        send(client)
     assert len(catalog.seen) == lands
     assert proxy.requests[0].upstream_status == (200 if lands else None)
-    assert ask(client) == (200, LANDED)
+    assert send(client) == (200, LANDED)
 
 
 @pytest.mark.parametrize(("after_bytes", "heard"), [(0, 0), (5, 5), (999, len(LANDED) - 1)])
@@ -276,7 +276,7 @@ def test_a_cut_reply_promises_more_than_it_sends(
 ) -> None:
     proxy.script(is_commit, CutReply(after_bytes))
     with pytest.raises(http.client.IncompleteRead) as cut:
-        ask(client)
+        send(client)
     assert cut.value.partial == LANDED[:heard]
     assert cut.value.expected == len(LANDED) - heard
     assert len(catalog.seen) == 1
@@ -308,8 +308,8 @@ def test_a_cut_request_reaches_the_upstream_in_half() -> None:
 
 def test_a_reply_is_rewritten(proxy: HttpProxy, client: http.client.HTTPConnection) -> None:
     proxy.script(is_commit, Rewrite(lambda body: body.replace(b"v2", b"version 1")))
-    assert ask(client) == (200, LANDED.replace(b"v2", b"version 1"))
-    assert ask(client) == (200, LANDED)
+    assert send(client) == (200, LANDED.replace(b"v2", b"version 1"))
+    assert send(client) == (200, LANDED)
 
 
 def test_a_delayed_request_lands_later(
@@ -317,17 +317,17 @@ def test_a_delayed_request_lands_later(
 ) -> None:
     proxy.script(is_commit, Delay(0.1))
     began = time.monotonic()
-    assert ask(client) == (200, LANDED)
+    assert send(client) == (200, LANDED)
     assert time.monotonic() - began >= 0.1
 
 
-def test_a_held_commit_lands_after_its_client_gave_up(
+def test_a_delayed_commit_lands_after_its_client_timed_out(
     proxy: HttpProxy, client: http.client.HTTPConnection, catalog: CatalogServer
 ) -> None:
     proxy.script(is_commit, HoldUntilReleased("late"))
     client.timeout = 0.1
     with pytest.raises(TimeoutError):
-        ask(client)
+        send(client)
     client.close()
     proxy.wait_withheld("late")
     assert catalog.seen == []
@@ -338,7 +338,7 @@ def test_a_held_commit_lands_after_its_client_gave_up(
     assert proxy.requests[0].upstream_status == 200
 
 
-def test_a_held_commit_answers_a_client_that_waited(
+def test_a_delayed_commit_answers_a_client_that_waited(
     proxy: HttpProxy, client: http.client.HTTPConnection
 ) -> None:
     proxy.script(is_commit, HoldUntilReleased("late"))
@@ -375,7 +375,7 @@ def test_an_upstream_that_is_down_ends_the_connection() -> None:
     with HttpProxy(f"http://127.0.0.1:{port}") as proxy:
         client = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=PATIENCE)
         with pytest.raises(http.client.RemoteDisconnected):
-            ask(client)
+            send(client)
         assert proxy.requests == (Exchange("POST", COMMIT, Pass()),)
 
 
@@ -383,7 +383,7 @@ def dial(wire: TcpProxy) -> socket.socket:
     return socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE)
 
 
-def test_bytes_pass_both_ways_while_no_cut_is_asked_for(wire: TcpProxy) -> None:
+def test_bytes_pass_both_ways_until_a_cut_is_requested(wire: TcpProxy) -> None:
     with dial(wire) as one, dial(wire) as other:
         assert say(one, b"select") == b"SELECT"
         assert say(other, b"insert") == b"INSERT"

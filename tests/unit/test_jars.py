@@ -22,7 +22,7 @@ CONTENT = b"a jar"
 PINNED = Jar("org.example", "pinned", "1.0", hashlib.sha256(CONTENT).hexdigest())
 TESTS = Jar("org.example", "pinned", "0.9", PINNED.sha256, classifier="tests")
 
-# Stands where `java` stands and does what Ivy would: it reads ivy.xml and fills the target folder.
+# A stub for `java` that does what Ivy would: it reads ivy.xml and fills the target folder.
 RETRIEVE = """#!/bin/sh
 while [ "$1" != -ivy ]; do shift; done
 module=$2
@@ -58,7 +58,7 @@ def runs(cache: Path) -> int:
     return len(counter.read_text().splitlines()) if counter.exists() else 0
 
 
-def test_a_jar_is_fetched_once_and_then_used_without_asking_anybody(cache: Path) -> None:
+def test_a_jar_is_fetched_once_and_then_used_without_the_network(cache: Path) -> None:
     assert missing_jars((PINNED,)) == (PINNED,)
     (file,) = ensure_jars((PINNED,))
     assert file == cache / "pinned-1.0.jar"
@@ -140,12 +140,13 @@ def test_what_the_file_system_refuses_is_one_sentence(
     with pytest.raises(RuntimeMissingError) as refused:
         ensure_jars((PINNED,))
     assert str(refused.value) == (
-        f"cannot write to {cache}: {problem}. Next: make room or set FRAZIL_CACHE to another folder"
+        f"cannot write to {cache}: {problem}. "
+        "Next: free disk space or set FRAZIL_CACHE to another folder"
     )
 
 
 def test_a_half_fetched_jar_is_never_seen(cache: Path) -> None:
-    """The process dies between fetching and putting the file in place; the next one starts anew."""
+    """The process dies between fetching and installing the file; the next one starts again."""
     program = (
         "from frazil.clients.spark.jars import Jar, ensure_jars\n"
         f"ensure_jars((Jar('org.example', 'pinned', '1.0', '{PINNED.sha256}'),))"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plant_java(home: Path, version: str, *, with_release: bool = True) -> Path:
-    """A folder that looks and answers like a Java of that version."""
+    """A folder that answers like a Java of that version."""
     (home / "bin").mkdir(parents=True)
     command = home / "bin" / "java"
     command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
@@ -101,7 +101,7 @@ def test_the_packaged_java_runs_behind_a_filter_for_a_module_it_lacks(
     assert found.major == 21
     printed = _run(found.executable, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "")
     assert printed == "[-Xmx1g]\n[a b]\n[]\n"
-    # Asking again finds the same home and leaves the file alone.
+    # A second call finds the same home and leaves the file alone.
     before = found.executable.stat().st_mtime_ns
     assert find_java({"PATH": ""}) == found
     assert found.executable.stat().st_mtime_ns == before

@@ -1,4 +1,4 @@
-"""The process of a JVM, with a script in its place: it is found again, and never left behind."""
+"""The process of a JVM, replaced by a script: it is found again, and never left behind."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_submit(home: Path, *lines: str) -> Path:
     """The script, and the file in which it says which process it is."""
-    script, told = home / "bin" / "spark-submit", home / "pid"
-    script.write_text("\n".join(("#!/bin/sh", f"echo $$ > {told}", *lines, "")))
+    script, pid_file = home / "bin" / "spark-submit", home / "pid"
+    script.write_text("\n".join(("#!/bin/sh", f"echo $$ > {pid_file}", *lines, "")))
     script.chmod(0o755)
-    return told
+    return pid_file
 
 
 def wait_until_gone(pid: int) -> None:
@@ -53,7 +53,7 @@ def test_one_that_listens_is_spoken_to(home: Path) -> None:
         found = start_jvm("--name x", os.environ, nowhere.fileno())
     assert found is not None
     assert (found.port, found.secret) == (4097, "abc")
-    # Terminals and supervisors tell everybody to end; who needs it must be the one to end it.
+    # Terminals and supervisors signal all processes; only we may end the JVM.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         found.process.send_signal(number)
     time.sleep(0.2)
@@ -64,21 +64,21 @@ def test_one_that_listens_is_spoken_to(home: Path) -> None:
     wait_until_gone(found.process.pid)
 
 
-def test_one_that_ends_before_it_listens_is_told(home: Path) -> None:
+def test_one_that_ends_before_it_listens_is_reported(home: Path) -> None:
     write_submit(home, "exit 3")
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         assert start_jvm("", os.environ, nowhere.fileno()) is None
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing(home: Path) -> None:
-    told = write_submit(home, "sleep 60 & wait")
+    pid_file = write_submit(home, "sleep 60 & wait")
     with Interrupts(Interrupted), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         signal.setitimer(signal.ITIMER_REAL, 1.0)
         with pytest.raises(Interrupted):
             start_jvm("", os.environ, nowhere.fileno())
-    if told.exists() and told.read_text().strip():
-        wait_until_gone(int(told.read_text()))
+    if pid_file.exists() and pid_file.read_text().strip():
+        wait_until_gone(int(pid_file.read_text()))
 
 
 def test_what_is_not_worth_finishing_is_left_at_once() -> None:
@@ -92,7 +92,7 @@ def test_what_is_not_worth_finishing_is_left_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "number", "status"),
+    ("arguments", "number", "status"),
     [
         (["run"], signal.SIGTERM, 0),
         (["--debug", "merge", "--once"], signal.SIGTERM, 0),
@@ -101,7 +101,7 @@ def test_what_is_not_worth_finishing_is_left_at_once() -> None:
         (["check"], signal.SIGINT, 130),
     ],
 )
-def test_only_what_runs_until_told_ends_well_by_being_told(
-    words: list[str], number: signal.Signals, status: int
+def test_only_a_verb_that_runs_until_stopped_succeeds_on_sigterm(
+    arguments: list[str], number: signal.Signals, status: int
 ) -> None:
-    assert _interrupted(words, number) == status
+    assert _interrupted(arguments, number) == status

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.verbs.position.markers import TableRole, ledger_place, place_to_set, plan_pairs
+from frazil.cli.verbs.position.markers import TableRole, ledger_table, plan_pairs, table_to_set
 from frazil.cli.verbs.position.plans import check_position, parse_position, plan_goal
 from frazil.config import load_config
 from frazil.errors import ConfigError
@@ -44,9 +44,13 @@ def config_of(document: Path, text: str) -> Config:
 
 def names(config: Config, table: str | None = None) -> list[tuple[str, str, str | None]]:
     return [
-        (place.kind.value, str(place.name), place.role and place.role.value)
+        (
+            marker_table.kind.value,
+            str(marker_table.name),
+            marker_table.role and marker_table.role.value,
+        )
         for pair in plan_pairs(config, table)
-        for place in pair.places
+        for marker_table in pair.marker_tables
     ]
 
 
@@ -57,7 +61,7 @@ def test_listed_merges_are_their_two_tables_by_either_name(document: Path) -> No
     assert names(config, "log.users") == names(config, "public.users") == both
     assert names(config, "a.b") == [("table", "a.b", None)]
     assert names(config, "frazil.shop_ledger") == [("ledger", "frazil.shop_ledger", "ingest")]
-    assert str(ledger_place(config).name) == "frazil.shop_ledger"
+    assert str(ledger_table(config).name) == "frazil.shop_ledger"
 
 
 @pytest.mark.parametrize(
@@ -87,14 +91,14 @@ def test_topics_are_tables_too(document: Path) -> None:
 
 def test_the_role_says_which_table_of_a_pair_is_set(document: Path) -> None:
     config = config_of(document, MERGES)
-    mirror, counted_in = place_to_set(config, "log.users", MarkerRole.MERGE)
+    mirror, counted_in = table_to_set(config, "log.users", MarkerRole.MERGE)
     assert (str(mirror.name), counted_in and str(counted_in.name)) == ("public.users", "log.users")
-    changelog, none = place_to_set(config, "public.users", MarkerRole.INGEST)
+    changelog, none = table_to_set(config, "public.users", MarkerRole.INGEST)
     assert (str(changelog.name), none) == ("log.users", None)
-    other, none = place_to_set(config, "a.b", MarkerRole.MERGE)
+    other, none = table_to_set(config, "a.b", MarkerRole.MERGE)
     assert (other.kind, str(other.name), none) == (TableRole.OTHER, "a.b", None)
     with pytest.raises(ConfigError, match=r"names no mirror for prod\.orders"):
-        place_to_set(config_of(document, KAFSCALE), "prod.orders", MarkerRole.MERGE)
+        table_to_set(config_of(document, KAFSCALE), "prod.orders", MarkerRole.MERGE)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +158,8 @@ def test_setting_off_a_terminal_needs_a_yes(
     document: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config_of(document, MERGES)
-    words = ["position", "set", "public.users", "--role", "merge", "--to", "5"]
-    assert main([*words, "-c", str(document)]) == ExitCode.USAGE
+    arguments = ["position", "set", "public.users", "--role", "merge", "--to", "5"]
+    assert main([*arguments, "-c", str(document)]) == ExitCode.USAGE
     captured = capsys.readouterr()
     assert "--yes" in captured.err
     assert captured.out == ""

@@ -15,8 +15,9 @@ from frazil.clients.spark.jars import Jar, ensure_jars
 from frazil.clients.spark.java import _wrapped_home
 from frazil.errors import RuntimeMissingError, StorageError
 from frazil.mirror.index.run_cache import RunCache
+from frazil.model.log_output import LogFormat
 from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
 from tests.unit.mirror.cached_entries import SPACE, entries_like, key_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.fault("N50")
 
-STRANGER = 12345
+OTHER_USER = 12345
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "shared" / "taken"
     folder.mkdir(parents=True)
     if os.geteuid() == 0:
-        os.chown(folder, STRANGER, STRANGER)
+        os.chown(folder, OTHER_USER, OTHER_USER)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+        monkeypatch.setattr(os, "geteuid", lambda: OTHER_USER)
     return folder
 
 

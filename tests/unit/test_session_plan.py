@@ -136,7 +136,7 @@ REST = "kind: rest, uri: 'http://catalog.example', warehouse: wh"
 
 @pytest.mark.fault("N47")
 @pytest.mark.parametrize(
-    ("catalog", "place"),
+    ("catalog", "location"),
     [
         (f"{REST}, token: t", "catalog.uri"),
         (f"{REST}, credential: 'i:s'", "catalog.uri"),
@@ -159,11 +159,11 @@ REST = "kind: rest, uri: 'http://catalog.example', warehouse: wh"
     ],
 )
 def test_a_secret_is_not_sent_in_clear_text_unless_it_is_allowed(
-    tmp_path: Path, catalog: str, place: str
+    tmp_path: Path, catalog: str, location: str
 ) -> None:
     with pytest.raises(ConfigError, match="https://") as refused:
         planned(tmp_path, f"catalog: {{{catalog}}}")
-    assert place in str(refused.value)
+    assert location in str(refused.value)
     if "HTTP:" not in catalog:
         assert planned(tmp_path, f"catalog: {{{catalog}, allow_insecure: true}}").conf
 
@@ -330,7 +330,7 @@ CATALOG_KEY = "spark.sql.catalog.lake"
 @pytest.mark.parametrize(
     "name",
     [
-        # Every word of the pattern has a name that no other word finds.
+        # Every part of the pattern has a name that no other part finds.
         "my.secret", "javax.jdo.option.ConnectionPassword", "ssl.passphrase", "passcode", "db.pwd",
         "my.token", "my.credential", "my.private", "x-signature", "Cookie", "Authorization",
         "fs.s3a.access.key", "aws-access-key-id", "accesskey", "apikey", "api-key", "shared-key",

@@ -45,7 +45,7 @@ def text_out_of(task: object) -> str:
     raise AssertionError("the task did not fail")
 
 
-def told(text: str) -> FrazilError:
+def driver_error(text: str) -> FrazilError:
     """What the driver makes of it."""
     with pytest.raises(FrazilError) as caught, running_tasks("lake.a.t", "merging"):
         raise PySparkException(text)
@@ -53,7 +53,7 @@ def told(text: str) -> FrazilError:
 
 
 def test_an_error_of_ours_reaches_the_driver_as_what_it_was() -> None:
-    error = told(text_out_of(refusing))
+    error = driver_error(text_out_of(refusing))
     assert isinstance(error, NullKeyError)
     assert (error.message, error.next_step, error.table) == (
         "3 changes have a null in a key column.",
@@ -66,7 +66,7 @@ def test_an_error_of_ours_reaches_the_driver_as_what_it_was() -> None:
 def test_of_any_other_error_only_its_kind_leaves_the_task() -> None:
     text = text_out_of(breaking)
     assert SECRET not in text
-    error = told(text)
+    error = driver_error(text)
     assert isinstance(error, DefectError)
     assert "unexpected ArrowInvalid at no line of ours while merging (reference " in str(error)
 
@@ -90,7 +90,7 @@ def read_nothing(error: Exception) -> pa.RecordBatch:
 def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     text = text_out_of(task)
     assert SECRET not in text
-    assert type(told(text)) is WriteFailedError
+    assert type(driver_error(text)) is WriteFailedError
 
 
 @pytest.mark.fault("N44", "O3")
@@ -103,15 +103,15 @@ def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     ],
 )
 def test_a_lost_task_is_no_defect(text: str) -> None:
-    assert type(told(text)) is WriteFailedError
+    assert type(driver_error(text)) is WriteFailedError
 
 
-def test_the_last_line_of_ours_is_told() -> None:
+def test_the_last_line_of_ours_is_reported() -> None:
     assert "at frazil/clients/iceberg/write/conforming.py:" in str(
-        told(text_out_of(breaking_inside))
+        driver_error(text_out_of(breaking_inside))
     )
 
 
 def test_what_spark_itself_says_stays_with_it() -> None:
-    error = told(f"[CAST_INVALID_INPUT] The value '{SECRET}' cannot be cast")
+    error = driver_error(f"[CAST_INVALID_INPUT] The value '{SECRET}' cannot be cast")
     assert str(error.message) == "a Spark task failed while merging: an error of Spark's."

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Far above what a busy machine needs for any of it.
 PATIENCE_MS = 60_000
-# Two looks at one page see the same, however long the machine takes between them.
+# Two views of one page show the same, however long the machine takes between them.
 NEVER_SECONDS = 24 * 3600
 # Set where a test that was skipped would hide something.
 NEEDS_BROWSER = "FRAZIL_NEEDS_BROWSER"
@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Shown:
-    """What the server shows, and the browser that looks at it."""
+    """What the server shows, and the browser that views it."""
 
     browser: Browser
     status: PipelineStatus

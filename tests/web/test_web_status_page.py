@@ -82,7 +82,7 @@ def test_what_a_reader_does_is_left_alone(shown: Shown) -> None:
 
 
 @follows
-def test_a_process_that_went_away_is_told(shown: Shown) -> None:
+def test_a_process_that_went_away_is_shown(shown: Shown) -> None:
     page = shown.open()
     page.context.route("**/*", lambda route: route.abort())
     alert = page.get_by_role("alert")
@@ -118,17 +118,17 @@ def test_every_text_and_mark_has_contrast_in_both_schemes(shown: Shown, name: st
     shown.status = SCENARIOS[name]()
     page = shown.open()
     open_all(page)
-    grounds = set()
+    backgrounds = set()
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
-        grounds.add(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+        backgrounds.add(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
         texts = page.evaluate(CONTRASTS)
         assert len(texts) > 10
         assert [each for each in texts if each["ratio"] < TEXT_CONTRAST] == []
         marks = page.evaluate(MARK_CONTRASTS)
         assert marks
         assert [each for each in marks if each["ratio"] < MARK_CONTRAST] == []
-    assert len(grounds) == 2
+    assert len(backgrounds) == 2
 
 
 def test_the_measurement_of_contrast_bites(shown: Shown) -> None:
@@ -217,7 +217,7 @@ class TestWithAToken:
     @follows
     def test_a_login_shows_the_page_and_leaves_no_token(self, shown: Shown) -> None:
         page = shown.open()
-        expect(page.get_by_role("heading")).to_have_text("A token is needed")
+        expect(page.get_by_role("heading")).to_have_text("A token is required")
         page.goto(f"http://{shown.address}/?token=a-token-of-some-length")
         assert page.url == f"http://{shown.address}/"
         expect(page.get_by_text("Following 5 tables")).to_be_visible()

@@ -1,1 +1,5 @@
-"""The commands; the only room that prints."""
+"""The command line; the only package that prints.
+
+``app.py`` and ``groups.py`` have signatures and help, ``verbs/`` one module per command,
+``process/`` signals and supervision, ``results/`` what commands print. Start with ``main.py``.
+"""

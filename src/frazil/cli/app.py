@@ -1,6 +1,6 @@
 """The verbs and their options.
 
-Only signatures and help live here. What a verb does is imported when it runs, so that help answers
+Only signatures and help are here. What a verb does is imported when it runs, so that help answers
 at once and a mistake in the command line does not wait for Spark.
 """
 
@@ -85,7 +85,7 @@ def check(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Look at source, catalog and tables before a run; exit with 1 when something must be fixed.
+    """Check source, catalog and tables before a run; exit with 1 when something must be fixed.
 
     \b
     frazil check -c frazil.yaml
@@ -130,7 +130,7 @@ def run(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Capture changes and merge them into mirrors, until told to stop, or once.
+    """Capture changes and merge them into mirrors, until stopped, or once.
 
     \b
     frazil run -c frazil.yaml
@@ -152,7 +152,7 @@ def merge(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Merge changelogs into their mirrors, on the interval until told to stop, or once.
+    """Merge changelogs into their mirrors, on the interval until stopped, or once.
 
     \b
     frazil merge -c frazil.yaml
@@ -174,7 +174,7 @@ def ingest(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Capture changes of the source into changelogs, until told to stop, or once.
+    """Capture changes of the source into changelogs, until stopped, or once.
 
     \b
     frazil ingest -c frazil.yaml
@@ -195,9 +195,9 @@ def status(
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show how every table stands and what went wrong; exit with 3 when one is stopped.
+    """Show the state of every table and what went wrong; exit with 3 when one is stopped.
 
-    The running process is asked; if none answers, markers and ledger are read.
+    Queries the running process; if none answers, reads markers and ledger.
 
     \b
     frazil status -c frazil.yaml --watch
@@ -222,11 +222,11 @@ def resync(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every table captured.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Have tables read again from their first row, in order and without a gap for readers.
+    """Copy tables again from their first row, without a gap for readers.
 
     Without a source, mirrors are built again from everything that their changelogs hold.
 
@@ -279,11 +279,11 @@ def teardown(
     context: typer.Context,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Remove every trace at the source, after showing it; the tables of the lake stay.
+    """Remove what the pipeline created at the source, after showing it; tables of the lake stay.
 
     \b
     frazil teardown -c frazil.yaml --dry-run
@@ -306,22 +306,22 @@ def demo(
         float, typer.Option("--seconds", help="How long the shop is watched once it is copied.")
     ] = 15.0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to look around.")
+        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to explore.")
     ] = False,
 ) -> None:
-    """Watch a shop in Postgres become tables in a lake, and have it proven.
+    """Mirror a demo shop in Postgres into a lake, and verify the result.
 
     \b
     frazil demo
     frazil demo --keep
     """  # noqa: D301
-    # Before the rest is imported, which takes a moment in which somebody may think better of it.
+    # Before the rest is imported, which takes a moment in which Ctrl-C may come.
     from frazil.cli.process.interrupting import Interrupts, interruptible
 
     def tour(interrupts: Interrupts) -> int:
         from frazil.cli.verbs.demo import DemoOptions, run_demo
 
-        wish = DemoOptions(folder=folder, seconds=seconds, keep=keep)
-        return run_demo(wish, invocation_of(context).redactor, interrupts)
+        options = DemoOptions(folder=folder, seconds=seconds, keep=keep)
+        return run_demo(options, invocation_of(context).redactor, interrupts)
 
     raise typer.Exit(interruptible(tour))

@@ -1,4 +1,4 @@
-"""What a command's exit status tells a script."""
+"""The exit statuses of commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEANINGS = {
     ExitCode.DONE: "done; also after a SIGTERM that ended the work cleanly",
     ExitCode.FAILED: "failed",
     ExitCode.USAGE: "wrong usage or configuration",
-    ExitCode.ACTION_REQUIRED: "some tables need a person, the rest is done",
+    ExitCode.ACTION_REQUIRED: "action required for some tables, the rest is done",
     ExitCode.DIFFERENCE: "a difference was found",
     ExitCode.PERMISSION: "a permission is missing",
     ExitCode.BUSY: "busy or fenced: try again later",
@@ -37,7 +37,7 @@ MEANINGS = {
 
 
 def exit_code_for(error: FrazilError) -> ExitCode:
-    """The status a command ends with when this error ends it."""
+    """The exit status for an error."""
     match error:
         case errors.ConfigError():
             return ExitCode.USAGE

@@ -13,12 +13,12 @@ from frazil.cli.output import OutputFormat
 from frazil.model.marker import MarkerRole  # noqa: TC001 - Typer reads annotations when it runs
 
 config_app = typer.Typer(
-    help="Look at the configuration as frazil understands it.",
+    help="Show the configuration as frazil understands it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 decode_app = typer.Typer(
-    help="Look into a file without the table it belongs to.",
+    help="Decode a file without the table it belongs to.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,7 +28,7 @@ position_app = typer.Typer(
     rich_markup_mode=None,
 )
 index_app = typer.Typer(
-    help="Look at the key index of a mirror, check it, build it anew.",
+    help="Show, check or rebuild the key index of a mirror.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -139,11 +139,11 @@ def position_set(
         typer.Option(help="What it counts in. [default: as before]", show_default=False),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Put a marker somewhere else, whatever it is now, and book that in the ledger.
+    """Move a marker to another position, whatever it is now, and record that in the ledger.
 
     \b
     frazil position set public.users --role merge --dry-run

@@ -1,4 +1,4 @@
-"""The signature and the help of ``init``, apart because it has more options than most."""
+"""The signature and the help of ``init``, which has more options than most."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def init(
         bool, typer.Option("--force", "--yes", help="Write over a file that is there.")
     ] = False,
 ) -> None:
-    """Write a first configuration, commented; a terminal is asked for what no option says.
+    """Write a first configuration, commented; on a terminal, prompts for what no option gives.
 
     \b
     frazil init

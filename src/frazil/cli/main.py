@@ -1,4 +1,4 @@
-"""The command ``frazil``: run a verb, and turn how it ended into words and an exit status."""
+"""The command ``frazil``: run a verb, and turn its outcome into a message and an exit status."""
 
 from __future__ import annotations
 
@@ -18,36 +18,37 @@ if TYPE_CHECKING:
 
     from frazil.cli.invocation import Invocation
 
-_UNTIL_TOLD = ("run", "ingest", "merge")
+_RUNS_UNTIL_STOPPED = ("run", "ingest", "merge")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
-    words = [_two_dashes(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    given = sys.argv[1:] if arguments is None else arguments
+    line = [_two_dashes(argument) for argument in given]
     if threading.current_thread() is not threading.main_thread():
-        return _run(words)
+        return _run(line)
     with Interrupts(Interrupted) as interrupts:
         try:
-            status = _run(words)
+            status = _run(line)
         except (Interrupted, KeyboardInterrupt):
-            interrupts.tell("nothing is left running")
-            status = _interrupted(words, interrupts.received)
+            interrupts.announce("nothing is left running")
+            status = _interrupted(line, interrupts.received)
     if arguments is None:
-        # All is done; what is left is the interpreter's own way out, and the status stands.
+        # All is done; a signal during the interpreter's exit must not change the status.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
     return status
 
 
-def _interrupted(words: list[str], received: signal.Signals | None) -> ExitCode:
-    """A process that runs until it is told to end has done so, even if it had not begun."""
-    verb = next((word for word in words if not word.startswith("-")), "")
-    is_told = received == signal.SIGTERM and verb in _UNTIL_TOLD
-    return ExitCode.DONE if is_told else ExitCode.INTERRUPTED
+def _interrupted(arguments: list[str], received: signal.Signals | None) -> ExitCode:
+    """For a process that runs until it is stopped, SIGTERM is success, even before it began."""
+    verb = next((argument for argument in arguments if not argument.startswith("-")), "")
+    is_clean = received == signal.SIGTERM and verb in _RUNS_UNTIL_STOPPED
+    return ExitCode.DONE if is_clean else ExitCode.INTERRUPTED
 
 
-def _run(words: list[str]) -> int:
-    # Loading takes a moment, in which somebody may think better of it.
+def _run(arguments: list[str]) -> int:
+    # Imported here: loading takes a moment, in which Ctrl-C may come.
     import traceback
 
     from frazil.cli.app import app
@@ -56,20 +57,20 @@ def _run(words: list[str]) -> int:
     invocation = Invocation()
     invocation.learn_environment()
     try:
-        app(args=words, prog_name="frazil", obj=invocation)
+        app(args=arguments, prog_name="frazil", obj=invocation)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
-    except Exception as error:  # noqa: BLE001 - the last frame: whatever it is, tell it in a sentence
-        if "--debug" in words:
+    except Exception as error:  # noqa: BLE001 - the last frame: report any error in a sentence
+        if "--debug" in arguments:
             trace = "".join(traceback.format_exception(error))
             write_note(invocation.redactor.redact(trace.rstrip()))
         return _end_with(error, invocation)
     return ExitCode.DONE
 
 
-def _two_dashes(word: str) -> str:
+def _two_dashes(argument: str) -> str:
     """KafScale's processor is started with ``-config=PATH``; its deployments keep that."""
-    return f"-{word}" if word.startswith("-config=") else word
+    return f"-{argument}" if argument.startswith("-config=") else argument
 
 
 def _with_printable_table(error: FrazilError) -> str:

@@ -1,4 +1,4 @@
-"""Results to stdout, everything else to stderr; tables for people, JSON for programs."""
+"""Results to stdout, everything else to stderr; tables or JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_text(text: str) -> None:
 
 
 def write_note(text: str) -> None:
-    """Lines for the person at the terminal, not part of the result."""
+    """Lines for the user, not part of the result."""
     sys.stderr.write(f"{printable_lines(text)}\n")
     sys.stderr.flush()
 
@@ -45,7 +45,7 @@ def write_json(value: object, *, indent: int | None = 2) -> None:
 def write_table(rows: Sequence[Sequence[str]], *, header: Sequence[str]) -> None:
     """The result in aligned columns, the same on a terminal and in a pipe."""
     table = [list(header), *(list(map(printable, row)) for row in rows)]
-    # The last column is free to be long: nothing stands behind it.
+    # The last column may be long: nothing follows it.
     widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]
     for row in table:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]

@@ -18,7 +18,7 @@ CACHE_VARIABLE = "FRAZIL_CACHE"
 
 
 def cache_directory() -> Path:
-    """The machine's cache folder for frazil; not created by asking."""
+    """The machine's cache folder for frazil; not created here."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser().absolute()
     if shared := os.environ.get("XDG_CACHE_HOME"):
@@ -45,5 +45,5 @@ def writing_to(folder: Path) -> Iterator[None]:
             raise
         message = f"cannot write to {folder}: {problem}."
         raise RuntimeMissingError(
-            message, next_step=f"make room or set {CACHE_VARIABLE} to another folder"
+            message, next_step=f"free disk space or set {CACHE_VARIABLE} to another folder"
         ) from error

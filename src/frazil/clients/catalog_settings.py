@@ -1,14 +1,15 @@
-"""One mapping from our configuration to Iceberg's catalog properties, used by everything."""
+"""The mapping from our configuration to Iceberg's catalog properties."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from frazil.clients.postgres import tls
 from frazil.config import CatalogKind
 
 if TYPE_CHECKING:
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.config import S3, Azure, Catalog, Storage
 
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
@@ -24,13 +25,6 @@ _AZURE_SCHEMES = frozenset({"abfs", "abfss"})
 
 # SQLite has one writer; the others wait for it this long before they fail.
 _SQLITE_BUSY_MILLISECONDS = 30_000
-
-
-class SecretText(Protocol):
-    """A secret that shows itself only when asked."""
-
-    def get_secret_value(self) -> str:
-        """The secret."""
 
 
 def catalog_properties(catalog: Catalog, storage: Storage) -> dict[str, str]:
@@ -53,7 +47,7 @@ def catalog_properties(catalog: Catalog, storage: Storage) -> dict[str, str]:
 
 
 def needs_aws(catalog: Catalog) -> bool:
-    """Whether tables lie in S3, or may: a REST catalog with a named warehouse says so later."""
+    """Whether tables are in S3, or may be: a REST catalog resolves a named warehouse later."""
     scheme = _scheme(catalog)
     if catalog.kind is CatalogKind.REST and not scheme:
         return True
@@ -61,12 +55,12 @@ def needs_aws(catalog: Catalog) -> bool:
 
 
 def needs_gcp(catalog: Catalog) -> bool:
-    """Whether tables lie in Google's store."""
+    """Whether tables are in Google's store."""
     return _scheme(catalog) in _GCS_SCHEMES
 
 
 def needs_azure(catalog: Catalog) -> bool:
-    """Whether tables lie in Azure's store."""
+    """Whether tables are in Azure's store."""
     return _scheme(catalog) in _AZURE_SCHEMES
 
 
@@ -97,7 +91,7 @@ def _sql(catalog: Catalog) -> dict[str, str | None]:
 
 
 def _with_tls(properties: dict[str, str]) -> dict[str, str]:
-    """The same rule for a catalog in Postgres as for a source, whoever wrote the address.
+    """The same TLS rule for a catalog in Postgres as for a source.
 
     Left alone the driver takes ``prefer``, and then a server that refuses TLS gets the password.
     """
@@ -107,8 +101,8 @@ def _with_tls(properties: dict[str, str]) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     # In the address a setting wins over the property of that name.
     known = {key.removeprefix("jdbc."): text for key, text in properties.items()} | given
-    asked = known.get("sslmode", tls.VERIFIED if known.get("ssl") in {"", "true"} else None)
-    mode = tls.sslmode(asked, _hosts(address.removeprefix(_JDBC_POSTGRES)))
+    mode_given = known.get("sslmode", tls.VERIFIED if known.get("ssl") in {"", "true"} else None)
+    mode = tls.sslmode(mode_given, _hosts(address.removeprefix(_JDBC_POSTGRES)))
     kept = {key: text for key, text in given.items() if key != "ssl"} | {"sslmode": mode}
     roots = known.get("sslrootcert", None if tls.has_users_roots() else "system")
     if mode == tls.VERIFIED and roots == "system":
@@ -146,7 +140,7 @@ def _rest(catalog: Catalog, storage: Storage) -> dict[str, str | None]:
             "scope": catalog.scope,
         }
     if storage.s3.access_key_id is None:
-        # Without keys of our own we ask the catalog for some; one that has none ignores it.
+        # Without keys of our own we request some from the catalog; one that has none ignores it.
         properties["header.X-Iceberg-Access-Delegation"] = "vended-credentials"
     return properties
 

@@ -1,7 +1,7 @@
 """Exceptions that are not ours, on the driver and in tasks: one rule for both.
 
 What the machine does to any code, a lost connection or a full memory for instance, may pass. All
-else is a defect of frazil's: it is named by its kind, the place and a reference, never by its text,
+else is a defect of frazil's: it is named by its kind, its origin and a reference, not by its text,
 because that may show a row.
 """
 
@@ -20,7 +20,7 @@ _REFERENCE_DIGITS = 8
 
 
 def is_environment(error: Exception) -> bool:
-    """Whether any code could meet this on a machine in trouble."""
+    """Whether this is a failure of the machine rather than of the code."""
     if isinstance(error, Py4JError):
         # Without a Java exception behind it, the connection to the JVM broke.
         return not isinstance(error, Py4JJavaError)
@@ -32,12 +32,12 @@ def origin_of(error: BaseException) -> str:
     # The first one is where it was caught.
     frames = traceback.extract_tb(error.__traceback__)[1:]
     ours = [_OURS.search(f"{frame.filename}:{frame.lineno}") for frame in frames]
-    place = next((match[0] for match in reversed(ours) if match is not None), "no line of ours")
-    return f"{type(error).__name__} at {place}"
+    origin = next((match[0] for match in reversed(ours) if match is not None), "no line of ours")
+    return f"{type(error).__name__} at {origin}"
 
 
 def defect(origin: str, *, table: str | None = None, doing: str = "") -> errors.DefectError:
-    """A defect that arose there; the same one has the same reference wherever it is told."""
+    """A defect that arose there; the same one has the same reference wherever it is reported."""
     reference = hashlib.sha256(origin.encode()).hexdigest()[:_REFERENCE_DIGITS]
     while_doing = f" while {doing}" if doing else ""
     message = f"unexpected {origin}{while_doing} (reference {reference})."

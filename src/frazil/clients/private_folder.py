@@ -1,7 +1,7 @@
-"""Folders of this user alone: what lies in one that somebody else made could be anything.
+"""Folders that only this user can write to: the content of others cannot be trusted.
 
 Programs and indexes come from such folders, and rows rest in them. Below a temp folder that is
-shared, anybody may have made one, under the very name that we would take.
+shared, another user may have made one under the same name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import stat
 from pathlib import Path
 
 _PRIVATE = 0o700
-# How an owner looks from within a container who has no number there; the machine's root, as a rule.
+# The owner as seen in a container that has no number for it; usually the root of the host.
 _UNMAPPED = 65534
 _SYSTEM = frozenset({0, _UNMAPPED})
 
 
 class ForeignFolderError(OSError):
-    """Somebody else may write to the folder, or could put another one in its place."""
+    """Another user may write to the folder, or could replace it."""
 
 
 def private_folder(folder: Path) -> Path:
@@ -25,25 +25,25 @@ def private_folder(folder: Path) -> Path:
 
     Raises ForeignFolderError if it, or one above it, belongs to another user than us and root.
     """
-    place = Path(os.path.realpath(folder))
-    _make(place)
-    for each in (place, *place.parents):
+    path = Path(os.path.realpath(folder))
+    _make(path)
+    for each in (path, *path.parents):
         owner = each.stat().st_uid
         if owner not in {os.geteuid(), *_SYSTEM}:
             message = f"{each} belongs to user {owner}, who could put anything there"
             raise ForeignFolderError(message)
-    facts = place.stat()
+    facts = path.stat()
     if not stat.S_ISDIR(facts.st_mode):
-        message = f"{place} is not a folder"
+        message = f"{path} is not a folder"
         raise ForeignFolderError(message)
     is_ours, for_group, for_all = _writers(facts)
     if for_all or (for_group and not is_ours):
         # A volume of a container, or a temp folder itself.
-        return private_folder(place / f"frazil-{os.geteuid()}")
+        return private_folder(path / f"frazil-{os.geteuid()}")
     if for_group:
         # The usual mask of many systems; the group is the user's own.
-        place.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IWGRP)
-    return place
+        path.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IWGRP)
+    return path
 
 
 def _writers(facts: os.stat_result) -> tuple[bool, bool, bool]:

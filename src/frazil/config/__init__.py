@@ -1,6 +1,6 @@
 """The configuration: one YAML document as frozen models, loading, showing, and two foreign forms.
 
-Read ``models/document.py`` for the whole, ``loader.py`` for how a file becomes it. The names
+Read ``models/document.py`` for what it contains, ``loader.py`` for how a file becomes it. The names
 below are imported when they are first used, so that a command that needs none of them pays for
 none.
 """
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from frazil.config.foreign.dialects import Dialect
     from frazil.config.harmless import SPARK_SECRETS, is_harmless
-    from frazil.config.initial_document import FirstAnswers, FirstSource, first_document
     from frazil.config.json_schema import config_schema
     from frazil.config.loader import DEFAULT_PATH, LoadedConfig, load_config, parse_config
     from frazil.config.models.buffer_source import BufferSection
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
         TopicColumnType,
         Validation,
     )
-    from frazil.config.models.observability import LogFormat, LogLevel, Telemetry
+    from frazil.config.models.observability import Telemetry
     from frazil.config.models.per_table import TableSettings, table_settings
     from frazil.config.models.postgres_source import OnSlotLost, PostgresSection
     from frazil.config.models.running import DeadLetters, Ingest, LedgerSection, Merge, Retry, Spark
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     )
     from frazil.config.redaction import MASK, secret_values
     from frazil.config.showing import ShownTree, ShownValue, native_document, show_document
+    from frazil.config.starter_document import FirstAnswers, FirstSource, first_document
     from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
 
 _NAMES_IN = {
@@ -103,11 +103,7 @@ _NAMES_IN = {
         "load_config",
         "parse_config",
     ),
-    "models.observability": (
-        "LogFormat",
-        "LogLevel",
-        "Telemetry",
-    ),
+    "models.observability": ("Telemetry",),
     "models.per_table": (
         "TableSettings",
         "table_settings",
@@ -134,7 +130,7 @@ _NAMES_IN = {
         "native_document",
         "show_document",
     ),
-    "initial_document": (
+    "starter_document": (
         "FirstAnswers",
         "FirstSource",
         "first_document",
@@ -199,8 +195,6 @@ __all__ = [
     "Lfs",
     "LfsMode",
     "LoadedConfig",
-    "LogFormat",
-    "LogLevel",
     "Merge",
     "Mirror",
     "OffsetsBackend",

@@ -44,21 +44,21 @@ _SPARK: Final = (
     r"|sql\.(?:autoBroadcastJoinThreshold|broadcastTimeout|extensions|caseSensitive|defaultCatalog"
     r"|timestampType|storeAssignmentPolicy|catalogImplementation|maxPlanStringLength))"
 )
-# Words that make a name suspect whatever family it belongs to.
+# Parts that make a name suspect, whatever family it belongs to.
 TELLING_WORDS: Final = (
     r"secret|passw|passphrase|passcode|pwd|token|credential|private|signature|cookie|authorization"
     r"|access[._-]?key|api[._-]?key|shared-key|account[._-]key|sse[._-]?[a-z.]*key"
     r"|(?:^|[._-])(?:sas|dsn)(?:$|[._-])"
 )
 _TELLING: Final = re.compile(rf"{TELLING_WORDS}|(?:^|[._-])(?:key|auth)(?:$|[._-])", re.IGNORECASE)
-# Is shown although its name is telling: the name of an account, or of a way to sign in.
+# Shown although the name is suspect: the name of an account, or of a way to sign in.
 _KNOWN: Final = re.compile(
     r"spark\.authenticate|.*\.auth\.type|(?:.*\.)?adls\.auth\.shared-key\.account\.name"
     r"|(?:.*\.)?header\.X-Iceberg-Access-Delegation"
 )
 _HARMLESS: Final = re.compile(rf"{_CATALOG}|{_SPARK}|spark\.sql\.catalog\.\w+(?:\.(?:{_CATALOG}))?")
 
-# For Spark, which looks for it in names and in values: names of settings begin with `spark.`.
+# For Spark, which matches it against names and values: names of settings begin with `spark.`.
 SPARK_SECRETS: Final = (
     rf"(?i:{TELLING_WORDS})|://[^/?#@\s]*:[^/?#\s]*@"
     rf"|^(?!(?:{_SPARK}|spark\.sql\.catalog\.\w+(?:\.(?:{_CATALOG}))?)$)spark\."

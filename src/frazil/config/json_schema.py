@@ -18,7 +18,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def config_schema() -> dict[str, object]:
-    """The schema of what a person may write; secrets, durations and sizes are strings in it."""
+    """The schema of the document as written; secrets, durations and sizes are strings in it."""
     schema: JsonSchemaValue = Config.model_json_schema(
         mode="validation", schema_generator=_AsWritten
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.config.foreign.dialects import Dialect, recognise, translate
 from frazil.config.loading.nodes import Fields, Location, Mistake, Node, Scalar, describe_shape
 from frazil.config.loading.overrides import overlay
-from frazil.config.loading.provenance import trace_origins
+from frazil.config.loading.settings import trace_origins
 from frazil.config.loading.substitution import Substitution
 from frazil.config.loading.text_file import LARGEST_DOCUMENT, UnreadableError, read_text
 from frazil.config.loading.validation import MOST_MISTAKES, validate
@@ -40,7 +40,7 @@ class LoadedConfig:
 def load_config(path: Path | None, *, environ: Mapping[str, str]) -> LoadedConfig:
     """Read, fill in, translate, overlay and check the document.
 
-    Without a path the variable CONFIG_FILE is asked, then ``frazil.yaml`` is taken. Raises
+    Without a path the variable CONFIG_FILE is used, then ``frazil.yaml``. Raises
     ConfigError with every mistake; no message ever holds a secret.
     """
     path = path or Path(environ.get(PATH_VARIABLE) or DEFAULT_PATH)
@@ -83,23 +83,25 @@ def _as_mapping(root: Node, mistakes: list[Mistake]) -> Fields:
     if isinstance(root, Fields):
         return root
     if isinstance(root, Scalar) and root.value is None and not mistakes:
-        mistakes.append(Mistake(root.place, "is empty; `frazil init` writes a configuration"))
+        mistakes.append(Mistake(root.location, "is empty; `frazil init` writes a configuration"))
     else:
         sentence = f"must be a mapping of sections; found {describe_shape(root)}"
-        mistakes.append(Mistake(root.place, sentence))
-    raise _config_error(Path(root.place.where), mistakes)
+        mistakes.append(Mistake(root.location, sentence))
+    raise _config_error(Path(root.location.where), mistakes)
 
 
-def _one_per_place(mistakes: Iterable[Mistake]) -> list[Mistake]:
+def _one_per_location(mistakes: Iterable[Mistake]) -> list[Mistake]:
     """A missing variable is not also a missing value, and under an unknown key it is nothing."""
     kept: dict[tuple[str, str], Mistake] = {}
     for mistake in sorted(mistakes, key=lambda m: not m.is_about_key):
-        kept.setdefault((mistake.place.where, mistake.place.path), mistake)
+        kept.setdefault((mistake.location.where, mistake.location.path), mistake)
     return list(kept.values())
 
 
 def _config_error(path: Path, mistakes: Iterable[Mistake]) -> ConfigError:
-    ordered = sorted(_one_per_place(mistakes), key=lambda m: (m.place.line == 0, m.place.line))
+    ordered = sorted(
+        _one_per_location(mistakes), key=lambda m: (m.location.line == 0, m.location.line)
+    )
     lines = [str(mistake) for mistake in ordered[:MOST_MISTAKES]]
     if len(ordered) > MOST_MISTAKES:
         lines.append(f"{path}: and {len(ordered) - MOST_MISTAKES} more")

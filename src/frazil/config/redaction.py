@@ -1,4 +1,4 @@
-"""What is secret in a configuration: found for telemetry, masked for people."""
+"""What is secret in a configuration: found for telemetry, masked in output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MASK = "*****"
 _USER_INFO = re.compile(
     r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#\s]*(?::(?!\d{1,5}(?:[/?#]|$))[^\s]*)?)@"
 )
-# A shorter value of a property that nobody knows is rather a word that is in every log: hiding it
+# A shorter value of an unknown property is likely ordinary text of every log: hiding it
 # would shred the text.
 _SHORTEST_UNKNOWN = 8
 _SECRET_PART = re.compile(r"(?:^(?:Bearer|Basic|Token|Digest)\s+|=)([^\s;,&]{8,})", re.IGNORECASE)
@@ -99,7 +99,7 @@ def _secret_parts(text: str) -> Iterator[str]:
 def _passwords(text: str) -> Iterator[str]:
     for match in _USER_INFO.finditer(text):
         user, _, password = match["user"].partition(":")
-        # A token may stand alone before the @, as in Sentry's addresses.
+        # A token may be alone before the @, as in Sentry's addresses.
         alone = user if "://" in text and not password and text.startswith("http") else ""
         for part in (password, alone):
             yield from (part, unquote(part))

@@ -1,4 +1,4 @@
-"""The resolved document for people and machines, in our own form and without secrets."""
+"""The resolved document as ``config show`` prints it, in our own form and without secrets."""
 
 from __future__ import annotations
 

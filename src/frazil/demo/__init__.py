@@ -1,1 +1,4 @@
-"""Embedded services and a workload, for the first five minutes and for tests."""
+"""The demo: ``services/`` are embedded servers, also for tests; ``tour/`` is ``frazil demo``.
+
+Start with ``tour/tour.py``.
+"""

@@ -143,7 +143,7 @@ class Ingester:
             began, result = self._clock.monotonic(), self._run(batch)
             self._retrying.require_final_of(result)
             acknowledged = self._record_changes(result, batch, planned_for=progress.tables)
-            failpoint(Failpoint.INGEST_BOOKED)
+            failpoint(Failpoint.INGEST_RECORDED)
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
             failpoint(Failpoint.INGEST_ACKNOWLEDGED)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config import Dialect
-from frazil.config import LogFormat as ConfiguredFormat
 from frazil.telemetry.exception_hooks import install_hooks
-from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
+from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.reporting import start_reporting
 from frazil.telemetry.tracing import start_tracing
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from frazil.telemetry.reporting import Reporting
     from frazil.telemetry.tracing import Tracing
 
-_FORMATS = {
-    ConfiguredFormat.AUTO: LogFormat.AUTO,
-    ConfiguredFormat.JSON: LogFormat.JSON,
-    ConfiguredFormat.TEXT: LogFormat.CONSOLE,
-}
 _NAMES = {
     Dialect.NATIVE: ForeignNames.NONE,
     Dialect.MERGER: ForeignNames.MERGER,
@@ -48,9 +42,7 @@ class Observed:
 def log_settings(telemetry: Telemetry) -> LogSettings:
     """The log lines that the document asks for."""
     log = telemetry.log
-    return LogSettings(
-        format=_FORMATS[log.format], level=LogLevel(log.level.value), values=log.values
-    )
+    return LogSettings(format=log.format, level=log.level, values=log.values)
 
 
 def change_level(telemetry: Telemetry, redactor: Redactor) -> None:

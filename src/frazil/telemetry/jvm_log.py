@@ -1,23 +1,24 @@
-"""What Spark's JVM prints, as events of ours."""
+"""Output of Spark's JVM as log events."""
 
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Final
 
-from frazil.telemetry.logs import LogLevel, get_logger
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from frazil.telemetry.logs import EventLog
 
 # The names of log4j; an unknown one (it allows custom levels) is shown rather than hidden.
 _LEVELS: Final = {
-    "TRACE": LogLevel.DEBUG,
-    "DEBUG": LogLevel.DEBUG,
-    "INFO": LogLevel.INFO,
-    "WARN": LogLevel.WARNING,
-    "ERROR": LogLevel.ERROR,
-    "FATAL": LogLevel.CRITICAL,
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
 }
 
 
@@ -31,7 +32,7 @@ class JvmLog:
     def __init__(self, log: EventLog | None = None) -> None:
         self._log = log if log is not None else get_logger("frazil.spark")
 
-    def feed(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         """Log one line. Never fails on its content."""
         text = line.rstrip("\r\n")
         if not text.strip():
@@ -40,7 +41,7 @@ class JvmLog:
         if message is None:
             self._log.info("spark output", line=text)
             return
-        level = _LEVELS.get(str(message["level"]).upper(), LogLevel.INFO)
+        level = _LEVELS.get(str(message["level"]).upper(), logging.INFO)
         fields: dict[str, object] = {"source": message["logger"], "message": message["message"]}
         if message.get("thrown"):
             # Under this name the console prints it as a block.

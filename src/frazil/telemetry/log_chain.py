@@ -35,7 +35,7 @@ class RedactedStream(logging.StreamHandler[TextIO]):
         self.setFormatter(formatter)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """Say that an event was lost, and why, without showing it."""
+        """Report that an event was lost, and why, without showing it."""
         error = sys.exception()
         lost = {
             "timestamp": _timestamp(record),
@@ -45,7 +45,7 @@ class RedactedStream(logging.StreamHandler[TextIO]):
             "of": record.name,
             "error": type(error).__name__,
         }
-        # The stream itself may be what failed; then there is nobody left to tell.
+        # The stream itself may be what failed; then nothing can be reported.
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(json.dumps(lost) + self.terminator)
 
@@ -146,7 +146,7 @@ def _json_value(item: object) -> object:
 
 
 def adopt_structlog() -> None:
-    """Lead events that others write with structlog itself into the same chain."""
+    """Send events that libraries write with structlog through the same chain."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

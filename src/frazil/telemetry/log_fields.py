@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # The attribute of a log record that carries our fields; long enough not to meet another's.
 FIELDS_ATTRIBUTE: Final = "frazil_fields"
 
-# Fields that hold values of rows, wherever they stand in an event.
+# Fields that hold values of rows, wherever they are in an event.
 ROW_FIELDS: Final = frozenset(
     {"row", "rows_values", "value", "values", "before", "after", "payload"}
 )

@@ -1,8 +1,8 @@
 """Logs: a constant lowercase message and fields, and nothing secret among them.
 
 Everything goes through the standard library's ``logging``, ours and what others write, so there is
-one chain to pass. Until `configure_logs` is called the house behaves like any library: its events
-belong to whoever owns the process.
+one chain to pass. Until `configure_logs` is called frazil behaves like any library: its events
+go to the handlers of the process.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TextIO
 
+from frazil.model.log_output import LogFormat, LogLevel
 from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE, bound
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EventLog",
-    "LogFormat",
-    "LogLevel",
     "LogSettings",
     "bound",
     "configure_logs",
@@ -53,29 +51,6 @@ QUIET_LOGGERS: Final = (
 logging.getLogger("frazil").addHandler(logging.NullHandler())
 
 
-class LogFormat(StrEnum):
-    """How events look; ``auto`` is console on a terminal and JSON everywhere else."""
-
-    AUTO = "auto"
-    CONSOLE = "console"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """From which severity on events are written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-    CRITICAL = "critical"
-
-    @property
-    def number(self) -> int:
-        """The same level as the standard library counts it."""
-        return logging.getLevelNamesMapping()[self.name]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """What an operator chooses; ``values`` admits fields that hold values of rows."""
@@ -99,28 +74,28 @@ class EventLog:
         return EventLog(self._logger.name, {**self._fields, **fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """Something for those who look into the machine."""
-        self.write(LogLevel.DEBUG, event, fields)
+        """A detail for developers."""
+        self.write(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
         """Something happened as it should."""
-        self.write(LogLevel.INFO, event, fields)
+        self.write(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Something to look at; the work goes on."""
-        self.write(LogLevel.WARNING, event, fields)
+        """Something deserves attention; the work goes on."""
+        self.write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
         """Something failed."""
-        self.write(LogLevel.ERROR, event, fields)
+        self.write(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, **fields: object) -> None:
         """Something failed, with the trace of the exception being handled."""
-        self.write(LogLevel.ERROR, event, fields, trace=sys.exception())
+        self.write(logging.ERROR, event, fields, trace=sys.exception())
 
     def write(
         self,
-        level: LogLevel,
+        level: int,
         event: str,
         fields: Mapping[str, object],
         *,
@@ -128,7 +103,7 @@ class EventLog:
     ) -> None:
         """One event of any level, with the trace of an exception if one is given."""
         extra = {FIELDS_ATTRIBUTE: {**self._fields, **fields}}
-        self._logger.log(level.number, event, extra=extra, exc_info=trace)
+        self._logger.log(level, event, extra=extra, exc_info=trace)
 
 
 def get_logger(name: str) -> EventLog:
@@ -144,12 +119,12 @@ def configure_logs(
     Handlers that others put on the root logger are set aside, because they would print what ours
     hides. Returns a function that puts everything back. May be called again; the last call counts.
     """
-    # A confession: structlog imports rich, a fifth of a second that `frazil --help` must not pay.
+    # structlog imports rich, 0.2 s that `frazil --help` must not pay.
     from frazil.telemetry import log_chain  # noqa: PLC0415
 
     stream = sys.stderr if stream is None else stream
     on_terminal = stream.isatty()
-    console = settings.format is LogFormat.CONSOLE or (
+    console = settings.format is LogFormat.TEXT or (
         settings.format is LogFormat.AUTO and on_terminal
     )
     colours = console and on_terminal and not os.environ.get("NO_COLOR")

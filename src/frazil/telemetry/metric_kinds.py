@@ -36,7 +36,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """A number as it stands now; not exposed before it is set for the first time."""
+    """The current value of a number; not exposed before it is set for the first time."""
 
     name: str
     help: str

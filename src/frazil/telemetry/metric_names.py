@@ -32,7 +32,7 @@ DEFECT: Final = "defect"
 STOP_CODE: Final = Label("code", frozenset({DEFECT, *(leaf.code for leaf in leaves())}))
 
 # A commit is a few requests to a catalog: tens of milliseconds on a local one, seconds on a busy
-# one; past a minute it is a fault, and one bucket more tells how bad.
+# one; past a minute it is a fault, and one bucket more shows how bad.
 COMMIT_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 # A batch or merge takes from half a second (small, warm) to an hour (first copy); steps of about
 # two around the default intervals of ten seconds and one minute, where the alerts are.
@@ -42,7 +42,7 @@ PHASE_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 # From one row to beyond `merge.max_rows` (5 million), in decades with a step in between.
 ROWS: Final = (1.0, 10.0, 100.0, 1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 5e6, 1e7)
 # From a few rows (4 KiB) to four times the default target of 128 MiB, in steps of four, so that
-# "too small" and "as wanted" fall apart.
+# "too small" and "as wanted" are distinct.
 FILE_BYTES: Final = tuple(float(4**power * 1024) for power in range(1, 11))
 
 SOURCE_EVENTS: Final = Counter(
@@ -57,7 +57,7 @@ SOURCE_LAG_BYTES: Final = Gauge(
 )
 SOURCE_LAG_SECONDS: Final = Gauge(
     name="frazil_source_lag_seconds",
-    help="Age of the newest state of the source that is captured as a whole.",
+    help="Age of the newest state of the source that is captured completely.",
     unit=Unit.SECONDS,
 )
 SLOT_RETAINED_BYTES: Final = Gauge(
@@ -108,7 +108,7 @@ TABLES: Final = Gauge(
 )
 TABLE_STOPPED: Final = Gauge(
     name="frazil_table_stopped",
-    help="Whether a table is stopped until a person acts, 1 or 0, with the code that says why.",
+    help="Whether a table is stopped until an operator acts, 1 or 0, with the code of the reason.",
     labels=(TABLE, STOP_CODE),
 )
 BATCH_ROWS: Final = Histogram(

@@ -1,4 +1,4 @@
-"""Names that other people's dashboards already ask for; exported when their document is used.
+"""Names that existing dashboards query; exported when their configuration document is used.
 
 They keep their own labels, so none has ``pipeline``. A counter gets ``_total`` where it lacked it,
 because the exposition format demands it.
@@ -112,13 +112,13 @@ PROCESSOR_LFS_RESOLVED: Final = Counter(
 )
 PROCESSOR_LFS_RESOLVED_BYTES: Final = Counter(
     name="kafscale_processor_lfs_resolved_bytes_total",
-    help="Bytes of the blobs put in place of their envelopes.",
+    help="Bytes of the blobs that replaced their envelopes.",
     unit=Unit.BYTES,
     labels=(TOPIC,),
 )
 PROCESSOR_LFS_ERRORS: Final = Counter(
     name="kafscale_processor_lfs_resolution_errors_total",
-    help="Envelopes whose blob could not be put in place, by the reason.",
+    help="Envelopes that could not be replaced by their blob, by the reason.",
     labels=(TOPIC, LFS_REASON),
 )
 PROCESSOR_LFS_DURATION: Final = Histogram(
@@ -131,7 +131,7 @@ PROCESSOR_LFS_DURATION: Final = Histogram(
 
 
 class ForeignNames(Enum):
-    """Whose names are exported beside ours."""
+    """Which foreign names are exported in addition to ours."""
 
     NONE = "none"
     MERGER = "merger"

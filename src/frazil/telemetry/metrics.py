@@ -1,4 +1,4 @@
-"""Recording metrics and handing them out."""
+"""Recording and exposing metrics."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Metrics:
         (registered.labels(**checked) if checked else registered).inc(amount)
 
     def set(self, gauge: Gauge, value: float, /, **labels: str) -> None:
-        """Say what a gauge stands at."""
+        """Set the value of a gauge."""
         self._gauges[gauge.name].labels(**self._checked(gauge, labels)).set(value)
 
     def unset(self, gauge: Gauge, /, **labels: str) -> None:
-        """Stop showing a gauge whose value nobody knows now."""
+        """Stop exposing a gauge whose value is unknown now."""
         self._gauges[gauge.name].remove_by_labels(self._checked(gauge, labels))
 
     def observe(self, histogram: Histogram, value: float, /, **labels: str) -> None:
@@ -90,7 +90,7 @@ class Metrics:
                 self._collector(metric).remove_by_labels(shown)
 
     def expose(self, accept: str = "") -> Exposition:
-        """Everything recorded, in the text format or in OpenMetrics as the header asks."""
+        """Everything recorded, in the text format or in OpenMetrics by the Accept header."""
         encode, content_type = exposition.choose_encoder(accept)
         return Exposition(encode(_WithoutCreated(self._registry)), content_type)
 
@@ -142,7 +142,7 @@ class Metrics:
         for label in metric.labels:
             value = labels[label.name]
             if label.values is None:
-                # Names come from strangers; a secret in one must not be published.
+                # Names come from third parties; a secret in one must not be published.
                 value = self._redactor.redact(value)
             elif value not in label.values:
                 message = f"{metric.name}: {label.name} is one of {sorted(label.values)}"

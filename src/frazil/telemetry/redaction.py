@@ -1,4 +1,4 @@
-"""Nothing secret leaves: one place that takes secrets out of texts and structures."""
+"""Redaction: removes secrets from texts and structures before they leave the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOO_DEEP: Final = "…"
 
 
 class Redactor:
-    """Hides the secrets it was told about, and whatever looks like one.
+    """Hides the secrets it was given, and whatever resembles one.
 
     Values shorter than four characters are not learnt: hiding them would shred every text.
     Safe to use from many threads, also while it learns.
@@ -37,7 +37,7 @@ class Redactor:
 
     @property
     def placeholder(self) -> str:
-        """What stands where a secret stood."""
+        """The placeholder for a secret."""
         return self._placeholder
 
     def learn(self, values: Iterable[str]) -> None:
@@ -135,7 +135,7 @@ def text_of(value: object) -> str:
     """The text of a value, also when it fails to give one (a Java error whose JVM has died)."""
     try:
         return str(value)
-    except Exception as error:  # noqa: BLE001 - foreign code; telling about a failure must not fail
+    except Exception as error:  # noqa: BLE001 - foreign code; describing a failure must not fail
         return _without_text(value, error)
 
 

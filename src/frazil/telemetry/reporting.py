@@ -46,14 +46,14 @@ class Reporting(Protocol):
     """Where faults are reported to."""
 
     def report(self, error: BaseException) -> None:
-        """Report a fault that a person should see; returns at once and never fails."""
+        """Report a fault that an operator should see; returns at once and never fails."""
 
     def close(self) -> None:
         """Send what is waiting, for a short while."""
 
 
 class NoReporting:
-    """Nobody is told."""
+    """Reports nothing."""
 
     def report(self, error: BaseException) -> None:
         """Nothing."""
@@ -88,9 +88,9 @@ def start_reporting(
     pipeline: str,
     redactor: Redactor,
 ) -> Reporting:
-    """Report faults to this address; without one, to nobody.
+    """Report faults to this address; without one, report nothing.
 
-    Uncaught exceptions are reported by `last_words.install_hooks`, which is given `report`.
+    Uncaught exceptions are reported by `exception_hooks.install_hooks`, which is given `report`.
     Raises ConfigError if the address is not one of Sentry's.
     """
     if dsn is None:
@@ -147,7 +147,7 @@ class _Scrubbing:
 
     def event(self, event: Event, _hint: Hint) -> Event:
         kept = {key: item for key, item in event.items() if key not in _PERSONAL}
-        # Here alone: elsewhere `values` is Sentry's own word. Breadcrumbs were cleaned one by one.
+        # Only here: elsewhere `values` is Sentry's own key. Breadcrumbs were cleaned one by one.
         if isinstance(kept.get("extra"), dict):
             kept["extra"] = without_row_values(cast("dict[str, object]", kept["extra"]))
         return cast("Event", self._redactor.scrub(kept))

@@ -1,4 +1,4 @@
-"""The shapes in which one secret may turn up in a text."""
+"""The encodings in which a secret may appear in a text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import html
 import json
 from urllib.parse import quote, quote_plus, unquote
 
-# A shorter value is likely to be part of innocent words: hiding it would shred the text and,
-# by what is missing, tell a reader what it is. Such a value is no secret worth the name.
+# A shorter value is likely to be part of ordinary text: hiding it would damage the text and,
+# by what is missing, reveal the value.
 SHORTEST_SECRET = 4
 
 # One line of a key file or of a JSON credential. Shorter lines are braces and the like.

@@ -1,4 +1,4 @@
-"""Secrets recognised by their surroundings, for those that nobody told us about.
+"""Secrets recognised by their surroundings, for those that are not configured.
 
 Every expression here starts at a literal and ends without a long way back, so that a text of a
 megabyte costs milliseconds whatever is in it.
@@ -20,7 +20,7 @@ _NAMES = (
 _NAME = re.compile(_NAMES, re.IGNORECASE)
 
 # `password=x`, `"password": "x"`, `\"password\": \"x\"`, `password -> x`, `<password>x<`.
-# A key may go on after the telling word (`secret-access-key`); 64 is longer than any we know.
+# A key may go on after its telltale part (`secret-access-key`); 64 is longer than any we know.
 _ASSIGNMENT = re.compile(
     rf"(?P<key>(?:{_NAMES})(?:[\w.]|-(?!>)){{0,64}}+)"
     r"(?P<sign>\\{0,3}[\"']?\s{0,4}(?:=>|->|[=:>])\s{0,4}(?:SecretStr\()?)"
@@ -58,7 +58,7 @@ def names_a_secret(key: str) -> bool:
 
 
 def hide_by_pattern(text: str, placeholder: str) -> str:
-    """Replace whatever looks like a secret; the text around it stays as it is."""
+    """Replace whatever resembles a secret; the text around it stays as it is."""
     text = _ADDRESS.sub(lambda found: _without_userinfo(found, placeholder), text)
     text = _AUTHORIZATION.sub(lambda found: found[1] + placeholder, text)
     text = _SCHEME_AND_TOKEN.sub(lambda found: _without_token(found, placeholder), text)
@@ -88,7 +88,7 @@ def _split_userinfo(found: re.Match[str]) -> tuple[str, str]:
     if "@" in authority:
         cut = authority.rindex("@")
     elif ":" in authority and not _PORT.fullmatch(authority) and "@" in rest:
-        # Somebody wrote a password with a slash in it without quoting.
+        # A password with a slash in it that was not quoted.
         cut = rest.rindex("@")
     else:
         return "", rest
@@ -102,7 +102,7 @@ def _without_userinfo(found: re.Match[str], placeholder: str) -> str:
     user, colon, _ = userinfo.partition(":")
     if colon:
         return f"://{user}:{placeholder}{rest}"
-    # Before the @ stands a token in `https://`, a container in `abfss://`, a user elsewhere.
+    # Before the @ comes a token in `https://`, a container in `abfss://`, a user elsewhere.
     is_token = found.string[: found.start()][-5:].lower().endswith(("http", "https"))
     return f"://{placeholder if is_token else user}{rest}"
 

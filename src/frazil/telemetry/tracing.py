@@ -50,7 +50,7 @@ class Tracing(Protocol):
         """Trace the block; an exception that leaves it is recorded and goes on."""
 
     def record(self, name: SpanName, seconds: float, /, **attributes: Attribute) -> None:
-        """Trace what has just ended and took so long, as a part of the block it is told in."""
+        """Record a span that has just ended, as a child of the current one."""
 
     def close(self) -> None:
         """Send what is waiting, for a short while."""
@@ -133,7 +133,7 @@ class OtlpTracing:
 def start_tracing(
     endpoint: str | None, *, pipeline: str, release: str, redactor: Redactor
 ) -> Tracing:
-    """Send spans to this OTLP/HTTP address (`http://collector:4318`); without one, to nobody.
+    """Send spans to this OTLP/HTTP address (`http://collector:4318`); without one, send nothing.
 
     Raises RuntimeMissingError if an address is given and the package is not installed.
     """
@@ -160,7 +160,7 @@ def start_tracing(
     described = {
         key: _plain(redactor.scrub_field(key, value)) for key, value in resource.attributes.items()
     }
-    # Ours alone: the process may belong to somebody who traces things of their own.
+    # Not the global provider: the process may have its own.
     provider = TracerProvider(resource=Resource(described), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(_traces_address(endpoint))))
     return OtlpTracing(provider, release, redactor)

@@ -1,4 +1,4 @@
-"""Who may see the pages: whoever has the token, and on loopback only who asked for loopback."""
+"""Access to the pages: requests with the token, and on loopback only names of loopback."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ PARAMETER: Final = "token"
 
 
 class Verdict(Enum):
-    """What a request gets."""
+    """The decision about a request."""
 
     SEEN = auto()
     LOGGED_IN = auto()
-    """The token stands in the address: a cookie takes its place."""
+    """The token is in the address: a cookie replaces it."""
     NO_TOKEN = auto()
     WRONG_TOKEN = auto()
     WRONG_HOST = auto()
 
 
 class HostRule:
-    """By which names the server may be asked, everything but ``/healthz``.
+    """Which Host headers are accepted, for everything but ``/healthz``.
 
-    A page of a stranger can have its own name point to our address and read what answers there.
-    ``is_local`` says that the server is bound to loopback: then only names of loopback are taken.
-    Elsewhere ``names`` are, if there are any; an address in numbers always is, because nobody can
-    point it elsewhere, and probes and scrapers of Kubernetes ask by it.
+    Against DNS rebinding: a foreign page can point its own name to our address and read the answer.
+    ``is_local`` means that the server is bound to loopback: only names of loopback are accepted.
+    Elsewhere ``names`` are, if there are any; a numeric address always is, because it cannot be
+    pointed elsewhere, and probes and scrapers of Kubernetes use it.
     """
 
     def __init__(self, *, is_local: bool, names: Collection[str] = ()) -> None:
@@ -55,7 +55,7 @@ class HostRule:
 
 
 class PageAccess:
-    """Judges requests; without a token everybody who can reach the server may look."""
+    """Judges requests; without a token everyone who can reach the server is allowed."""
 
     def __init__(self, *, token: str | None, hosts: HostRule) -> None:
         self._token = None if token is None else token.encode()
@@ -118,7 +118,7 @@ def host_name(header: str) -> str:
 def is_over_tls(request: Request) -> bool:
     """Whether the browser came over TLS, which ends before us.
 
-    The header is believed whoever sent it: all that follows is a cookie that stays with TLS.
+    The header is trusted: it only decides that a cookie is restricted to TLS.
     """
     first = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     return "https" in {request.url.scheme, first}

@@ -32,7 +32,7 @@ HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosnif
 
 UNAVAILABLE: Final = 503
 MISDIRECTED: Final = 421
-# Two who ask at once; the answer is kept for a second.
+# Two requests at once; the answer is cached for a second.
 PROBES_AT_ONCE: Final = 2
 
 
@@ -40,7 +40,7 @@ class Scraped(Protocol):
     """What /metrics shows."""
 
     def expose(self, accept: str = "") -> Exposition:
-        """Everything recorded, in the format the header asks for."""
+        """Everything recorded, in the format of the Accept header."""
 
 
 def build_app(
@@ -92,7 +92,7 @@ def build_app(
 
 
 def _misdirected() -> Response:
-    text = "this server was asked by a name that is not its own; see telemetry.hosts"
+    text = "the Host header is not a name of this server; see telemetry.hosts"
     return PlainTextResponse(text, status_code=MISDIRECTED)
 
 

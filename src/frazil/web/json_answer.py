@@ -1,4 +1,4 @@
-"""JSON as it is sent: exact, and spelt so that no terminal obeys what is in it."""
+"""JSON responses without control characters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.model.printable import printable_json
 
 
 class JsonAnswer(JSONResponse):
-    """Names of tables are in it, and people look at it with curl."""
+    """JSON that is safe to print on a terminal: names of tables are in it."""
 
     def render(self, content: object) -> bytes:
         """The document as bytes."""

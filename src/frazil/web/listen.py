@@ -1,4 +1,4 @@
-"""The address to listen on: understood, and taken."""
+"""The address to listen on: parsed, and bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as HTML; one door to Jinja."""
+"""The page as HTML; the only module that uses Jinja."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOST: Final = re.compile(r"[\w.:\[\]-]+", re.ASCII)
 # Without a script the page is loaded again, which moves the reader about: not too often then.
 RELOAD_SECONDS: Final = 10
-# With one it is brought up to date in place.
+# With a script it is updated without a reload.
 REFRESH_SECONDS: Final = 2
 
 
@@ -40,11 +40,11 @@ def render_status(status: PipelineStatus, *, assets: Mapping[str, str]) -> str:
 
 
 def render_refusal(verdict: Verdict, *, host: str, assets: Mapping[str, str]) -> str:
-    """The page for who may not see it: what is asked for, and how to give it."""
+    """The page without access: what is required, and how to send it."""
     return _environment.get_template("refused.html").render(
         is_wrong_host=verdict is Verdict.WRONG_HOST,
         is_wrong_token=verdict is Verdict.WRONG_TOKEN,
-        # Part of a command to copy, and whoever asked wrote it.
+        # Part of a command to copy, and written by the client.
         host=host if _HOST.fullmatch(host) else "HOST",
         assets=assets,
     )

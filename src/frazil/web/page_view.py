@@ -1,4 +1,4 @@
-"""What the page shows, worked out of a status: marks, sentences, plots and remedies; pure."""
+"""What the page shows, computed from a status: marks, sentences, plots and remedies; pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _MEANINGS: Final = {leaf.code: leaf.meaning for leaf in leaves()}
 _COMMAND: Final = "frazil "
 _NO_TABLES: Final = "Spark needs a few seconds. Tables appear here as soon as they are known."
-_NOT_KNOWN: Final = "They appear here as soon as the source has told which there are."
+_NOT_KNOWN: Final = "They appear here as soon as the source has listed them."
 _MINUTE: Final = 60
 
 
 class Tone(StrEnum):
-    """How urgent something is; each has a shape and a word as well as a colour."""
+    """How urgent something is; each has a shape and a text as well as a colour."""
 
     CALM = "calm"
     BUSY = "busy"
@@ -47,11 +47,11 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """A trouble and what it is about."""
+    """A problem and what it is about."""
 
     about: str
     tone: Tone
-    trouble: ProblemStatus
+    problem: ProblemStatus
     advice: Advice
 
 
@@ -67,14 +67,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A plot with its words; without a plot there is nothing to draw yet."""
+    """A plot with its texts; without a plot there is nothing to draw yet."""
 
     title: str
     value: str
     plot: Plot | None
     top: str
     span: str
-    told: str
+    description: str
     """The same for who cannot see it."""
 
 
@@ -89,7 +89,7 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """Everything the template needs beside the status itself."""
+    """Everything the template needs besides the status itself."""
 
     headline: str
     subline: str
@@ -101,7 +101,7 @@ class PageView:
 
 
 def view_of(status: PipelineStatus) -> PageView:
-    """Work it out; texts of the status were redacted before."""
+    """The view of a status whose texts were redacted before."""
     line = headline(status)
     lag = status.lag_seconds
     behind = "" if lag is None else f"{duration(lag)} behind · "
@@ -146,10 +146,10 @@ def advice_of(remedy: str) -> Advice:
 
 def shares_of(phases: Mapping[str, float]) -> tuple[Share, ...]:
     """The parts of a merge, side by side."""
-    whole = sum(phases.values())
+    total = sum(phases.values())
     shares, start = [], 0.0
     for name, seconds in phases.items():
-        width = 100 * seconds / whole if whole > 0 else 0.0
+        width = 100 * seconds / total if total > 0 else 0.0
         shares.append(Share(name, seconds, round(start, 2), round(width, 2)))
         start += width
     return tuple(shares)
@@ -158,7 +158,7 @@ def shares_of(phases: Mapping[str, float]) -> tuple[Share, ...]:
 def _subline(status: PipelineStatus) -> str:
     if not status.tables:
         return _NO_TABLES if status.source is None else _NOT_KNOWN
-    return freshness(status) or "How far readers are behind only a running process can tell."
+    return freshness(status) or "Only a running process knows how far readers are behind."
 
 
 def _tone(status: PipelineStatus) -> Tone:
@@ -175,18 +175,18 @@ def _difficulties(status: PipelineStatus) -> Sequence[Difficulty]:
     if status.source is not None and status.source.trouble is not None:
         tone = Tone.STOPPED if status.source.action_required else Tone.WARNING
         found.append(_difficulty("the source", tone, status.source.trouble))
-    troubled = [
+    of_tables = [
         _difficulty(each.table, table_tone(each), each.trouble)
         for each in status.tables
         if each.trouble is not None
     ]
-    # Who needs a person comes first.
-    troubled.sort(key=lambda each: each.tone is not Tone.STOPPED)
-    return [*found, *troubled]
+    # What needs an operator comes first.
+    of_tables.sort(key=lambda each: each.tone is not Tone.STOPPED)
+    return [*found, *of_tables]
 
 
-def _difficulty(about: str, tone: Tone, trouble: ProblemStatus) -> Difficulty:
-    return Difficulty(about, tone, trouble, advice_of(trouble.remedy))
+def _difficulty(about: str, tone: Tone, problem: ProblemStatus) -> Difficulty:
+    return Difficulty(about, tone, problem, advice_of(problem.remedy))
 
 
 def _charts(status: PipelineStatus) -> tuple[Chart, ...]:
@@ -199,18 +199,18 @@ def _charts(status: PipelineStatus) -> tuple[Chart, ...]:
 
 
 def _chart(
-    title: str, values: Sequence[_Value], words: Callable[[float], str], *, newest: float | None
+    title: str, values: Sequence[_Value], text: Callable[[float], str], *, newest: float | None
 ) -> Chart:
     plot = draw_plot(values)
-    value = UNKNOWN if newest is None else words(newest)
+    value = UNKNOWN if newest is None else text(newest)
     if plot is None:
         return Chart(title, value, None, "", "", f"{title}: {value}")
     span = duration(_coarse(plot.seconds))
     most = max(each for _, each in values if each is not None)
-    told = f"{title} over the last {span}: now {value}, at most {words(most)}"
-    return Chart(title, value, plot, words(plot.top), span, told)
+    description = f"{title} over the last {span}: now {value}, at most {text(most)}"
+    return Chart(title, value, plot, text(plot.top), span, description)
 
 
 def _coarse(seconds: float) -> float:
-    """Whole minutes where there are several: the edge of a plot is no measurement."""
+    """Rounded to minutes where there are several: the edge of a plot is no measurement."""
     return round(seconds / _MINUTE) * _MINUTE if seconds > 2 * _MINUTE else seconds

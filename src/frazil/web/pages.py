@@ -1,8 +1,9 @@
-"""The status page and /status: what a person and a program see of a running pipeline."""
+"""The routes of the status page and of /status."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,6 @@ from frazil.hooks import SystemClock
 from frazil.pipeline.status.json_form import redact_status, status_to_json
 from frazil.web.access import HostRule, PageAccess, Verdict, is_over_tls
 from frazil.web.json_answer import JsonAnswer
-from frazil.web.keeping import Kept
 from frazil.web.page_rendering import render_refusal, render_status
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.telemetry.redaction import Redactor
 
-# Nothing comes from elsewhere, nothing is sent elsewhere, nobody frames the page. Scripts and
+# Nothing comes from elsewhere, nothing is sent elsewhere, no page frames this one. Scripts and
 # styles are files of ours, so that no text of a table can become one.
 PAGE_HEADERS: Final = {
     "content-security-policy": (
@@ -41,6 +41,8 @@ PAGE_HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
+# How long a rendered page is shown again.
+CACHE_SECONDS: Final = 1.0
 SEE_OTHER: Final = 303
 UNAUTHORIZED: Final = 401
 NOT_FOUND: Final = 404
@@ -56,11 +58,11 @@ _ASSETS: Final = {
 _KEPT: Final = "private, max-age=86400, immutable"
 _SEND_IT: Final = "send it as Authorization: Bearer TOKEN"
 _REFUSALS: Final = {
-    Verdict.NO_TOKEN: ("the token of telemetry.token is asked for here.", _SEND_IT),
+    Verdict.NO_TOKEN: ("the token of telemetry.token is required here.", _SEND_IT),
     Verdict.WRONG_TOKEN: ("that is not the token of telemetry.token.", _SEND_IT),
     Verdict.WRONG_HOST: (
-        "this server was asked by a name that is not its own.",
-        "ask by its address (localhost, 127.0.0.1 or [::1] on loopback), or add to telemetry.hosts",
+        "the Host header is not a name of this server.",
+        "use its address (localhost, 127.0.0.1 or [::1] on loopback), or add to telemetry.hosts",
     ),
 }
 
@@ -68,7 +70,7 @@ _REFUSALS: Final = {
 def configured_pages(
     telemetry: Telemetry, now: Callable[[], PipelineStatus], redactor: Redactor
 ) -> tuple[BaseRoute, ...]:
-    """The routes that the document asks for, which may be none."""
+    """The routes by the configuration, which may be none."""
     if not telemetry.pages:
         return ()
     token = None if telemetry.token is None else telemetry.token.get_secret_value()
@@ -76,7 +78,7 @@ def configured_pages(
 
 
 def configured_hosts(telemetry: Telemetry) -> HostRule:
-    """By which names the document lets the server be asked."""
+    """The host names that the configuration allows."""
     return HostRule(is_local=telemetry.is_local, names=telemetry.hosts)
 
 
@@ -90,7 +92,7 @@ def build_pages(
 ) -> tuple[BaseRoute, ...]:
     """The routes ``/`` and ``/status``, and what the page is made of, for ``build_app``.
 
-    ``now`` is asked in any thread. With a token both ask for it.
+    ``now`` is called in any thread. With a token both require it.
     """
     access = PageAccess(token=token, hosts=hosts)
     pages = _Pages(now, redactor, access, clock or SystemClock())
@@ -104,7 +106,7 @@ def build_pages(
 class _Pages:
     """The answers; plain functions run in starlette's threads, so that no probe waits for them.
 
-    The page is shown again for a second: many who look cost as much as one. Programs get what is.
+    The page is cached for a second, so that many viewers cost as much as one; /status is not.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class _Pages:
         self._now = now
         self._redactor = redactor
         self._access = access
-        self._page = Kept(self._render_page, clock)
+        self._page = _CachedText(self._render_page, clock)
         self._assets = _load_assets()
         self._addresses = {
             name: f"/assets/{name}?v={_digest(body)}" for name, body in self._assets.items()
@@ -155,8 +157,27 @@ class _Pages:
         return render_status(shown, assets=self._addresses)
 
 
+class _CachedText:
+    """Makes a text when the last one is old; may be called by any thread."""
+
+    def __init__(self, make: Callable[[], str], clock: Clock) -> None:
+        self._make = make
+        self._clock = clock
+        self._making = threading.Lock()
+        self._last: tuple[float, str] | None = None
+
+    def text(self) -> str:
+        requested = self._clock.monotonic()
+        with self._making:
+            if self._last is None or requested - self._last[0] >= CACHE_SECONDS:
+                # Before it is made: what it shows is at least as new.
+                begun = self._clock.monotonic()
+                self._last = begun, self._make()
+            return self._last[1]
+
+
 def _logged_in(request: Request, access: PageAccess) -> Response:
-    """A cookie takes the token's place, and the token leaves the address."""
+    """Replace the token in the address by a cookie."""
     answer = RedirectResponse(request.url.path, status_code=SEE_OTHER, headers=PAGE_HEADERS)
     answer.set_cookie(
         access.cookie_name,

@@ -1,7 +1,7 @@
 """A line over time as the paths of an SVG; pure.
 
-The drawing is stretched to its place by the page, so that its units mean nothing; texts stand
-beside it in HTML, where they keep their size.
+The page stretches the drawing, so that its units mean nothing; texts are next to it in HTML,
+where they keep their size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plot:
 
 
 def draw_plot(values: Sequence[tuple[datetime, float | None]]) -> Plot | None:
-    """The values from left to right, with a gap where nobody knew; None without two of them."""
+    """The values from left to right, with a gap where one is unknown; None without two of them."""
     known = [value for _, value in values if value is not None]
     if len(known) < 2:  # noqa: PLR2004 - a line has two ends
         return None

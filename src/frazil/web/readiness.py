@@ -1,4 +1,4 @@
-"""Whether the process can do its work now, asked of everything it depends on."""
+"""Readiness: whether everything that the process depends on can be used now."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 # Kubernetes gives a probe one second by default, and helm charts commonly raise it to three.
 CHECK_SECONDS: Final = 2.0
 
-# However many probes ask, a source is asked about once a second.
+# However many probes there are, a dependency is checked about once a second.
 KEEP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The thing answers."""
+    """The dependency answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The thing cannot be used now, and why."""
+    """The dependency cannot be used now, and why."""
 
     reason: str
 
@@ -40,7 +40,7 @@ NO_CHECKS: Final = NotReady("the process is starting")
 
 @dataclass(frozen=True, slots=True)
 class ReadinessReport:
-    """The state of each thing at one moment."""
+    """The state of each dependency at one moment."""
 
     states: Mapping[str, State]
 
@@ -67,7 +67,7 @@ class Gate:
 
 
 class Readiness:
-    """Asks registered checks, each in a thread of its own because any of them may hang.
+    """Runs registered checks, each in a thread of its own because any of them may hang.
 
     Answers are kept for a second. A check that has not come back is not started again: its state
     is not ready until it does.
@@ -89,7 +89,7 @@ class Readiness:
         self._fresh_until: float | None = None
 
     def add(self, name: str, check: Callable[[], State]) -> None:
-        """Make readiness depend on one more thing; the same name replaces the check."""
+        """Add a check; the same name replaces one."""
         with self._asking:
             self._probes = {**self._probes, name: _Probe(name, check)}
             self._fresh_until = None
@@ -136,7 +136,7 @@ class _Probe:
         return NotReady(f"no answer within {allowed:g} s")
 
     def _run(self) -> None:
-        # Stands if the check leaves by something that is no error.
+        # The result if the check is left by something other than an Exception.
         self._state = NotReady("the check gave no answer")
         try:
             self._state = self._check()

@@ -1,4 +1,4 @@
-"""Serving beside the loop, in a thread that never holds up the work or the exit."""
+"""The HTTP server in a thread that never delays the work or the exit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
 class BoundedConnection(H11Protocol):
     """A connection that ends when it is slow, or when it is the oldest of too many.
 
-    A limit that refuses whoever comes last would let a hundred idle connections shut out the
+    A limit that refuses the newest would let a hundred idle connections shut out the
     probes, and Kubernetes would then end a process that works.
     """
 
@@ -86,14 +86,14 @@ class BoundedConnection(H11Protocol):
         super().on_response_complete()
 
     def worth(self) -> tuple[bool, bool, float]:
-        """What is let go first: who never asked anything, then who is done, the oldest of them."""
+        """What is closed first: connections without a request, then idle ones, oldest first."""
         has_asked = self.cycle is not None
         is_answering = has_asked and not self.cycle.response_complete
         return is_answering, has_asked, self._accepted_at
 
     def end(self) -> None:
-        """Close it without a word."""
-        # Counted no longer at once: the loop tells of the loss later.
+        """Close it without a response."""
+        # No longer counted at once: the event loop reports the loss later.
         self.connections.discard(self)
         self.transport.abort()
 
@@ -110,7 +110,7 @@ class BoundedConnection(H11Protocol):
 def _config(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        # What it says goes to the process's own logs.
+        # Its messages go to the logs of the process.
         log_config=None,
         access_log=False,
         server_header=False,

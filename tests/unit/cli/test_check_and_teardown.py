@@ -33,7 +33,7 @@ pipeline: shop
 catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
 tables: [{mirror: public.users, changelog: public.users_changelog, key: [id]}]
 """
-# Nobody listens on the port for discarding.
+# Nothing listens on the discard port.
 POSTGRES = """
 pipeline: shop
 catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
@@ -58,15 +58,15 @@ def document(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
-    """The lake is fine, whatever it is; the list has the documents it was looked at for."""
-    asked: list[Config] = []
+    """The lake is fine; the list has the documents it was checked for."""
+    checked: list[Config] = []
 
-    def look(config: Config, _source: Findings) -> Findings:
-        asked.append(config)
+    def check(config: Config, _source: Findings) -> Findings:
+        checked.append(config)
         return Findings(looked_at=(LookedAt("catalog", "answers"),))
 
-    monkeypatch.setattr(check_verb, "check_lake", look)
-    return asked
+    monkeypatch.setattr(check_verb, "check_lake", check)
+    return checked
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         ([REFUSED, FINE], ExitCode.PERMISSION, "1 must be fixed"),
     ],
 )
-def test_warnings_do_not_fail_and_a_closed_door_has_its_own_status(
+def test_warnings_do_not_fail_and_denied_access_has_its_own_status(
     parts: list[Findings], code: ExitCode, line: str
 ) -> None:
     assert exit_code_of(parts) is code
     assert summary(parts) == line
 
 
-def test_every_line_of_a_fix_stands_below_its_problem() -> None:
+def test_every_line_of_a_fix_follows_its_problem() -> None:
     found = Findings(
         looked_at=(LookedAt("server", "fine"), LookedAt("disk", "not seen", CheckOutcome.SKIPPED)),
         problems=(*WARNED.problems, *STOPPED.problems),
@@ -149,7 +149,7 @@ def test_without_a_source_only_the_lake_is_looked_at(
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_source_nobody_looks_at_is_not_called_fine(document: Path, capsys: Capture) -> None:
+def test_a_source_that_is_not_checked_is_not_called_fine(document: Path, capsys: Capture) -> None:
     document.write_text(BUFFER)
     assert main(["check", "-c", str(document)]) == ExitCode.DONE
     assert "skipped  source  a source of the kind buffer" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What a person sees of a demo: a table that moves on a terminal, lines elsewhere."""
+"""The output of a demo: an updating table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_on_a_terminal_the_table_moves_and_is_gone_before_the_last_one() -> None
     screen = DemoScreen(console)
     for _ in range(3):
         screen.show(running(), COUNTS)
-    screen.tell(Step("Copied", "50 rows", 1.25))
+    screen.show_step(Step("Copied", "50 rows", 1.25))
     screen.settle(running(), COUNTS)
     screen.close()
     text = written(console)
@@ -59,7 +59,7 @@ def test_on_a_terminal_the_table_moves_and_is_gone_before_the_last_one() -> None
     assert text.index(shows) < text.rindex("CAPTURED")
 
 
-def test_the_last_table_tells_what_became_of_every_table() -> None:
+def test_the_last_table_shows_the_outcome_of_every_table() -> None:
     console = console_of(is_terminal=False)
     status = running()
     DemoScreen(console).settle(status, COUNTS)
@@ -75,7 +75,7 @@ def test_a_line_to_paste_is_neither_broken_nor_marked() -> None:
     assert query in written(console)
 
 
-def test_the_first_interrupt_leaves_every_block_and_is_told_once(
+def test_the_first_interrupt_leaves_every_block_and_is_announced_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     left = []
@@ -84,7 +84,7 @@ def test_the_first_interrupt_leaves_every_block_and_is_told_once(
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
-            interrupts.tell("stopping everything")
+            interrupts.announce("stopping everything")
             raise
         finally:
             left.append("block")
@@ -97,5 +97,5 @@ def test_the_first_interrupt_leaves_every_block_and_is_told_once(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_work_that_nobody_interrupts_tells_what_it_came_to() -> None:
+def test_uninterrupted_work_returns_its_result() -> None:
     assert interruptible(lambda _: ExitCode.DONE) == ExitCode.DONE

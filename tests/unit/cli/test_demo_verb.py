@@ -61,10 +61,10 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def run(*, keep: bool) -> tuple[int, str]:
     out = StringIO()
-    wish = DemoOptions(folder=RESULT.folder, seconds=1.0, keep=keep)
+    options = DemoOptions(folder=RESULT.folder, seconds=1.0, keep=keep)
 
     def tour(interrupts: Interrupts) -> int:
-        show_tour(wish, DemoScreen(Console(file=out, width=80)), Redactor(), interrupts)
+        show_tour(options, DemoScreen(Console(file=out, width=80)), Redactor(), interrupts)
         return ExitCode.DONE
 
     return interruptible(tour), out.getvalue()
@@ -80,7 +80,7 @@ def test_the_result_is_printed_when_everything_is_down(left: list[str]) -> None:
     assert "until Ctrl-C" not in said
 
 
-def test_what_is_kept_stays_up_until_somebody_interrupts(left: list[str]) -> None:
+def test_with_keep_everything_runs_until_an_interrupt(left: list[str]) -> None:
     alarm = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     alarm.start()
     try:

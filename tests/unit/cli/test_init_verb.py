@@ -1,4 +1,4 @@
-"""``init`` through the front door: what it writes, asks, and refuses."""
+"""``init`` from the command line: what it writes, prompts for, and refuses."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-def test_the_words_of_the_options_are_those_of_the_configuration() -> None:
+def test_the_values_of_the_options_are_those_of_the_configuration() -> None:
     assert [each.value for each in SourceWord] == [each.value for each in FirstSource]
     assert [each.value for each in CatalogWord] == [each.value for each in CatalogKind]
 
 
-def test_off_a_terminal_it_asks_nothing_and_takes_what_is_usual(
+def test_off_a_terminal_it_does_not_prompt_and_takes_defaults(
     folder: Path, capsys: Capture
 ) -> None:
     assert main(["init"]) == ExitCode.DONE
@@ -60,9 +60,18 @@ def test_off_a_terminal_it_asks_nothing_and_takes_what_is_usual(
 
 
 def test_options_answer_everything(folder: Path) -> None:
-    words = ["--pipeline", "sales", "--dsn-variable", "SALES", "--table", "a.*", "--table", "b.c"]
-    words += ["--catalog", "rest", "--warehouse", "s3://bucket/lake", "--output", "sales.yaml"]
-    assert main(["init", *words]) == ExitCode.DONE
+    arguments = [
+        "--pipeline",
+        "sales",
+        "--dsn-variable",
+        "SALES",
+        "--table",
+        "a.*",
+        "--table",
+        "b.c",
+    ]
+    arguments += ["--catalog", "rest", "--warehouse", "s3://bucket/lake", "--output", "sales.yaml"]
+    assert main(["init", *arguments]) == ExitCode.DONE
     environ = {"SALES": "postgresql://h/d", "CATALOG_URI": "http://c"}
     config = load_config(folder / "sales.yaml", environ=environ).config
     assert isinstance(config.source, PostgresSection)
@@ -70,7 +79,7 @@ def test_options_answer_everything(folder: Path) -> None:
     assert config.catalog.token is None
 
 
-def test_a_terminal_is_asked_for_what_no_option_says(
+def test_on_a_terminal_it_prompts_for_what_no_option_gives(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("sales\nnonsense\nkafscale\nrest\n\n"))
@@ -95,7 +104,7 @@ def test_a_file_that_is_there_stays_as_it_is_unless_forced(folder: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (["--pipeline", "Shop"], "pipeline: must be lowercase letters"),
         (["--warehouse", "ftp://x"], "catalog.warehouse: must be"),
@@ -104,10 +113,10 @@ def test_a_file_that_is_there_stays_as_it_is_unless_forced(folder: Path, capsys:
         (["--output", "no/such/folder.yaml"], "cannot be written"),
     ],
 )
-def test_a_wrong_answer_is_told_once_and_nothing_is_written(
-    words: list[str], sentence: str, folder: Path, capsys: Capture
+def test_a_wrong_answer_is_reported_once_and_nothing_is_written(
+    arguments: list[str], sentence: str, folder: Path, capsys: Capture
 ) -> None:
-    assert main(["init", *words]) == ExitCode.USAGE
+    assert main(["init", *arguments]) == ExitCode.USAGE
     said = capsys.readouterr().err
     assert said.count(sentence) == 1
     assert "word@" not in said

@@ -44,7 +44,7 @@ STATUS = MergeStatus(
 
 @pytest.fixture
 def no_jvm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever tries to start one fails, in a way that no test here expects."""
+    """Starting one fails, in a way that no test here expects."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -57,26 +57,26 @@ def document(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("no_jvm")
-@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+@pytest.mark.parametrize("arguments", VERBS, ids=" ".join)
 def test_an_unknown_table_ends_the_command_before_spark_starts(
-    words: list[str], document: Path, capsys: Capture
+    arguments: list[str], document: Path, capsys: Capture
 ) -> None:
-    table = ["public.user"] if words[0] == "index" else ["--table", "public.user"]
-    assert main([*words, *table, "-c", str(document)]) == ExitCode.USAGE
+    table = ["public.user"] if arguments[0] == "index" else ["--table", "public.user"]
+    assert main([*arguments, *table, "-c", str(document)]) == ExitCode.USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "did you mean public.users?" in captured.err
 
 
 @pytest.mark.usefixtures("no_jvm")
-@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+@pytest.mark.parametrize("arguments", VERBS, ids=" ".join)
 def test_a_mistake_in_the_document_ends_the_command_before_spark_starts(
-    words: list[str], tmp_path: Path, capsys: Capture
+    arguments: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     file = tmp_path / "frazil.yaml"
     file.write_text(DOCUMENT.replace("key: [id]", "kye: [id]"))
-    table = ["public.users"] if words[0] == "index" else []
-    assert main([*words, *table, "-c", str(file)]) == ExitCode.USAGE
+    table = ["public.users"] if arguments[0] == "index" else []
+    assert main([*arguments, *table, "-c", str(file)]) == ExitCode.USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
     assert f"{file}:5" in captured.err
@@ -92,7 +92,7 @@ def test_a_wait_that_is_no_duration_ends_the_command_before_spark_starts(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["merge", "--onec"],
         ["merge", "public.users"],
@@ -105,8 +105,8 @@ def test_a_wait_that_is_no_duration_ends_the_command_before_spark_starts(
     ],
     ids=" ".join,
 )
-def test_wrong_usage_exits_2(words: list[str], capsys: Capture) -> None:
-    assert main(words) == ExitCode.USAGE
+def test_wrong_usage_exits_2(arguments: list[str], capsys: Capture) -> None:
+    assert main(arguments) == ExitCode.USAGE
     captured = capsys.readouterr().err
     assert "Usage" in captured or "requires an argument" in captured
 
@@ -143,18 +143,18 @@ def test_a_table_that_was_merged_is_a_line_of_numbers() -> None:
     assert [commit["snapshot"] for commit in shown["merged"]["commits"]] == ["100", "101"]
 
 
-def test_a_table_that_stopped_tells_why_and_what_to_do_without_a_secret() -> None:
-    error = errors.StorageError("at s3://sesame-4711", table="public.users", next_step="look")
+def test_a_stopped_table_shows_why_and_what_to_do_without_a_secret() -> None:
+    error = errors.StorageError("at s3://sesame-4711", table="public.users", next_step="check it")
     status = replace(STATUS, phase=MergeStep.STOPPED, error=error, failures=5)
     redactor = Redactor(["sesame-4711"])
     row = dict(zip(HEADER, result_row(status, redactor), strict=True))
-    assert row["PROBLEM"] == "FRZ-LAK-02: public.users: at s3://*** Next: look"
+    assert row["PROBLEM"] == "FRZ-LAK-02: public.users: at s3://*** Next: check it"
     assert (row["STATE"], row["COMMITS"]) == ("stopped", "-")
     shown = result_json(status, redactor)
     assert shown["problem"] == {
         "code": "FRZ-LAK-02",
-        "message": "public.users: at s3://*** Next: look",
-        "remedy": "look",
+        "message": "public.users: at s3://*** Next: check it",
+        "remedy": "check it",
     }
 
 
@@ -164,12 +164,12 @@ def test_a_defect_is_a_problem_without_a_code_and_without_its_text() -> None:
     assert "of a row" not in json.dumps(result_json(status, Redactor()))
 
 
-def test_the_process_is_ready_when_the_catalog_answered_somebody() -> None:
+def test_the_process_is_ready_when_the_catalog_answered_one_table() -> None:
     away = replace(STATUS, error=errors.CatalogError("no answer"), failures=1)
     merged = replace(STATUS, report=report_of("users"))
-    held = replace(STATUS, error=errors.NullKeyError("x"), phase=MergeStep.STOPPED)
+    paused = replace(STATUS, error=errors.NullKeyError("x"), phase=MergeStep.STOPPED)
     assert catalog_state([STATUS]) == NotReady("no merge has ended yet")
     assert catalog_state([STATUS, merged]) == Ready()
     assert catalog_state([away, merged]) == Ready()
-    assert catalog_state([held]) == Ready()
+    assert catalog_state([paused]) == Ready()
     assert catalog_state([away, STATUS]) == NotReady("FRZ-LAK-03: no answer")

@@ -1,4 +1,4 @@
-"""What strangers call their tables reaches a terminal as text, and programs as it is."""
+"""Arbitrary table names reach a terminal as harmless text, and programs unchanged."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.invocation import Invocation
 from frazil.cli.main import main
 from frazil.cli.output import OutputFormat
-from frazil.cli.verbs.status.lines import status_lines, trouble_lines
+from frazil.cli.verbs.status.lines import problem_lines, status_lines
 from frazil.cli.verbs.status.screen import Screen, paint
 from frazil.cli.verbs.status.verb import show_status
 from frazil.hooks import ManualClock
@@ -90,7 +90,7 @@ def document(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def no_jvm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever reads the lake fails, with an error that says so."""
+    """Reading the lake fails, with an error that says so."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -109,7 +109,7 @@ class Impatient(ManualClock):
         self._changes.pop(0)()
 
 
-def test_a_table_tells_how_every_table_stands(
+def test_the_table_shows_the_state_of_every_table(
     document: Callable[..., Path], capsys: Capture
 ) -> None:
     with served(stopped) as address:
@@ -125,7 +125,7 @@ def test_a_table_tells_how_every_table_stands(
         "source postgres  1.4 s, 180 KiB behind  slot shop_frazil reserved, active, keeps 40 MiB, "
         "safe for 9.5 GiB more  next batch in 3 s",
         "",
-        "TABLE               PHASE             LAG            ROWS     LAST COMMIT  "
+        "TABLE               PHASE              LAG            ROWS     LAST COMMIT  "
         "SNAPSHOT             NEXT RUN",
     ]
     newest = stopped().tables[1].commits[0].snapshot_id
@@ -133,7 +133,7 @@ def test_a_table_tells_how_every_table_stands(
     assert lines[6].split() == [
         "public.invoices", "stopped", "12", "MiB", "41,200", *ago, str(newest), "–",
     ]  # fmt: skip
-    assert "waiting, trouble" in lines[7]
+    assert "waiting, retrying" in lines[7]
     assert "public.invoices is stopped since 41 min ago (FRZ-SCH-01)" in lines
     assert "  Next: frazil resync public.invoices" in lines
     assert "public.orders is tried again since 18 s ago, next try in 5 s (FRZ-LAK-05)" in lines
@@ -165,7 +165,7 @@ def test_what_requires_action_exits_3(
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_condition_can_be_told(
+def test_every_condition_can_be_shown(
     name: str, document: Callable[..., Path], capsys: Capture
 ) -> None:
     status = replace(SCENARIOS[name](), pipeline="shop")
@@ -177,20 +177,20 @@ def test_every_condition_can_be_told(
     console = Console(width=2000, file=io.StringIO(), highlight=False)
     console.print(*paint(status), sep="\n")
     painted = console.file.getvalue()  # type: ignore[attr-defined]
-    for line in (*status_lines(status), *trouble_lines(status)):
+    for line in (*status_lines(status), *problem_lines(status)):
         assert line in painted
 
 
-def test_rarer_conditions_are_told() -> None:
+def test_rarer_conditions_are_shown() -> None:
     (line,) = [each for each in status_lines(unreachable()) if each.startswith("source")]
     assert "slot and log unknown since 1 min 35 s ago" in line
     assert "reserved" not in line
     (line,) = [each for each in status_lines(in_danger()) if each.startswith("source")]
     assert "slot shop_frazil unreserved, not active, keeps 40 MiB, safe for 0 B more" in line
-    assert trouble_lines(unreachable())[0] == (
+    assert problem_lines(unreachable())[0] == (
         "the source cannot be read since 1 min 35 s ago, next try in 12 s (FRZ-SRC-01)"
     )
-    assert trouble_lines(source_stopped())[0] == (
+    assert problem_lines(source_stopped())[0] == (
         "nothing is captured since 1 min 35 s ago (FRZ-SRC-03)"
     )
     assert not any(each.startswith("source") for each in status_lines(merge_only()))
@@ -211,7 +211,7 @@ def test_the_token_is_sent_and_never_shown(document: Callable[..., Path], capsys
             assert "Next: set telemetry.token" in said
 
 
-def test_a_server_on_every_interface_is_asked_on_loopback(
+def test_a_server_on_every_interface_is_queried_on_loopback(
     document: Callable[..., Path], capsys: Capture
 ) -> None:
     with served(running, token=TOKEN, listen="0.0.0.0:0") as address:
@@ -251,16 +251,16 @@ def test_when_no_process_answers_the_lake_is_read(
 def test_what_is_not_our_process_is_not_believed(
     code: int, body: bytes, said: str, document: Callable[..., Path], capsys: Capture
 ) -> None:
-    class Stranger(BaseHTTPRequestHandler):
+    class OtherServer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(code)
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_words: object) -> None:
+        def log_message(self, *_arguments: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+    with HTTPServer(("127.0.0.1", 0), OtherServer) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         main(["status", "-c", str(document(f"127.0.0.1:{server.server_port}"))])
@@ -320,8 +320,8 @@ def test_watching_waits_for_a_process_that_is_away(
 def test_a_reader_who_has_seen_enough_ends_it(document: Callable[..., Path]) -> None:
     numbers = count()
     with served(lambda: replace(running(), errors={"FRZ-SRC-01": next(numbers)})) as address:
-        words = ["status", "--watch", "-o", "json", "-c", str(document(address))]
-        program = f"import sys; from frazil.cli.main import main; sys.exit(main({words!r}))"
+        arguments = ["status", "--watch", "-o", "json", "-c", str(document(address))]
+        program = f"import sys; from frazil.cli.main import main; sys.exit(main({arguments!r}))"
         with subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as watching:
@@ -338,11 +338,11 @@ def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -
     terminal, inner = pty.openpty()
     painted = b""
     with served(lambda: shown[0]) as address:
-        words = ["status", "--watch", "-c", str(document(address))]
-        # Whoever runs the tests in the background has Ctrl-C ignored, and so would the child.
+        arguments = ["status", "--watch", "-c", str(document(address))]
+        # In the background Ctrl-C is ignored, and the child would inherit that.
         program = (
             "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-            f"from frazil.cli.main import main; sys.exit(main({words!r}))"
+            f"from frazil.cli.main import main; sys.exit(main({arguments!r}))"
         )
         with subprocess.Popen(
             [sys.executable, "-c", program],
@@ -358,7 +358,7 @@ def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -
             while b"frazil resync public.invoices" not in painted:
                 painted += os.read(terminal, 65536)
             watching.send_signal(signal.SIGINT)
-            # Linux tells the end of a terminal by an error.
+            # On Linux the end of a terminal is an error.
             with suppress(OSError):
                 while more := os.read(terminal, 65536):
                     painted += more
@@ -368,7 +368,7 @@ def test_on_a_terminal_it_repaints_until_ctrl_c(document: Callable[..., Path]) -
     assert b"Traceback" not in painted
 
 
-def test_the_screen_shows_the_last_state_while_nobody_answers() -> None:
+def test_the_screen_shows_the_last_state_without_an_answer() -> None:
     console = Console(width=160, height=60, file=io.StringIO(), force_terminal=True)
     with Screen(console) as screen:
         screen.show(None, "no process answers at 127.0.0.1:9093")

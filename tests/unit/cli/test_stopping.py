@@ -60,7 +60,7 @@ def test_a_running_batch_is_finished_and_no_other_is_begun(number: int, status: 
         process.send_signal(number)
         code, said = end_of(process)
     assert code == status
-    # The batch that is under way ends once the wish was heard, and is the last one.
+    # The batch that is under way ends after the signal, and is the last one.
     assert said == ["stopping", "batch 1 done", "1 commits", "ended: told to stop"]
 
 

@@ -1,4 +1,4 @@
-"""Whoever supervises a loop: an engine that dies, and one that was told to end with us."""
+"""Supervision of a loop: an engine that dies, and one that is stopped with us."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE = timedelta(seconds=20)
 
 
 class Loop:
-    """Runs until told to stop, and then fails because its engine is going away."""
+    """Runs until stopped, and then fails because its engine is going away."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.is_abandoned = False

@@ -1,4 +1,4 @@
-"""What ``verify`` tells a person to do: one thing, the gravest first."""
+"""The next command that ``verify`` prints: one, for the gravest finding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_nothing_is_to_be_done_where_all_agree() -> None:
 
 def test_what_differs_comes_first_and_in_one_command() -> None:
     odd = replace(DIFFERS, next_step="frazil resync 'public.x y'")
-    away = SourceUnavailableError("away", next_step="look at the server")
+    away = SourceUnavailableError("away", next_step="check the server")
     found: dict[str, Verification | FrazilError] = {
         "a": BEHIND,
         "b": DIFFERS,

@@ -1,4 +1,4 @@
-"""The document itself: examples, defaults, paths, per-table settings, schema, and the door."""
+"""The document itself: examples, defaults, paths, per-table settings, schema, and public names."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_section_with_all_keys_commented_out_has_its_defaults(tmp_path: Path) 
         ("postgresql://u@h/d", "postgresql://u@h/d"),
     ],
 )
-def test_a_relative_database_stands_beside_the_document(
+def test_a_relative_database_is_next_to_the_document(
     uri: str, resolved: str, tmp_path: Path
 ) -> None:
     document = MINIMAL.replace('kind: rest, uri: "http://c"', f"kind: sql, uri: '{uri}', "
@@ -190,14 +190,14 @@ def test_a_relative_database_stands_beside_the_document(
         ("main", "main"),
     ],
 )
-def test_a_relative_warehouse_stands_beside_the_document(
+def test_a_relative_warehouse_is_next_to_the_document(
     warehouse: str, resolved: str, tmp_path: Path
 ) -> None:
     document = MINIMAL.replace('uri: "http://c"', f"uri: 'http://c', warehouse: {warehouse}")
     assert load(tmp_path, document).config.catalog.warehouse == resolved.format(here=tmp_path)
 
 
-def test_other_paths_stand_beside_the_document_too(tmp_path: Path) -> None:
+def test_other_paths_are_next_to_the_document_too(tmp_path: Path) -> None:
     document = MINIMAL.replace("kind: postgres,", "kind: postgres, spool: {dir: ../s},") + (
         "mirror: {index: {cache_dir: /var/cache}}\ntables: [{mirror: a.b, index: {cache_dir: c}}]\n"
     )
@@ -254,9 +254,9 @@ def test_tables_of_the_buffer_are_ordered_per_key_and_have_its_prefix(tmp_path: 
 
 
 def test_names_after_the_pipeline_are_resolved(tmp_path: Path) -> None:
-    document = MINIMAL + "ledger: {namespace: '{pipeline}_own', table: book}\n"
+    document = MINIMAL + "ledger: {namespace: '{pipeline}_own', table: entries}\n"
     config = load(tmp_path, document + "mirror: {namespace: '{pipeline}_{schema}'}\n").config
-    assert (config.ledger.namespace, config.ledger.table) == ("shop_own", "book")
+    assert (config.ledger.namespace, config.ledger.table) == ("shop_own", "entries")
     assert config.mirror.namespace == "shop_{schema}"
 
 
@@ -363,7 +363,7 @@ def answer_of(code: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_the_door_is_complete_sorted_and_light() -> None:
+def test_the_public_names_are_complete_sorted_and_light() -> None:
     assert len(frazil.config.__all__) == len(set(frazil.config.__all__))
     assert all(hasattr(frazil.config, name) for name in frazil.config.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -1,4 +1,4 @@
-"""The two foreign documents: read as they are, checked like ours, reported in their own words."""
+"""The two foreign documents: read as they are, checked like ours, reported by their own keys."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_unknown_keys_inside_the_mergers_sections_are_ignored_with_a_warning(
     )
 
 
-def test_an_override_works_on_a_foreign_document_in_our_words(tmp_path: Path) -> None:
+def test_an_override_works_on_a_foreign_document_by_our_keys(tmp_path: Path) -> None:
     loaded = load(tmp_path, MERGER, FRAZIL__MERGE__MAX_ROWS="7")
     assert loaded.config.merge.max_rows == 7
 

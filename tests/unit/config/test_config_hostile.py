@@ -29,7 +29,7 @@ HOSTILE = {
     "deep mappings": b"{a: " * 100_000,
     "deep blocks": b"- " * 100_000,
     "deep keys": b"? " * 100_000,
-    "one long word": b"a" * 1000 * K,
+    "one long text": b"a" * 1000 * K,
     "blank lines": b"\n" * 1000 * K,
     "a comment": b"#" * 1000 * K,
     "quotes": b"'" * 1000 * K,
@@ -72,7 +72,7 @@ def test_a_hostile_document_is_refused_quickly_and_without_much_memory(
     assert len(str(caught.value)) < 100_000
 
 
-@pytest.mark.parametrize("name", ["deep lists", "many keys", "an alias bomb", "one long word"])
+@pytest.mark.parametrize("name", ["deep lists", "many keys", "an alias bomb", "one long text"])
 def test_a_hostile_document_needs_little_memory(name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(HOSTILE[name][: LARGEST_DOCUMENT // 8])
@@ -86,7 +86,7 @@ def test_a_hostile_document_needs_little_memory(name: str, tmp_path: Path) -> No
     assert peak < MOST_BYTES
 
 
-def test_a_pipe_that_nobody_writes_to_does_not_block(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     os.mkfifo(path)
     with pytest.raises(ConfigError, match="is not a regular file"):
@@ -129,7 +129,7 @@ BUDGET = settings(
 KEYS = "pipeline catalog source tables kind mirror s3 mappings project_ref iceberg rest postgres"
 MARKS = "off null 1 { } [ ] ${ ${A} $$ *a | > ' # ? << - \" \\ \t"
 BREAKS = [": ", "- ", "\n", "\n  ", "&a ", "!!int ", "\u2028"]
-WORDS = st.sampled_from([*KEYS.split(), *MARKS.split(" "), *BREAKS])
+TOKENS = st.sampled_from([*KEYS.split(), *MARKS.split(" "), *BREAKS])
 
 
 @BUDGET
@@ -144,7 +144,7 @@ def test_arbitrary_bytes_raise_nothing_but_a_configuration_error(
 
 
 @BUDGET
-@given(parts=st.lists(WORDS, max_size=40), value=st.text(max_size=30))
+@given(parts=st.lists(TOKENS, max_size=40), value=st.text(max_size=30))
 def test_arbitrary_yaml_raises_nothing_but_a_configuration_error(
     parts: list[str], value: str, tmp_path: Path
 ) -> None:

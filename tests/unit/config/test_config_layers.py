@@ -45,7 +45,7 @@ def test_a_variable_can_stand_for_a_number_a_truth_a_duration_a_size_and_a_word(
     assert config.mirror.format_version == 2
 
 
-def test_a_variable_that_looks_like_a_number_can_be_a_text(tmp_path: Path) -> None:
+def test_a_variable_with_digits_can_be_a_text(tmp_path: Path) -> None:
     config = load(tmp_path, "spark: {master: ${M}}\n", M="1").config
     assert config.spark.master == "1"
     assert type(config.spark.master) is str
@@ -71,7 +71,7 @@ def test_references_are_filled(written: str, expected: str, tmp_path: Path) -> N
     assert config.spark.master == expected
 
 
-def test_an_empty_variable_that_stands_alone_is_nothing(tmp_path: Path) -> None:
+def test_an_empty_variable_alone_is_null(tmp_path: Path) -> None:
     document = 'telemetry: {token: ${A:-}, sentry: {dsn: "${B}"}}\n'
     config = load(tmp_path, document, B="").config
     assert config.telemetry.token is None
@@ -83,7 +83,7 @@ def test_a_reference_in_a_key_or_a_comment_is_left_alone(tmp_path: Path) -> None
     assert config.spark.conf == {"${K}": "v"}
 
 
-def test_a_file_is_read_beside_the_document_without_its_last_line_break(tmp_path: Path) -> None:
+def test_a_file_is_read_next_to_the_document_without_its_last_line_break(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     loaded = load(tmp_path, "telemetry: {token: ${file:secret}}\n")
     token = loaded.config.telemetry.token
@@ -103,7 +103,7 @@ def test_a_file_of_another_kind_or_size_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("G3")
-def test_words_that_other_yaml_takes_for_truths_stay_words(tmp_path: Path) -> None:
+def test_text_that_yaml_1_1_takes_for_booleans_stays_text(tmp_path: Path) -> None:
     conf = load(tmp_path, "spark: {conf: {a: off, b: on, c: yes, d: no, e: True, f: 010}}\n")
     assert conf.config.spark.conf == {
         "a": "off", "b": "on", "c": "yes", "d": "no", "e": "true", "f": "10",
@@ -141,7 +141,7 @@ def test_an_override_is_found_whatever_its_case_and_makes_missing_sections(
     assert config.telemetry.log.level == "debug"
 
 
-def test_an_override_may_be_a_whole_section_or_list_and_a_single_key_beats_it(
+def test_an_override_may_be_a_section_or_list_and_a_single_key_beats_it(
     tmp_path: Path,
 ) -> None:
     config = load(
@@ -185,7 +185,7 @@ WRONG_OVERRIDES = {
         "max_rows, concurrency"
     ),
     ("FRAZIL__TABLES__0__MIRROR", "a.b"): "tables: is a list; give all of it as FRAZIL__TABLES",
-    ("FRAZIL__PIPELINE__NAME", "a"): "pipeline.name: is not a known key: nothing may stand here",
+    ("FRAZIL__PIPELINE__NAME", "a"): "pipeline.name: is not a known key: no key is allowed here",
     ("FRAZIL__MERGE", "{interval: 1m"): (
         "merge: is not valid YAML: expected ',' or '}', but got '<stream end>'"
     ),

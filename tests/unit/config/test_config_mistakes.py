@@ -76,8 +76,8 @@ telemetry:
 retry: {base: 1m, max: 1s}
 """
     found = mistakes_in(document, tmp_path, {"FRAZIL__MERGE__MAX_ROW": "1"})
-    places = [line.partition(": ")[0] + " " + line.split(": ")[1] for line in found]
-    assert places == [
+    locations = [line.partition(": ")[0] + " " + line.split(": ")[1] for line in found]
+    assert locations == [
         "c.yaml:1 pipeline",
         "c.yaml:4 catalog.uri",
         "c.yaml:5 source.dsn",

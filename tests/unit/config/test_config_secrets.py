@@ -1,4 +1,4 @@
-"""No secret leaves the configuration by any door."""
+"""No secret leaves the configuration in any output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SOURCES: dict[str, dict[str, object]] = {
         "etcd": {"endpoints": ["https://e:2379"], "username": "u"},
     },
 }
-# What a secret needs beside itself, and the shape some of them must have.
+# What a secret needs in addition, and the shape some of them must have.
 COMPANY: dict[str, object] = {
     "storage.s3.secret_access_key": {"s3": {"access_key_id": "id"}},
     "storage.s3.session_token": {"s3": {"access_key_id": "id", "secret_access_key": "s"}},
@@ -85,7 +85,7 @@ def write(folder: Path, document: dict[str, object]) -> Path:
     return path
 
 
-def doors(loaded: LoadedConfig) -> str:
+def all_outputs(loaded: LoadedConfig) -> str:
     shown = show_document(loaded)
     return "\n".join(
         (
@@ -112,12 +112,12 @@ def test_the_secrets_of_the_document_are_the_ones_we_think_of() -> None:
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_a_secret_is_masked_at_every_door_and_known_to_telemetry(
+def test_a_secret_is_masked_in_every_output_and_known_to_telemetry(
     secret: str, tmp_path: Path
 ) -> None:
     value = SHAPES.get(secret, CANARY)
     loaded = load_config(write(tmp_path, document_with(secret, value)), environ={})
-    assert CANARY not in doors(loaded)
+    assert CANARY not in all_outputs(loaded)
     assert {line.path: line.value for line in show_document(loaded)}[secret] == MASK
     assert CANARY in secret_values(loaded)
     assert value in secret_values(loaded)
@@ -164,7 +164,7 @@ def test_a_password_inside_an_address_is_masked_and_the_rest_is_shown(
         source = {**SOURCES["kafscale"], "registry": {"base_url": URIS[path]}}
         document["source"] = source
     loaded = load_config(write(tmp_path, document), environ={})
-    assert CANARY not in doors(loaded)
+    assert CANARY not in all_outputs(loaded)
     shown = {line.path: line.value for line in show_document(loaded)}[path]
     assert shown == URIS[path].replace(CANARY, MASK)
     assert CANARY in secret_values(loaded)
@@ -176,7 +176,7 @@ def test_a_list_of_addresses_is_masked_too(tmp_path: Path) -> None:
     assert isinstance(source, dict)
     source["etcd"] = {"endpoints": [f"https://user:{CANARY}@e:2379"]}
     loaded = load_config(write(tmp_path, document), environ={})
-    assert CANARY not in doors(loaded)
+    assert CANARY not in all_outputs(loaded)
     assert CANARY in secret_values(loaded)
 
 
@@ -229,7 +229,7 @@ def test_a_property_is_masked_unless_it_is_known_to_be_harmless(
     where, key = section.split(".")
     document[where] = {**(CATALOG if where == "catalog" else {}), key: {name: CANARY}}
     loaded = load_config(write(tmp_path, document), environ={})
-    assert CANARY not in doors(loaded)
+    assert CANARY not in all_outputs(loaded)
     assert {line.path: line.value for line in show_document(loaded)}[f"{section}.{name}"] == MASK
     assert CANARY in secret_values(loaded)
 
@@ -277,7 +277,7 @@ def test_an_address_under_a_harmless_name_loses_its_password(tmp_path: Path) -> 
     }
     document["spark"] = {"conf": addresses}
     loaded = load_config(write(tmp_path, document), environ={})
-    assert CANARY not in doors(loaded)
+    assert CANARY not in all_outputs(loaded)
     assert CANARY in secret_values(loaded)
 
 

@@ -39,7 +39,7 @@ def meaning(text: str, answers: FirstAnswers, folder: Path) -> dict[str, str]:
     return {**shown, "changelog.column_prefix": loaded.config.column_prefix}
 
 
-def test_a_first_document_loads_and_what_stands_behind_a_mark_is_the_default(
+def test_a_first_document_loads_and_commented_values_are_the_defaults(
     tmp_path: Path,
 ) -> None:
     for answers, text in TEXTS:
@@ -48,10 +48,10 @@ def test_a_first_document_loads_and_what_stands_behind_a_mark_is_the_default(
         assert meaning(uncovered, answers, tmp_path) == meaning(text, answers, tmp_path)
 
 
-def test_every_comment_is_in_the_words_of_the_models() -> None:
+def test_every_comment_is_a_description_of_the_models() -> None:
     schema = config_schema()
     sections = [schema, *schema["$defs"].values()]  # type: ignore[attr-defined]
-    words = {
+    descriptions = {
         str(entry.get("description", "")).split("\n", maxsplit=1)[0]
         for section in sections
         for entry in (section, *section.get("properties", {}).values())
@@ -59,7 +59,7 @@ def test_every_comment_is_in_the_words_of_the_models() -> None:
     for _, text in TEXTS:
         body = text.split("\n\n", maxsplit=1)[1]
         comments = [line.rpartition("  # ")[2] for line in body.splitlines() if "  # " in line]
-        assert {each for each in comments if each[0].isupper()} <= words
+        assert {each for each in comments if each[0].isupper()} <= descriptions
 
 
 def test_nothing_secret_is_in_it_but_by_the_name_of_a_variable() -> None:

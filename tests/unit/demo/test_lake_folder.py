@@ -1,4 +1,4 @@
-"""The folder of a demo: made, locked, emptied and left, and never anybody else's."""
+"""The folder of a demo: made, locked, emptied and left, and never one that is not ours."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ DSN = "postgresql://postgres:s3cr3t-p4ssw0rd@127.0.0.1:15432/postgres"
 
 
 def test_a_folder_that_stays_has_its_lake_and_nothing_of_the_source(tmp_path: Path) -> None:
-    place = tmp_path / "deep" / "lake"
-    with lake_folder(place) as folder:
+    path = tmp_path / "deep" / "lake"
+    with lake_folder(path) as folder:
         folder.write_document(DSN)
-        (place / "spool").mkdir()
-        (place / "catalog.db").write_text("tables")
+        (path / "spool").mkdir()
+        (path / "catalog.db").write_text("tables")
         folder.stays = True
-    left = {each.name for each in place.iterdir()}
+    left = {each.name for each in path.iterdir()}
     assert left == {".frazil-demo", "catalog.db", "frazil.yaml"}
-    assert "s3cr3t" not in (place / "frazil.yaml").read_text()
+    assert "s3cr3t" not in (path / "frazil.yaml").read_text()
 
 
 def test_a_folder_that_does_not_stay_goes_whatever_happened(tmp_path: Path) -> None:
-    place = tmp_path / "lake"
-    with suppress(KeyboardInterrupt), lake_folder(place) as folder:
+    path = tmp_path / "lake"
+    with suppress(KeyboardInterrupt), lake_folder(path) as folder:
         folder.write_document(DSN)
         raise KeyboardInterrupt
-    assert not place.exists()
+    assert not path.exists()
 
 
 def test_an_interrupt_after_the_proof_takes_nothing_away(tmp_path: Path) -> None:
-    place = tmp_path / "lake"
-    with suppress(KeyboardInterrupt), lake_folder(place) as folder:
-        (place / "catalog.db").write_text("tables")
+    path = tmp_path / "lake"
+    with suppress(KeyboardInterrupt), lake_folder(path) as folder:
+        (path / "catalog.db").write_text("tables")
         folder.stays = True
         raise KeyboardInterrupt
-    assert (place / "catalog.db").exists()
+    assert (path / "catalog.db").exists()
 
 
 def test_what_an_earlier_demo_left_is_removed(tmp_path: Path) -> None:
-    place = tmp_path / "lake"
-    with lake_folder(place) as folder:
-        (place / "lake").mkdir()
-        (place / "lake" / "old.parquet").write_text("old")
+    path = tmp_path / "lake"
+    with lake_folder(path) as folder:
+        (path / "lake").mkdir()
+        (path / "lake" / "old.parquet").write_text("old")
         folder.stays = True
-    with lake_folder(place):
-        assert {each.name for each in place.iterdir()} == {".frazil-demo"}
+    with lake_folder(path):
+        assert {each.name for each in path.iterdir()} == {".frazil-demo"}
 
 
 def test_a_folder_that_no_demo_has_made_is_refused(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
 
 
 def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
-    place = tmp_path / "lake"
-    with lake_folder(place) as folder:
+    path = tmp_path / "lake"
+    with lake_folder(path) as folder:
         folder.stays = True
-        with pytest.raises(ServiceError, match="another demo runs"), lake_folder(place):
+        with pytest.raises(ServiceError, match="another demo runs"), lake_folder(path):
             pass
-        assert place.exists()
+        assert path.exists()
 
 
 @pytest.mark.parametrize("name", ["plain", "with a space", "it's $HOME", "ünïcode"])

@@ -1,4 +1,4 @@
-"""Queries to paste survive the places where they are pasted."""
+"""Queries survive being pasted into a shell."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("name", ["plain", "with a space", "it's"])
-def test_every_engine_is_told_where_the_table_lies(tmp_path: Path, name: str) -> None:
+def test_every_query_has_the_location_of_the_table(tmp_path: Path, name: str) -> None:
     folder = LakeFolder(tmp_path / name)
     orders = f"{folder.path}/lake/shop/orders"
     spark, duckdb, pyiceberg = pasted_queries(folder, f"file://{orders}")
     assert str(folder.spark_settings) in shlex.split(spark.text)
     assert "'" + orders.replace("'", "''") + "'" in duckdb.text
-    words = [
+    constants = [
         each.value for each in ast.walk(ast.parse(pyiceberg.text)) if isinstance(each, ast.Constant)
     ]
-    assert f"{orders}/metadata/*.metadata.json" in words
+    assert f"{orders}/metadata/*.metadata.json" in constants
 
 
 def test_paths_below_the_folder_we_are_in_are_short(

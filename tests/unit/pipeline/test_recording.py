@@ -15,13 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from frazil import errors
 from frazil.hooks import ManualClock
 from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeReport
+from frazil.model.log_output import LogFormat, LogLevel
 from frazil.model.repair import Repair, RepairReason
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
 from frazil.pipeline.recording.merge_recorder import Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
-from frazil.telemetry.logs import LogFormat, LogLevel, LogSettings, configure_logs, get_logger
+from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.redaction import Redactor
 from tests.support.merge_twins import TwinTable, report_of

@@ -39,7 +39,7 @@ def error_group() -> Exception:
 
 
 class FakeGateway:
-    """Answers like py4j's client when it is asked for the text of a Java exception."""
+    """Answers like py4j's client to a request for the text of a Java exception."""
 
     def send_command(self, _command: str) -> str:
         trace = f"java.lang.IllegalStateException: {CANARY}\n\tat org.apache.X.y(X.java:1)"

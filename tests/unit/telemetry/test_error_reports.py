@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.telemetry.logs import LogLevel, get_logger
+from frazil.telemetry.logs import get_logger
 from frazil.telemetry.redaction import Redactor
 from frazil.telemetry.reporting import NoReporting, start_reporting
 from tests.unit.telemetry.canaries import CANARY, CANARY_PART, every_error
@@ -53,7 +53,7 @@ def received(sink: Sink) -> list[dict[str, object]]:
     return found
 
 
-def test_without_an_address_nobody_is_told() -> None:
+def test_without_an_address_nothing_is_reported() -> None:
     reporting = start_reporting(
         None, environment=None, release="1", pipeline="shop", redactor=Redactor()
     )
@@ -88,7 +88,7 @@ def test_a_planted_secret_arrives_in_no_form(sink: Sink) -> None:
     reporting = start(sink)
     log = get_logger("frazil.merge")
     logging.getLogger("frazil.merge").setLevel(logging.INFO)
-    log.write(LogLevel.INFO, f"planned {CANARY}", {"note": CANARY, "row": ["row-value-1"]})
+    log.write(logging.INFO, f"planned {CANARY}", {"note": CANARY, "row": ["row-value-1"]})
     for error in every_error():
         reporting.report(error)
     try:
@@ -100,8 +100,8 @@ def test_a_planted_secret_arrives_in_no_form(sink: Sink) -> None:
     assert len(received(sink)) == len(every_error()) + 1
     assert CANARY_PART not in everything
     assert "row-value-1" not in everything
-    for word in ("KeyError", "OSError", "RuntimeError", "ExceptionGroup", "Py4JJavaError", "***"):
-        assert word in everything
+    for text in ("KeyError", "OSError", "RuntimeError", "ExceptionGroup", "Py4JJavaError", "***"):
+        assert text in everything
     assert "planned ***" in everything
 
 

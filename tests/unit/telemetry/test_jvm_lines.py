@@ -29,7 +29,7 @@ def test_a_json_line_becomes_a_message_of_its_level(
     level: str, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    JvmLog().feed(json.dumps({"level": level, "logger": "org.X", "message": "gone"}) + "\n")
+    JvmLog().log_line(json.dumps({"level": level, "logger": "org.X", "message": "gone"}) + "\n")
     (record,) = caplog.records
     assert (record.levelno, record.name, record.message) == (
         number,
@@ -41,7 +41,7 @@ def test_a_json_line_becomes_a_message_of_its_level(
 
 def test_a_stack_trace_comes_along(caplog: pytest.LogCaptureFixture) -> None:
     line = {"level": "ERROR", "logger": "org.X", "message": "m", "thrown": "a.B: c\n\tat d\n"}
-    JvmLog().feed(json.dumps(line))
+    JvmLog().log_line(json.dumps(line))
     assert fields(caplog.records[0])["exception"] == "a.B: c\n\tat d"
 
 
@@ -50,7 +50,7 @@ def test_a_stack_trace_comes_along(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_any_other_line_is_output(line: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    JvmLog().feed(line + "\r\n")
+    JvmLog().log_line(line + "\r\n")
     (record,) = caplog.records
     assert (record.levelno, record.message) == (logging.INFO, "spark output")
     assert fields(record) == {"line": line}
@@ -58,5 +58,5 @@ def test_any_other_line_is_output(line: str, caplog: pytest.LogCaptureFixture) -
 
 def test_blank_lines_are_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    JvmLog().feed("  \n")
+    JvmLog().log_line("  \n")
     assert caplog.records == []

@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from frazil.model.log_output import LogFormat
 from frazil.telemetry.exception_hooks import install_hooks
 from frazil.telemetry.jvm_log import JvmLog
-from frazil.telemetry.logs import (
-    LogFormat,
-    LogLevel,
-    LogSettings,
-    bound,
-    configure_logs,
-    get_logger,
-)
+from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 from tests.unit.telemetry.canaries import CANARY, CANARY_PART, every_error
 
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(params=[LogFormat.CONSOLE, LogFormat.JSON])
+@pytest.fixture(params=[LogFormat.TEXT, LogFormat.JSON])
 def output(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     stream = io.StringIO()
     undo = configure_logs(
@@ -49,8 +43,8 @@ def assert_clean(stream: io.StringIO, *expected: str) -> None:
     text = stream.getvalue()
     assert CANARY not in text
     assert CANARY_PART not in text
-    for word in ("***", *expected):
-        assert word in text
+    for expected_text in ("***", *expected):
+        assert expected_text in text
 
 
 def test_fields_of_any_shape_do_not_show_it(output: io.StringIO) -> None:
@@ -70,7 +64,7 @@ def test_fields_of_any_shape_do_not_show_it(output: io.StringIO) -> None:
 def test_traces_of_every_error_do_not_show_it(output: io.StringIO) -> None:
     log = get_logger("frazil")
     for error in every_error():
-        log.write(LogLevel.ERROR, "batch failed", {"error": error}, trace=error)
+        log.write(logging.ERROR, "batch failed", {"error": error}, trace=error)
         logging.getLogger("foreign").error("failed: %s", error.args[0], exc_info=error)
     assert_clean(
         output,
@@ -122,7 +116,7 @@ def test_exceptions_that_python_ignores_do_not_show_it(
 def test_warnings_do_not_show_it(output: io.StringIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        # The block sets aside what the logs had put in place.
+        # The block sets aside the handlers of the logs.
         logging.captureWarnings(capture=False)
         logging.captureWarnings(capture=True)
         warnings.warn(f"odd {CANARY}", stacklevel=1)
@@ -134,9 +128,9 @@ def test_lines_of_the_jvm_do_not_show_it(output: io.StringIO) -> None:
     jvm = JvmLog()
     thrown = f"java.io.IOException: {CANARY}\n\tat org.apache.X.y(X.java:1)"
     message = {"level": "ERROR", "logger": "org.apache.X", "message": CANARY, "thrown": thrown}
-    jvm.feed(json.dumps(message) + "\n")
-    jvm.feed(json.dumps(message, ensure_ascii=False) + "\n")
-    jvm.feed(f"worker says {CANARY}\n")
-    jvm.feed("Map(s3.secret-access-key -> not-learnt-at-all, s3.region -> eu)\n")
+    jvm.log_line(json.dumps(message) + "\n")
+    jvm.log_line(json.dumps(message, ensure_ascii=False) + "\n")
+    jvm.log_line(f"worker says {CANARY}\n")
+    jvm.log_line("Map(s3.secret-access-key -> not-learnt-at-all, s3.region -> eu)\n")
     assert_clean(output, "spark message", "spark output", "s3.region")
     assert "not-learnt-at-all" not in output.getvalue()

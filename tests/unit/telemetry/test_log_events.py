@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import structlog
 
-from frazil.telemetry.logs import (
-    LogFormat,
-    LogLevel,
-    LogSettings,
-    bound,
-    configure_logs,
-    get_logger,
-)
+from frazil.model.log_output import LogFormat, LogLevel
+from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -85,11 +79,11 @@ def test_auto_is_json_in_a_pipe_and_console_on_a_terminal(
     assert "started" in terminal.getvalue()
 
 
-def test_colours_need_a_terminal_and_no_wish_against_them(
+def test_colours_need_a_terminal_and_no_setting_against_them(
     configure: Configure,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    console = LogSettings(format=LogFormat.CONSOLE)
+    console = LogSettings(format=LogFormat.TEXT)
     monkeypatch.delenv("NO_COLOR", raising=False)
     coloured = configure(console, Terminal())
     get_logger("frazil").info("started")
@@ -105,7 +99,7 @@ def test_colours_need_a_terminal_and_no_wish_against_them(
 def test_control_characters_do_not_reach_a_terminal(
     configure: Configure,
 ) -> None:
-    stream = configure(LogSettings(format=LogFormat.CONSOLE), io.StringIO())
+    stream = configure(LogSettings(format=LogFormat.TEXT), io.StringIO())
     get_logger("frazil").info("started", table="x\x1b[2Jy\rz")
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
@@ -113,19 +107,19 @@ def test_control_characters_do_not_reach_a_terminal(
 
 @pytest.mark.fault("N48")
 def test_a_name_writes_no_line_of_its_own_and_turns_none_around(configure: Configure) -> None:
-    stream = configure(LogSettings(format=LogFormat.CONSOLE), io.StringIO())
+    stream = configure(LogSettings(format=LogFormat.TEXT), io.StringIO())
     name = "x\n2026-01-01 [error] all is lost\u202e\x9b2J"
     get_logger("frazil").info("started", table=name, tables=[name], **{name: 1})
     assert len(stream.getvalue().splitlines()) == 1
     assert not re.search("[\u202e\x9b]", stream.getvalue())
-    get_logger("frazil").write(LogLevel.ERROR, "failed", {}, trace=ValueError(name))
+    get_logger("frazil").write(logging.ERROR, "failed", {}, trace=ValueError(name))
     # A trace may have lines.
     assert "ValueError: x\n" in stream.getvalue()
     assert not re.search("[\u202e\x9b]", stream.getvalue())
 
 
 @pytest.mark.fault("G12")
-def test_row_values_are_dropped_unless_asked_for(
+def test_row_values_are_dropped_unless_configured(
     configure: Configure,
 ) -> None:
     fields = {"row": 1, "before": 2, "detail": {"payload": 3, "list": [{"after": 4}]}, "rows": 5}
@@ -150,7 +144,7 @@ def test_bound_fields_come_with_every_event_of_the_block(
     log = get_logger("frazil").bind(role="merge")
     with bound(batch=7), bound(table="public.orders"):
         log.info("batch planned")
-        logging.getLogger("somebody.else").warning("odd")
+        logging.getLogger("third.party").warning("odd")
     log.info("idle", table="mine")
     inside, foreign, outside = events(stream)
     assert {"batch": 7, "table": "public.orders", "role": "merge"}.items() <= inside.items()
@@ -163,10 +157,10 @@ def test_foreign_logs_and_structlog_itself_take_the_same_way(
     configure: Configure,
 ) -> None:
     stream = configure(JSON, io.StringIO())
-    logging.getLogger("somebody.else").warning("refused %s", "hunter2")
+    logging.getLogger("third.party").warning("refused %s", "hunter2")
     structlog.get_logger("another").warning("refused", secret_word="hunter2", who="x hunter2")
     foreign, other = events(stream)
-    assert (foreign["event"], foreign["logger"]) == ("refused ***", "somebody.else")
+    assert (foreign["event"], foreign["logger"]) == ("refused ***", "third.party")
     assert (other["event"], other["who"], other["secret_word"]) == ("refused", "x ***", "***")
 
 
@@ -229,11 +223,11 @@ def test_an_event_that_cannot_be_written_is_counted_but_not_shown(
 ) -> None:
     stream = configure(JSON, io.StringIO())
     arguments = ("hunter2",)
-    logging.getLogger("somebody.else").warning("wrong %s %s", *arguments)
+    logging.getLogger("third.party").warning("wrong %s %s", *arguments)
     (event,) = events(stream)
     assert (event["event"], event["of"], event["error"]) == (
         "log event lost",
-        "somebody.else",
+        "third.party",
         "TypeError",
     )
     assert capsys.readouterr().err == ""
@@ -257,7 +251,7 @@ def test_undoing_puts_handlers_and_levels_back() -> None:
     assert (list(root.handlers), root.level, logging.getLogger("py4j").level) == before
 
 
-def test_importing_the_door_loads_neither_structlog_nor_rich() -> None:
+def test_importing_logs_loads_neither_structlog_nor_rich() -> None:
     code = (
         "import sys; import frazil.telemetry.logs as l; l.get_logger('x').info('y');"
         "print(sorted({'structlog', 'rich', 'sentry_sdk', 'opentelemetry'} & set(sys.modules)))"

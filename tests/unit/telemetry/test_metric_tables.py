@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FOREIGN = [metric for metrics in FOREIGN_METRICS.values() for metric in metrics]
 EVERY = [*METRICS, *FOREIGN]
 
-# The published list; a name that leaves it breaks somebody's dashboard.
+# The published list; removing a name breaks dashboards.
 PUBLISHED = {
     "frazil_source_events_total": ("table", "operation"),
     "frazil_source_lag_bytes": (),
@@ -143,7 +143,7 @@ def is_buckets(node: ast.AST) -> TypeGuard[ast.keyword]:
     return isinstance(node, ast.keyword) and node.arg == "buckets"
 
 
-def test_closed_labels_are_small_lowercase_words() -> None:
+def test_closed_labels_are_small_lowercase_names() -> None:
     labels: set[Label] = {label for metric in EVERY for label in metric.labels}
     for label in labels:
         if label.values is not None and label.name != "code":

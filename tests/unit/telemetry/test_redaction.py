@@ -93,7 +93,7 @@ def test_overlapping_secrets_leave_no_tail() -> None:
         (["abcdefgh", "cdef"], "<abcdefgh>", "<***>"),
         (["abcdefgh", "abcd"], "<abcdefgh>", "<***>"),
         (["abcdefgh", "efgh"], "<abcdefgh>", "<***>"),
-        # Side by side they are one, apart they are two.
+        # Adjacent they are one, separated they are two.
         (["abcd", "efgh"], "<abcdefgh>", "<***>"),
         (["abcd", "efgh"], "<abcd-efgh>", "<***-***>"),
         # Three in a chain, of which the first and the last do not touch.
@@ -185,7 +185,7 @@ def test_bytes_that_are_not_utf8_can_be_learnt() -> None:
         ("-----BEGIN PRIVATE KEY-----\nMIIE\n-----END", "***-----END"),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
+def test_what_resembles_a_secret_is_hidden(text: str, shown: str) -> None:
     assert Redactor().redact(text) == shown
 
 

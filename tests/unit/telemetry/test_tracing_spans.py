@@ -9,7 +9,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from frazil.errors import RuntimeMissingError
-from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs, get_logger
+from frazil.model.log_output import LogFormat
+from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 from frazil.telemetry.tracing import NoTracing, SpanName, Tracing, start_tracing
 from tests.unit.telemetry.canaries import CANARY, CANARY_PART, every_error

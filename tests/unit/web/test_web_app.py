@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 CANARY = "canary-77aa/'\"x"
 
 
-class Asking:
-    """Asks the application without a socket; starlette's own client wants another httpx."""
+class Client:
+    """Calls the application without a socket; starlette's own client needs another httpx."""
 
     def __init__(self, app: Starlette) -> None:
         self._app = app
 
     def request(self, method: str, path: str, accept: str = "*/*") -> httpx.Response:
-        async def ask() -> httpx.Response:
+        async def send() -> httpx.Response:
             transport = httpx.ASGITransport(self._app)
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
                 return await http.request(method, path, headers={"accept": accept})
 
-        return asyncio.run(ask())
+        return asyncio.run(send())
 
     def get(self, path: str, accept: str = "*/*") -> httpx.Response:
         return self.request("GET", path, accept)
@@ -46,7 +46,7 @@ def readiness() -> Readiness:
 
 
 @pytest.fixture
-def client(readiness: Readiness) -> Asking:
+def client(readiness: Readiness) -> Client:
     redactor = Redactor([CANARY])
     metrics = Metrics("shop", release="1", redactor=redactor)
     metrics.set(INDEX_BYTES, 5, table=CANARY)
@@ -61,10 +61,10 @@ def client(readiness: Readiness) -> Asking:
         routes=[Route("/extra", extra)],
         hosts=HostRule(is_local=False),
     )
-    return Asking(app)
+    return Client(app)
 
 
-def test_metrics_are_text_by_default(client: Asking) -> None:
+def test_metrics_are_text_by_default(client: Client) -> None:
     answer = client.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -72,32 +72,32 @@ def test_metrics_are_text_by_default(client: Asking) -> None:
     assert "canary" not in answer.text
 
 
-def test_metrics_are_openmetrics_when_asked(client: Asking) -> None:
+def test_metrics_are_openmetrics_on_request(client: Client) -> None:
     answer = client.get("/metrics", "application/openmetrics-text")
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
     assert "canary" not in answer.text
 
 
-def test_alive_is_ok_even_when_nothing_is_ready(client: Asking) -> None:
+def test_alive_is_ok_even_when_nothing_is_ready(client: Client) -> None:
     answer = client.get("/healthz")
     assert (answer.status_code, answer.text) == (200, "ok")
 
 
-def test_not_ready_before_anything_was_asked(client: Asking) -> None:
+def test_not_ready_before_any_check_ran(client: Client) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"ready": False, "checks": {}, "reason": "the process is starting"}
 
 
-def test_ready_lists_each_check(client: Asking, readiness: Readiness) -> None:
+def test_ready_lists_each_check(client: Client, readiness: Readiness) -> None:
     readiness.add("source", Ready)
     answer = client.get("/readyz")
     assert answer.status_code == 200
     assert answer.json() == {"ready": True, "checks": {"source": {"ready": True}}}
 
 
-def test_reasons_are_redacted(client: Asking, readiness: Readiness) -> None:
+def test_reasons_are_redacted(client: Client, readiness: Readiness) -> None:
     def fail() -> Ready:
         message = f"connection to postgres://app:other@db failed with {CANARY}"
         raise OSError(message)
@@ -117,28 +117,28 @@ def test_reasons_are_redacted(client: Asking, readiness: Readiness) -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/nowhere", "/"])
-def test_every_answer_carries_our_headers(client: Asking, path: str) -> None:
+def test_every_answer_carries_our_headers(client: Client, path: str) -> None:
     answer = client.get(path)
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
-def test_head_is_served_and_writing_is_not(client: Asking, path: str) -> None:
+def test_head_is_served_and_writing_is_not(client: Client, path: str) -> None:
     assert client.request("HEAD", path).status_code == client.get(path).status_code
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         assert client.request(method, path).status_code == 405
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/metrics/", "/status"])
-def test_an_unknown_path_is_a_short_404(client: Asking, path: str) -> None:
+def test_an_unknown_path_is_a_short_404(client: Client, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith("text/plain")
     assert len(answer.text) < 40
 
 
-def test_routes_may_be_added_and_may_say_how_long_they_keep(client: Asking) -> None:
+def test_routes_may_be_added_and_may_say_how_long_they_keep(client: Client) -> None:
     answer = client.get("/extra")
     assert answer.text == "more"
     assert answer.headers["cache-control"] == "max-age=60"

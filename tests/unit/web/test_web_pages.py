@@ -48,7 +48,7 @@ def application(
     return build_app(metrics, Readiness(), redactor, routes=pages, hosts=hosts)
 
 
-def ask(
+def send(
     app: Starlette, path: str, *, method: str = "GET", base: str = LOCAL, **headers: str
 ) -> httpx.Response:
     async def answer() -> httpx.Response:
@@ -67,23 +67,23 @@ def text_in(html: str) -> str:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_page_and_json_show_every_scenario(name: str) -> None:
     status = SCENARIOS[name]()
-    page = ask(application(lambda: status), "/")
+    page = send(application(lambda: status), "/")
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    document = ask(application(lambda: status), "/status")
+    document = send(application(lambda: status), "/status")
     assert document.headers["content-type"] == "application/json"
     assert status_from_json(document.json()) == status
 
 
-def test_the_page_tells_every_fact_of_a_stopped_table() -> None:
-    shown = text_in(ask(application(stopped), "/").text)
+def test_the_page_shows_every_fact_of_a_stopped_table() -> None:
+    shown = text_in(send(application(stopped), "/").text)
     for fact in (
         "1 of 6 tables needs you",
         "Readers of the other 5 tables see everything up to 3.4 s ago.",
         "public.invoices stopped FRZ-SCH-01",
         "column total changed from numeric(12,2) to text",
         "frazil resync public.invoices",
-        "Since 41 min ago ; nothing happens until somebody acts",
+        "Since 41 min ago ; paused until an operator acts",
         "frazil explain FRZ-SCH-01",
         "ingest + merge",
         "up 2 d 4 h",
@@ -100,25 +100,25 @@ def test_the_page_tells_every_fact_of_a_stopped_table() -> None:
         assert fact in shown, fact
 
 
-def test_the_page_tells_how_far_a_copy_is_and_why_reading_waits() -> None:
-    shown = text_in(ask(application(SCENARIOS["copying"]), "/").text)
+def test_the_page_shows_how_far_a_copy_is_and_why_reading_waits() -> None:
+    shown = text_in(send(application(SCENARIOS["copying"]), "/").text)
     assert "42 % copied, 1.6 GiB of 3.8 GiB, 3,812,400 rows, about 6 min 14 s left" in shown
     assert "paused until what was read is written" in shown
 
 
 def test_empty_states_read_well() -> None:
-    shown = text_in(ask(application(SCENARIOS["starting"]), "/").text)
+    shown = text_in(send(application(SCENARIOS["starting"]), "/").text)
     assert "Starting Spark needs a few seconds." in shown
     assert "No tables yet." in shown
-    none_yet = text_in(ask(application(lambda: replace(running(), tables=())), "/").text)
-    assert "They appear here as soon as the source has told which there are." in none_yet
-    merges = text_in(ask(application(SCENARIOS["merge only"]), "/").text)
+    none_yet = text_in(send(application(lambda: replace(running(), tables=())), "/").text)
+    assert "They appear here as soon as the source has listed them." in none_yet
+    merges = text_in(send(application(SCENARIOS["merge only"]), "/").text)
     assert "Others fill the changelogs; this process merges them." in merges
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/assets/status.css", "/assets/status.js"])
 def test_every_answer_carries_the_strict_headers(path: str) -> None:
-    answer = ask(application(), path)
+    answer = send(application(), path)
     assert answer.status_code == 200
     for name, value in PAGE_HEADERS.items():
         assert answer.headers[name] == value
@@ -130,20 +130,20 @@ def test_every_answer_carries_the_strict_headers(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/status", "/assets/status.css"])
 def test_only_reading_is_served(path: str) -> None:
-    assert ask(application(), path, method="HEAD").status_code == 200
+    assert send(application(), path, method="HEAD").status_code == 200
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        assert ask(application(), path, method=method).status_code == 405
+        assert send(application(), path, method=method).status_code == 405
 
 
 @pytest.mark.parametrize(
     "path", ["/assets/", "/assets/nothing.css", "/assets/../pages.py", "/assets/%2e%2e/pages.py"]
 )
 def test_only_our_files_are_assets(path: str) -> None:
-    assert ask(application(), path).status_code == 404
+    assert send(application(), path).status_code == 404
 
 
 def test_the_page_needs_no_style_or_script_of_its_own() -> None:
-    html = ask(application(stopped), "/").text
+    html = send(application(stopped), "/").text
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", html)
     assert re.findall(r"<script[^>]*>", html) == [
         f'<script src="{address}" defer>'
@@ -154,7 +154,7 @@ def test_the_page_needs_no_style_or_script_of_its_own() -> None:
 
 
 def test_names_are_text_wherever_they_stand() -> None:
-    html = ask(application(SCENARIOS["hostile"]), "/").text
+    html = send(application(SCENARIOS["hostile"]), "/").text
     assert "<script>alert" not in html
     assert "<img" not in html
     assert "<b>bold" not in html
@@ -165,9 +165,9 @@ def test_names_are_text_wherever_they_stand() -> None:
 def test_a_name_turns_no_text_of_the_page_around() -> None:
     name = "public.\u202egnp\x1b[2J"
     status = replace(running(), pipeline=name, tables=(table(name),))
-    html = ask(application(lambda: status), "/").text
+    html = send(application(lambda: status), "/").text
     assert not re.search("[\x1b\u202e]", html)
-    answer = ask(application(lambda: status), "/status")
+    answer = send(application(lambda: status), "/status")
     assert not re.search("[\x1b\u202e]", answer.text)
     assert answer.json()["pipeline"] == name
     assert r"public.\u202egnp\x1b[2J" in re.search("<title>(.*?)</title>", html, re.DOTALL)[1]  # type: ignore[index]
@@ -182,7 +182,7 @@ def test_secrets_are_shown_nowhere() -> None:
     one = table(f"public.{SECRET}", trouble=trouble)
     app = application(lambda: replace(running(), tables=(one,), errors={SECRET: 1}))
     for path in ("/", "/status"):
-        answer = ask(app, path)
+        answer = send(app, path)
         assert "canary" not in answer.text
         assert "app:other" not in answer.text
         assert "postgres://app:***@db failed with ***" in answer.text
@@ -192,44 +192,44 @@ def test_secrets_are_shown_nowhere() -> None:
 def test_with_a_token_pages_ask_for_it_and_probes_do_not() -> None:
     app = application(token=TOKEN, is_local=False)
     for path in ("/", "/status"):
-        refused = ask(app, path)
+        refused = send(app, path)
         assert refused.status_code == 401
         assert refused.headers["www-authenticate"] == 'Bearer realm="frazil"'
         assert refused.headers["content-security-policy"]
         assert "public.orders" not in refused.text
-        assert ask(app, path, authorization=f"Bearer {TOKEN}").status_code == 200
-        assert ask(app, path, authorization=f"bearer {TOKEN} ").status_code == 200
+        assert send(app, path, authorization=f"Bearer {TOKEN}").status_code == 200
+        assert send(app, path, authorization=f"bearer {TOKEN} ").status_code == 200
         for wrong in (f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", TOKEN, "Bearer é"):
-            assert ask(app, path, authorization=wrong).status_code == 401
-    assert ask(app, "/metrics").status_code == 200
-    assert ask(app, "/healthz").status_code == 200
-    assert ask(app, "/readyz").status_code == 503
-    assert ask(app, "/assets/status.css").status_code == 200
+            assert send(app, path, authorization=wrong).status_code == 401
+    assert send(app, "/metrics").status_code == 200
+    assert send(app, "/healthz").status_code == 200
+    assert send(app, "/readyz").status_code == 503
+    assert send(app, "/assets/status.css").status_code == 200
 
 
 def test_a_token_may_be_any_text() -> None:
     app = application(token="süß & 100%", is_local=False)
-    assert ask(app, "/", authorization="Bearer süß & 100%").status_code == 200
-    assert ask(app, "/?token=s%C3%BC%C3%9F%20%26%20100%25").status_code == 303
-    assert ask(app, "/?token=%FF%FE").status_code == 401
+    assert send(app, "/", authorization="Bearer süß & 100%").status_code == 200
+    assert send(app, "/?token=s%C3%BC%C3%9F%20%26%20100%25").status_code == 303
+    assert send(app, "/?token=%FF%FE").status_code == 401
 
 
-def test_a_refusal_tells_what_to_do() -> None:
+def test_a_refusal_says_what_to_do() -> None:
     app = application(token=TOKEN, is_local=False)
-    page = ask(app, "/", base="http://frazil.shop.example:9093").text
-    assert "A token is needed" in page
+    page = send(app, "/", base="http://frazil.shop.example:9093").text
+    assert "A token is required" in page
     assert "http://frazil.shop.example:9093/?token=TOKEN" in page
     assert "telemetry.token" in page
-    assert ask(app, "/status").json() == {
-        "error": "the token of telemetry.token is asked for here.",
+    assert send(app, "/status").json() == {
+        "error": "the token of telemetry.token is required here.",
         "next": "send it as Authorization: Bearer TOKEN",
     }
-    assert "That token is not the right one" in ask(app, "/?token=guess").text
+    assert "That token is not the right one" in send(app, "/?token=guess").text
 
 
 def test_a_login_sets_a_cookie_and_takes_the_token_out_of_the_address() -> None:
     app = application(token=TOKEN, is_local=False)
-    answer = ask(app, f"/?token={TOKEN}")
+    answer = send(app, f"/?token={TOKEN}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]
     assert "; HttpOnly" in cookie
@@ -237,15 +237,15 @@ def test_a_login_sets_a_cookie_and_takes_the_token_out_of_the_address() -> None:
     assert "Secure" not in cookie
     assert TOKEN not in cookie + answer.text
     shown = cookie.partition(";")[0]
-    assert ask(app, "/", cookie=shown).status_code == 200
-    assert ask(app, "/status", cookie=shown).status_code == 200
-    assert ask(app, "/", cookie=f"{shown}0").status_code == 401
-    assert ask(application(token="another token", is_local=False), "/", cookie=shown).is_error
+    assert send(app, "/", cookie=shown).status_code == 200
+    assert send(app, "/status", cookie=shown).status_code == 200
+    assert send(app, "/", cookie=f"{shown}0").status_code == 401
+    assert send(application(token="another token", is_local=False), "/", cookie=shown).is_error
 
 
 def test_a_login_over_tls_keeps_its_cookie_there() -> None:
     app = application(token=TOKEN, is_local=False)
-    answer = ask(app, f"/?token={TOKEN}", base="https://frazil.shop.example")
+    answer = send(app, f"/?token={TOKEN}", base="https://frazil.shop.example")
     assert "; Secure" in answer.headers["set-cookie"]
 
 
@@ -255,42 +255,42 @@ def test_a_login_over_tls_keeps_its_cookie_there() -> None:
 )
 def test_behind_a_proxy_with_tls_the_cookie_stays_there(header: str, *, is_secure: bool) -> None:
     app = application(token=TOKEN, is_local=False)
-    answer = ask(app, f"/?token={TOKEN}", **{"x-forwarded-proto": header})
+    answer = send(app, f"/?token={TOKEN}", **{"x-forwarded-proto": header})
     assert ("; Secure" in answer.headers["set-cookie"]) is is_secure
 
 
 @pytest.mark.fault("G13")
 def test_on_loopback_another_name_is_refused() -> None:
     for path in ("/", "/status"):
-        answer = ask(application(), path, host="attacker.example:9093")
+        answer = send(application(), path, host="attacker.example:9093")
         assert answer.status_code == 421
         assert "public.orders" not in answer.text
         assert "localhost" in answer.text
-        assert ask(application(is_local=False), path, host="shop.example").status_code == 200
-    asked = ask(application(token=TOKEN, is_local=False), "/", host="x;touch$IFS/tmp/y")
-    assert "touch" not in asked.text
+        assert send(application(is_local=False), path, host="shop.example").status_code == 200
+    refused = send(application(token=TOKEN, is_local=False), "/", host="x;touch$IFS/tmp/y")
+    assert "touch" not in refused.text
 
 
 REBOUND = ["/", "/status", "/metrics", "/readyz"]
 
 
 @pytest.mark.parametrize("path", REBOUND)
-def test_what_answers_checks_by_which_name_it_was_asked(path: str) -> None:
+def test_every_answer_depends_on_the_host_header(path: str) -> None:
     app = application()
-    assert ask(app, path, host="attacker.example:9093").status_code == 421
-    assert "frazil_build_info" not in ask(app, path, host="attacker.example:9093").text
-    assert ask(app, path, host="127.0.0.1:9093").status_code in {200, 503}
-    assert ask(app, path, host="localhost").status_code in {200, 503}
-    # Kubernetes asks this one by whatever name it likes.
-    assert ask(app, "/healthz", host="attacker.example").status_code == 200
+    assert send(app, path, host="attacker.example:9093").status_code == 421
+    assert "frazil_build_info" not in send(app, path, host="attacker.example:9093").text
+    assert send(app, path, host="127.0.0.1:9093").status_code in {200, 503}
+    assert send(app, path, host="localhost").status_code in {200, 503}
+    # Kubernetes uses this one with any host name.
+    assert send(app, "/healthz", host="attacker.example").status_code == 200
 
 
 @pytest.mark.parametrize("path", REBOUND)
 def test_names_may_be_limited_where_others_can_reach_the_server(path: str) -> None:
     app = application(is_local=False, names=("frazil.shop.svc",))
-    assert ask(app, path, host="attacker.example").status_code == 421
+    assert send(app, path, host="attacker.example").status_code == 421
     for ours in ("frazil.shop.svc:9093", "FRAZIL.shop.svc", "10.1.2.3:9093", "[fd00::1]:9093"):
-        assert ask(app, path, host=ours).status_code in {200, 503}
+        assert send(app, path, host=ours).status_code in {200, 503}
 
 
 @pytest.mark.parametrize(
@@ -321,31 +321,31 @@ def test_the_document_says_whether_there_are_pages_and_who_sees_them() -> None:
     assert not Telemetry.model_validate({"listen": ":9", "token": TOKEN}).is_local
 
 
-def test_many_who_look_within_a_second_cost_as_much_as_one() -> None:
-    asked: list[int] = []
+def test_many_views_within_a_second_cost_as_much_as_one() -> None:
+    renders: list[int] = []
 
     def now() -> PipelineStatus:
-        asked.append(1)
-        return replace(running(), errors={"FRZ-SRC-01": len(asked)})
+        renders.append(1)
+        return replace(running(), errors={"FRZ-SRC-01": len(renders)})
 
     clock = ManualClock(NOW)
     redactor = Redactor()
     pages = build_pages(now, redactor, token=None, hosts=HostRule(is_local=True), clock=clock)
     metrics = Metrics("shop", release="1", redactor=redactor)
     app = build_app(metrics, Readiness(), redactor, routes=pages, hosts=HostRule(is_local=True))
-    pages_shown = {ask(app, "/").text for _ in range(5)}
-    assert (len(pages_shown), len(asked)) == (1, 1)
+    pages_shown = {send(app, "/").text for _ in range(5)}
+    assert (len(pages_shown), len(renders)) == (1, 1)
     clock.advance(1)
-    assert ask(app, "/").text not in pages_shown
+    assert send(app, "/").text not in pages_shown
     # A program gets what is.
-    assert ask(app, "/status").json()["errors"] == {"FRZ-SRC-01": 3}
-    assert ask(app, "/status").json()["errors"] == {"FRZ-SRC-01": 4}
+    assert send(app, "/status").json()["errors"] == {"FRZ-SRC-01": 3}
+    assert send(app, "/status").json()["errors"] == {"FRZ-SRC-01": 4}
 
 
 def test_a_remedy_is_a_command_or_a_sentence_with_commands() -> None:
     assert advice_of(" frazil resync public.users ") == Advice("frazil resync public.users", ())
-    assert advice_of("Look; `frazil check` tells.") == Advice(
-        None, ((False, "Look; "), (True, "frazil check"), (False, " tells."))
+    assert advice_of("Check it; `frazil check` shows.") == Advice(
+        None, ((False, "Check it; "), (True, "frazil check"), (False, " shows."))
     )
     assert advice_of("one ` alone") == Advice(None, ((False, "one ` alone"),))
 

@@ -48,11 +48,11 @@ def test_one_that_is_not_ready_is_named_with_its_reason() -> None:
 
 def test_a_check_that_raises_is_not_ready() -> None:
     def fail() -> State:
-        raise ConnectionRefusedError("nobody there")
+        raise ConnectionRefusedError("no listener")
 
     readiness = Readiness()
     readiness.add("source", fail)
-    assert readiness.report().states["source"] == NotReady("ConnectionRefusedError: nobody there")
+    assert readiness.report().states["source"] == NotReady("ConnectionRefusedError: no listener")
 
 
 def test_a_check_that_leaves_its_thread_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,10 +76,10 @@ def test_a_check_that_leaves_its_thread_is_not_ready(monkeypatch: pytest.MonkeyP
 
 def test_probes_within_a_second_ask_once() -> None:
     clock = still()
-    asked: list[int] = []
+    calls: list[int] = []
 
     def check() -> State:
-        asked.append(1)
+        calls.append(1)
         return Ready()
 
     readiness = Readiness(clock=clock)
@@ -88,18 +88,18 @@ def test_probes_within_a_second_ask_once() -> None:
         readiness.report()
     clock.advance(0.9)
     readiness.report()
-    assert len(asked) == 1
+    assert len(calls) == 1
     clock.advance(0.2)
     readiness.report()
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 def test_probes_at_the_same_time_ask_once() -> None:
-    asked: list[int] = []
+    calls: list[int] = []
     go_on = threading.Event()
 
     def check() -> State:
-        asked.append(1)
+        calls.append(1)
         go_on.wait(PATIENCE)
         return Ready()
 
@@ -112,7 +112,7 @@ def test_probes_at_the_same_time_ask_once() -> None:
     go_on.set()
     for thread in threads:
         thread.join()
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_a_hanging_check_costs_its_time_once_and_one_thread_only() -> None:
@@ -146,7 +146,7 @@ def test_a_gate_opens_once_and_for_all() -> None:
     assert gate() == Ready()
 
 
-def test_a_new_check_is_asked_at_once() -> None:
+def test_a_new_check_runs_at_once() -> None:
     readiness = Readiness(clock=still())
     readiness.add("source", Ready)
     assert readiness.report().ready

@@ -15,7 +15,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from frazil.errors import ConfigError
-from frazil.telemetry.logs import LogFormat, LogSettings, configure_logs
+from frazil.model.log_output import LogFormat
+from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from frazil.web import server
@@ -91,7 +92,7 @@ def test_port_0_takes_a_free_one_and_serves_everything() -> None:
 
 
 def test_ipv6_loopback_is_served() -> None:
-    # Asked without our code: what that refuses on a machine with IPv6 is a failure.
+    # Checked without our code: what that refuses on a machine with IPv6 is a failure.
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
@@ -101,17 +102,17 @@ def test_ipv6_loopback_is_served() -> None:
 
 
 def test_a_port_alone_means_every_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    create, asked = socket.create_server, list[tuple[str, int]]()
+    create, calls = socket.create_server, list[tuple[str, int]]()
 
     def on_loopback_after_all(address: tuple[str, int], **_options: object) -> socket.socket:
-        asked.append(address)
+        calls.append(address)
         return create(("127.0.0.1", 0))
 
     for both in (True, False):
         monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda both=both: both)
         monkeypatch.setattr(socket, "create_server", on_loopback_after_all)
         open_socket(parse_address(":9093")).close()
-    assert asked == [("", 9093), ("", 9093)]
+    assert calls == [("", 9093), ("", 9093)]
 
 
 def test_a_port_in_use_is_one_clear_sentence() -> None:
@@ -126,7 +127,7 @@ def test_a_port_in_use_is_one_clear_sentence() -> None:
 
 
 def test_an_address_of_another_machine_is_one_clear_sentence() -> None:
-    # From the block reserved for documentation; nobody has it.
+    # From the block reserved for documentation.
     with (
         pytest.raises(ConfigError, match="this machine does not have that address"),
         serving(app(), "192.0.2.1:0"),
@@ -153,15 +154,15 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
     answers: list[str] = []
     with serving(Starlette(routes=[Route("/slow", slow)]), "127.0.0.1:0") as address:
 
-        def ask() -> None:
+        def send() -> None:
             with client() as http:
                 answers.append(http.get(f"http://{address}/slow").text)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
+        request = threading.Thread(target=send)
+        request.start()
         assert entered.wait(PATIENCE)
         threading.Timer(0.05, go_on.set).start()
-    asking.join(PATIENCE)
+    request.join(PATIENCE)
     assert answers == ["done"]
 
 
@@ -196,14 +197,20 @@ SLOW = 1000
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /status HTTP/1.1\r\nHost: x\r\n"], ids=["idle", "slow"]
 )
-def test_probes_answer_beside_a_thousand_slow_connections(
+def test_probes_answer_despite_a_thousand_slow_connections(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Not by the clock: nobody is let go for being slow within this test.
+    # Not by the clock: no connection is closed for being slow within this test.
     monkeypatch.setattr(server, "REQUEST_SECONDS", 600)
-    with serving(app(), "127.0.0.1:0") as address, contextlib.ExitStack() as held, client() as http:
+    with (
+        serving(app(), "127.0.0.1:0") as address,
+        contextlib.ExitStack() as connections,
+        client() as http,
+    ):
         for number in range(SLOW):
-            slow = held.enter_context(socket.create_connection((address.host, address.port), 30))
+            slow = connections.enter_context(
+                socket.create_connection((address.host, address.port), 30)
+            )
             with contextlib.suppress(ConnectionError):
                 slow.sendall(sent)
             if number % 100 == 99:
@@ -229,7 +236,7 @@ def test_a_connection_that_sends_no_request_in_time_ends(
 
 
 @pytest.mark.fault("N49")
-def test_an_answer_that_nobody_reads_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
     left = threading.Event()
 
@@ -267,13 +274,15 @@ def test_readiness_does_not_wait_for_slow_pages() -> None:
     slowed = build_app(metrics, readiness, redactor, [Route("/slow", slow)], hosts=LOCAL)
     with (
         serving(slowed, "127.0.0.1:0") as address,
-        contextlib.ExitStack() as held,
+        contextlib.ExitStack() as connections,
         client() as http,
     ):
         try:
             # More than there are threads for pages.
             for _ in range(60):
-                one = held.enter_context(socket.create_connection((address.host, address.port)))
+                one = connections.enter_context(
+                    socket.create_connection((address.host, address.port))
+                )
                 one.sendall(b"GET /slow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert http.get(f"http://{address}/readyz", timeout=30).status_code == 200
         finally:

@@ -1,1 +1,1 @@
-"""A command as a process: signals, supervision, exit."""
+"""A command as a process: signals, supervision, exit. Start with ``role.py``."""

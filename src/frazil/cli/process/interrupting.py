@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-# A closed terminal and a supervisor mean the same as the person at the keyboard.
+# A closed terminal and a supervisor mean the same as Ctrl-C.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """Somebody interrupted the command; KeyboardInterrupt would get words of the parser's."""
+    """The command was interrupted; for KeyboardInterrupt the parser would print its own message."""
 
 
 class Interrupts(SignalHandling):
-    """The first signal raises; the second one ends the process where it is.
+    """The first signal raises; the second one ends the process at once.
 
     Ending at once leaves no process behind: keepers and the JVM notice that we are gone.
     """
@@ -32,13 +32,13 @@ class Interrupts(SignalHandling):
     def __init__(self, raises: type[BaseException] = KeyboardInterrupt) -> None:
         super().__init__(_ENDING)
         self._raises = raises
-        self._is_told = False
+        self._is_announced = False
         self.received: signal.Signals | None = None
 
-    def tell(self, what: str) -> None:
-        """Say once that somebody interrupted, and what follows."""
-        if not self._is_told:
-            self._is_told = True
+    def announce(self, what: str) -> None:
+        """Print once that the command was interrupted, and what follows."""
+        if not self._is_announced:
+            self._is_announced = True
             write_note(f"interrupted: {what}")
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
@@ -50,10 +50,10 @@ class Interrupts(SignalHandling):
 
 
 def interruptible(work: Callable[[Interrupts], int]) -> int:
-    """What the work comes to, or that it was interrupted."""
+    """The exit status of the work, or that of an interrupt."""
     with Interrupts() as interrupts:
         try:
             return work(interrupts)
         except KeyboardInterrupt:
-            interrupts.tell("nothing is left running")
+            interrupts.announce("nothing is left running")
             return ExitCode.INTERRUPTED

@@ -52,8 +52,8 @@ class ProcessRole(Protocol):
     def names(self) -> tuple[str, ...]:
         """The roles it has, as people read them."""
 
-    def build(self, place: RunContext) -> PipelineRun:
-        """Everything that runs; asked once Spark has started."""
+    def build(self, context: RunContext) -> PipelineRun:
+        """Everything that runs; called once Spark has started."""
 
     def print_results(self, run: PipelineRun) -> None:
         """What was done, after a single run."""
@@ -67,7 +67,7 @@ def run_role(
     *,
     once: bool,
 ) -> ExitCode:
-    """Run until told to stop, with pages beside it; with ``once``, until done, and print."""
+    """Run until stopped, and serve the pages; with ``once``, until done, and print."""
     with StopSignals() as signals:
         try:
             return _run_role(role, document, invocation, loaded, once=once, signals=signals)
@@ -130,10 +130,10 @@ def _run_role(
 
 
 def source_state(board: StatusBoard) -> State:
-    """Whether the source answers, as far as the last look at it tells."""
+    """Whether the source answered the last time."""
     source = board.now().source
     if source is None or source.standby is not None:
-        # A rolling update ends the old process only when the one that stands by is ready.
+        # A rolling update ends the old process only when the standby is ready.
         return Ready()
     if source.trouble is not None:
         return NotReady(f"{source.trouble.code}: {source.trouble.reason}")
@@ -141,13 +141,13 @@ def source_state(board: StatusBoard) -> State:
 
 
 def merge_state(board: StatusBoard, statuses: Sequence[MergeStatus]) -> State:
-    """Whether the catalog answers; whoever stands by does not ask it."""
+    """Whether the catalog answers; a standby does not query it."""
     source = board.now().source
     return Ready() if source is not None and source.standby else catalog_state(statuses)
 
 
 def catalog_state(statuses: Sequence[MergeStatus]) -> State:
-    """Whether the catalog answers, as far as the last run of each table tells."""
+    """Whether the catalog answered the last run of any table."""
     ended = [each for each in statuses if each.report is not None or each.error is not None]
     if not ended:
         return NotReady("no merge has ended yet") if statuses else Ready()
@@ -158,7 +158,7 @@ def catalog_state(statuses: Sequence[MergeStatus]) -> State:
 
 
 class _Reload:
-    """What a SIGHUP does: takes up what may change while it runs, and names the rest."""
+    """Handles SIGHUP: applies settings that may change while it runs, and names the others."""
 
     def __init__(
         self, document: Path | None, invocation: Invocation, loaded: LoadedConfig, run: PipelineRun

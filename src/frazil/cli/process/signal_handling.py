@@ -1,4 +1,4 @@
-"""Signals taken for the length of a block, and given back at its end."""
+"""Signal handlers for the length of a block, restored at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SignalHandling(ABC):
-    """Handles these signals while its block runs; whoever inherits says how."""
+    """Handles these signals while its block runs; a subclass says how."""
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self._before = {number: signal.getsignal(number) for number in numbers}

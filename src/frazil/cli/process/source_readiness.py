@@ -1,4 +1,4 @@
-"""A run looks at its source first: before Spark starts, and before anything is created there."""
+"""The check of the source before a run: before Spark starts, and before anything is created."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def refuse_unready(config: Config, redactor: Redactor, *, once: bool) -> ExitCode | None:
-    """The exit code if a run cannot capture anything, and it was said why; None to go on.
+    """Print why a run cannot capture anything and return its exit code; None to go on.
 
-    Raises what keeps us from looking and only a person can end. What may pass is waited for a
-    while with ``once``; a run that goes on says it and begins, because it tries again itself.
+    Raises an error that only an operator can fix. A transient one is retried for a while with
+    ``once``; otherwise it is reported and the run begins, because it tries again itself.
     """
-    found = _look(config, redactor, once=once)
+    found = _check_source(config, redactor, once=once)
     if found is None or not found.must_be_fixed:
         return None
     write_note("The source is not ready, and nothing was started or created:")
@@ -35,7 +35,7 @@ def refuse_unready(config: Config, redactor: Redactor, *, once: bool) -> ExitCod
     return ExitCode.FAILED
 
 
-def _look(config: Config, redactor: Redactor, *, once: bool) -> Findings | None:
+def _check_source(config: Config, redactor: Redactor, *, once: bool) -> Findings | None:
     clock, randomness, failures = SystemClock(), SystemRandomness(), 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP as wishes that a command can wait for."""
+"""SIGTERM, SIGINT and SIGHUP as requests that a command can wait for."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignals(SignalHandling):
-    """The first signal is a wish to end cleanly; the second one ends the process where it is.
+    """The first signal requests a clean end; the second one ends the process at once.
 
-    SIGHUP is no such wish: it asks for the configuration to be read again.
+    SIGHUP requests that the configuration is read again.
 
     Ending at once is safe: what was not committed did not happen, and the JVM ends with us because
     its standard input does.
@@ -35,13 +35,13 @@ class StopSignals(SignalHandling):
         super().__init__(_HANDLED)
         self.received: signal.Signals | None = None
         # The only queue whose ``put`` may interrupt its own ``get``, as a handler does.
-        self._mail: SimpleQueue[None] = SimpleQueue()
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._reloads = 0
         self._raises = False
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """A block that a wish to end leaves by Interrupted: nothing in it is worth finishing."""
+        """A block that a stop signal leaves by Interrupted: nothing in it is worth finishing."""
         if self.received is not None:
             raise Interrupted
         self._raises = True
@@ -51,27 +51,27 @@ class StopSignals(SignalHandling):
             self._raises = False
 
     def wait(self) -> None:
-        """Until a signal came, somebody called ``wake``, or a moment has passed.
+        """Until a signal came, ``wake`` was called, or a moment has passed.
 
         Python runs a handler between two of its own steps: a signal that comes just before a wait
         is noticed when the wait ends.
         """
         with suppress(Empty):
-            self._mail.get(timeout=NOTICE_SECONDS)
+            self._wakeups.get(timeout=NOTICE_SECONDS)
 
     def wake(self) -> None:
         """Let ``wait`` return; from any thread."""
-        self._mail.put(None)
+        self._wakeups.put(None)
 
     @property
     def exit_code(self) -> ExitCode:
-        """How a command ends that ended because of the signal."""
+        """The exit status after the signal."""
         return _exit_code(self.received)
 
     def take_reload(self) -> bool:
-        """Whether a reload was wished since the last question."""
-        wished, self._reloads = self._reloads, 0
-        return wished > 0
+        """Whether a reload was requested since the last call."""
+        reloads, self._reloads = self._reloads, 0
+        return reloads > 0
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:

@@ -30,13 +30,13 @@ _CLOCK = SystemClock()
 
 
 class Supervised(Protocol):
-    """A loop that can be told to end, or be left behind."""
+    """A loop that can be stopped or abandoned."""
 
     def run(self, *, once: bool = False) -> Ending:
         """Run until the end."""
 
     def abandon(self) -> None:
-        """Take no more notice of what still runs."""
+        """Ignore what still runs."""
 
 
 def supervise(
@@ -53,12 +53,12 @@ def supervise(
 ) -> Ending:
     """How the loop ended; what it raises is raised here.
 
-    An engine that is not alive any more takes the loop with it, whatever that is waiting for.
-    A signal sets ``stop``. A loop that has not ended when the grace is over is left behind:
-    ``interrupt`` takes away what it waits for, and what it does then concerns nobody.
+    The loop ends when the engine is dead, whatever it is waiting for.
+    A signal sets ``stop``. A loop that has not ended when the grace is over is abandoned:
+    ``interrupt`` cancels what it waits for, and its outcome is ignored.
     """
     if signals.received is not None:
-        # It came while the session was being started: nothing shall begin.
+        # It came while the session was being started: nothing may begin.
         stop.set()
     run = _Run(loop, once=once, ended=signals.wake)
     watch = PeriodicThread(
@@ -78,17 +78,17 @@ def supervise(
         if run.is_alive():
             _log.warning("abandoning what is not committed", grace=grace.total_seconds())
             loop.abandon()
-            _take_away(interrupt)
+            _cancel(interrupt)
             return Ending.STOPPED
     run.join()
     if signals.received is not None and run.has_failed and _dies(is_alive, clock):
-        # Supervisors tell a whole group of processes to end, the engine among them.
-        _log.warning("the engine was told to end too; what is not committed did not happen")
+        # Supervisors signal a group of processes, the engine among them.
+        _log.warning("the engine was stopped too; uncommitted work did not happen")
         return Ending.STOPPED
     return run.ending()
 
 
-def _take_away(interrupt: Callable[[], None]) -> None:
+def _cancel(interrupt: Callable[[], None]) -> None:
     try:
         interrupt()
     except Exception as error:  # noqa: BLE001 - the engine may be gone; we end all the same
@@ -124,7 +124,7 @@ def _wake_if_dead(is_alive: Callable[[], bool], signals: StopSignals) -> None:
 
 
 class _Run(threading.Thread):
-    """The loop's thread; a daemon, because it may have to be left behind."""
+    """The loop's thread; a daemon, because it may have to be abandoned."""
 
     def __init__(self, loop: Supervised, *, once: bool, ended: Callable[[], None]) -> None:
         super().__init__(name="frazil loop", daemon=True)
@@ -135,7 +135,7 @@ class _Run(threading.Thread):
         self.has_ended = False
 
     def run(self) -> None:
-        """Run the loop and keep what it comes to."""
+        """Run the loop and keep its outcome."""
         try:
             self._outcome = self._loop.run(once=self._once)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
@@ -146,11 +146,11 @@ class _Run(threading.Thread):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it came to something that is raised."""
+        """Whether it raised an exception."""
         return isinstance(self._outcome, Exception)
 
     def ending(self) -> Ending:
-        """What the loop came to."""
+        """The outcome of the loop."""
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome

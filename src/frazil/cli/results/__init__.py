@@ -1,1 +1,1 @@
-"""What commands print, as lines for people and objects for programs."""
+"""What commands print: lines of text, and objects for ``--output json``; one module per verb."""

@@ -1,4 +1,4 @@
-"""Frozen values of any kind as lines for people and as JSON for programs."""
+"""Frozen values of any kind as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _field(name: str, value: object) -> object:
 
 
 def to_rows(value: object) -> list[tuple[str, str]]:
-    """Name and text of every field of a dataclass; what is inside a field stands below it."""
+    """Name and text of every field of a dataclass; nested fields follow their parent."""
     return _rows(to_json(value), ())
 
 

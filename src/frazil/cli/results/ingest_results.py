@@ -1,4 +1,4 @@
-"""What an ingest did to each table, as lines for people and objects for programs."""
+"""What an ingest did to each table, as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER = (
 
 
 class IngestTally:
-    """Adds up what batches bring."""
+    """Adds up the reports of batches."""
 
     def __init__(self) -> None:
         self._operations: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -51,28 +51,28 @@ class IngestTally:
         rows = [self._row(name, each, redactor) for name, each in sorted(table_states.items())]
         write_table(rows, header=HEADER)
 
-    def _row(self, name: str, standing: TableState, redactor: Redactor) -> tuple[str, ...]:
+    def _row(self, name: str, entry: TableState, redactor: Redactor) -> tuple[str, ...]:
         counts = self._operations[name]
         return (
             name,
-            standing.state.word,
+            entry.state.word,
             *(str(counts[each.value]) for each in Operation),
             str(self._files[name]),
             self._positions.get(name, "-"),
-            redactor.redact(_problem(standing)),
+            redactor.redact(_problem(entry)),
         )
 
-    def _as_json(self, name: str, standing: TableState, redactor: Redactor) -> dict[str, object]:
+    def _as_json(self, name: str, entry: TableState, redactor: Redactor) -> dict[str, object]:
         return {
             "table": name,
-            "state": standing.state.word,
+            "state": entry.state.word,
             "rows": dict(self._operations[name]),
             "files": self._files[name],
             "position": self._positions.get(name),
-            "problem": redactor.redact(_problem(standing)) or None,
+            "problem": redactor.redact(_problem(entry)) or None,
         }
 
 
-def _problem(standing: TableState) -> str:
-    text = str(standing.state)
-    return "" if text == standing.state.word else text
+def _problem(entry: TableState) -> str:
+    text = str(entry.state)
+    return "" if text == entry.state.word else text

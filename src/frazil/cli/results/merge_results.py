@@ -1,4 +1,4 @@
-"""What became of each table of a merge, as a line for people and an object for programs."""
+"""The outcome of each table of a merge, as a line of text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTED = (MergeAction.INSERT, MergeAction.UPDATE, MergeAction.DELETE, MergeAct
 
 
 def result_row(status: MergeStatus, redactor: Redactor) -> tuple[str, ...]:
-    """A line for people."""
+    """One line of text."""
     report = status.report
     numbers = ["-"] * (3 + len(_COUNTED))
     if report is not None:
@@ -30,7 +30,7 @@ def result_row(status: MergeStatus, redactor: Redactor) -> tuple[str, ...]:
 
 
 def result_json(status: MergeStatus, redactor: Redactor) -> dict[str, object]:
-    """An object for programs."""
+    """One JSON object."""
     problem = None
     if status.error is not None:
         problem = {
@@ -49,7 +49,7 @@ def result_json(status: MergeStatus, redactor: Redactor) -> dict[str, object]:
 
 
 def report_json(report: MergeReport) -> dict[str, object]:
-    """Everything a report tells."""
+    """Every fact of a report."""
     return {
         "changelog": str(report.changelog),
         "mirror": str(report.mirror),

@@ -1,4 +1,4 @@
-"""What ``plan`` prints: lines for people, one document for programs."""
+"""What ``plan`` prints: lines of text, or one JSON document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UP_TO_DATE = "nothing: the mirror is up to date"
 class Planned:
     """One table: how it is captured, if it is, and its next merge.
 
-    ``is_merged`` says that there is something to merge from; ``names`` are all it goes by.
+    ``is_merged``: it has a changelog to merge; ``names`` are all names it is known by.
     """
 
     table: str

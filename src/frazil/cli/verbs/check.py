@@ -1,4 +1,4 @@
-"""The verb ``check``: every problem before anything starts, each with what ends it."""
+"""The verb ``check``: every problem before anything starts, each with its fix."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.cli.verbs.lake_check import check_lake
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.checks.source_check import check_source
 from frazil.sources.findings import Severity
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_checks(document: Path | None, output: OutputFormat, invocation: Invocation) -> ExitCode:
-    """Look at the source, show it, then at the lake: that one waits for Spark."""
+    """Check the source, print that, then the lake, which waits for Spark."""
     config = invocation.load(document).config
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     redactor = invocation.redactor
@@ -43,7 +44,7 @@ def run_checks(document: Path | None, output: OutputFormat, invocation: Invocati
 
 
 def exit_code_of(parts: Sequence[Findings]) -> ExitCode:
-    """1 when something must be fixed; 5 when we were not even let in to look."""
+    """1 when something must be fixed; 5 when access was denied."""
     if any(isinstance(part.error, PermissionError) for part in parts):
         return ExitCode.PERMISSION
     return ExitCode.FAILED if any(part.must_be_fixed for part in parts) else ExitCode.DONE
@@ -58,7 +59,7 @@ def summary(parts: Sequence[Findings]) -> str:
 
 
 def findings_json(parts: Sequence[Findings], redactor: Redactor) -> dict[str, object]:
-    """Everything for programs."""
+    """All findings as JSON."""
     return {
         "problems": [_problem_json(each, redactor) for part in parts for each in part.problems],
         "looked_at": [
@@ -90,7 +91,7 @@ def _print(findings: Findings, part: str, redactor: Redactor) -> None:
 
 
 def table_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
-    """A line for each thing in order, then one for each problem and for each line of its fix.
+    """A line for each item without a problem, then one for each problem and each line of its fix.
 
     Problems that one statement fixes are listed above it together.
     """

@@ -89,9 +89,9 @@ def _load_vectors(file: BinaryIO, footer: Footer) -> Iterator[tuple[int, BlobMet
 
 
 def _load_vector(file: BinaryIO, blob: BlobMetadata) -> Facts:
-    """What a deletion vector holds, or the damage that keeps it from being told."""
+    """What a deletion vector holds, or the damage that prevents reading it."""
     if blob.codec is not BlobCompression.NONE or blob.length > LARGEST_BLOB:
-        what = "a deletion vector is never compressed nor larger than 2 GiB"
+        what = "a deletion vector is never compressed or larger than 2 GiB"
         return {"crc_valid": False, "damage": what}
     data = _load_range(file, blob.offset, blob.length)
     try:
@@ -174,5 +174,5 @@ def _print_table(
 
 
 def _shown(text: str) -> str:
-    """Text of a file that nobody vouches for, unable to command a terminal."""
+    """Text of an untrusted file, without control characters."""
     return text if text.isprintable() else ascii(text)

@@ -36,33 +36,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the person typed."""
+    """The options of the command."""
 
     folder: Path
     seconds: float
     keep: bool = False
 
 
-def run_demo(wish: DemoOptions, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
-    """Take the tour and print it; whoever wants to keep it looks around until Ctrl-C."""
-    show_tour(wish, DemoScreen(open_console()), redactor, interrupts)
+def run_demo(options: DemoOptions, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
+    """Take the tour and print it; with ``--keep``, everything runs until Ctrl-C."""
+    show_tour(options, DemoScreen(open_console()), redactor, interrupts)
     return ExitCode.DONE
 
 
 def show_tour(
-    wish: DemoOptions, screen: DemoScreen, redactor: Redactor, interrupts: Interrupts
+    options: DemoOptions, screen: DemoScreen, redactor: Redactor, interrupts: Interrupts
 ) -> None:
     """The tour on this screen."""
-    screen.say("frazil demo: a shop in Postgres, mirrored into Iceberg while it lives")
+    screen.say("frazil demo: a shop in Postgres, mirrored into Iceberg while it changes")
     screen.say()
     with touring(
-        wish.folder,
+        options.folder,
         audience=_Audience(screen, interrupts),
         redactor=redactor,
         serve=_Pages(redactor),
-        pace=Pace(seconds=wish.seconds),
+        pace=Pace(seconds=options.seconds),
     ) as result:
-        if wish.keep:
+        if options.keep:
             _print_result(screen, result)
             _print_kept(screen, result)
             threading.Event().wait()
@@ -70,15 +70,15 @@ def show_tour(
 
 
 class _Audience:
-    """The screen, and somebody who takes the signals back whenever Spark has taken them."""
+    """The screen; also restores our signal handlers whenever Spark has replaced them."""
 
     def __init__(self, screen: DemoScreen, interrupts: Interrupts) -> None:
         self._screen = screen
         self._interrupts = interrupts
 
-    def tell(self, step: Step) -> None:
+    def show_step(self, step: Step) -> None:
         self._interrupts.install()
-        self._screen.tell(step)
+        self._screen.show_step(step)
 
     def show(self, status: PipelineStatus, counts: ShopCounts) -> None:
         self._screen.show(status, counts)
@@ -89,7 +89,7 @@ class _Audience:
     def leave(self, error: BaseException) -> None:
         self._screen.close()
         if isinstance(error, KeyboardInterrupt):
-            self._interrupts.tell("stopping everything")
+            self._interrupts.announce("stopping everything")
 
 
 class _Pages:
@@ -123,7 +123,7 @@ def _print_result(screen: DemoScreen, result: TourResult) -> None:
     screen.say(f"  MERGE INTO       {contest.merge_into:5.2f} s  (merge-on-read, warmed up)")
     screen.say("  Its time grows with the table, ours with the changes: see README for 40 M rows.")
     screen.say()
-    screen.say(f"The lake stays in {result.folder}: a SQLite catalog and plain files. Ask it:")
+    screen.say(f"The lake stays in {result.folder}: a SQLite catalog and plain files. Query it:")
     for query in result.queries:
         screen.say()
         screen.say(f"# {query.engine}, to paste into {query.into}", style="dim")
@@ -134,7 +134,7 @@ def _print_kept(screen: DemoScreen, result: TourResult) -> None:
     frazil, document = program("frazil"), near(result.document)
     change = "update shop.orders set total = 0 where id = 1"
     screen.say()
-    screen.say("Everything else stays up until Ctrl-C. Change the shop, and look again:")
+    screen.say("Everything else stays up until Ctrl-C. Change the shop, and query again:")
     screen.say()
     screen.say(f'psql "$(cat {near(result.dsn_file)})" -c "{change}"')
     screen.say(f"{frazil} status -c {document}")

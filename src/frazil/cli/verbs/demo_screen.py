@@ -1,4 +1,4 @@
-"""The tour as a person sees it: a live table on a terminal, a line now and then elsewhere."""
+"""The tour on the screen: an updating table on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.pipeline.status.values import PipelineStatus, TableStatus
 
-# Off a terminal somebody reads a log: often enough to see that it lives.
+# In a log: often enough to see progress.
 LINE_SECONDS = 5.0
 # Wide enough for every step; a pipe has no width of its own.
 _PLAIN_WIDTH = 110
@@ -54,10 +54,10 @@ class DemoScreen:
         self._said_at = self._clock.monotonic()
 
     def say(self, text: str = "", *, style: str = "") -> None:
-        """A line, as it stands: nothing in it is markup, and nothing breaks it."""
+        """A line, verbatim: no markup, no wrapping."""
         self._console.print(Text(printable_lines(text), style=style), soft_wrap=True)
 
-    def tell(self, step: Step) -> None:
+    def show_step(self, step: Step) -> None:
         """A step that has ended."""
         line = Text.assemble(
             ("  ✓ ", "green"),
@@ -68,7 +68,7 @@ class DemoScreen:
         self._console.print(line, soft_wrap=True)
 
     def show(self, status: PipelineStatus, counts: ShopCounts) -> None:
-        """How things stand at this moment."""
+        """The current status."""
         if not self._is_live:
             self._say_sometimes(status, counts)
             return
@@ -78,7 +78,7 @@ class DemoScreen:
         self._live.update(_tables(status, counts), refresh=True)
 
     def settle(self, status: PipelineStatus, counts: ShopCounts) -> None:
-        """How things ended."""
+        """The final status."""
         self.close()
         self._console.print(_tables(status, counts))
 

@@ -17,11 +17,11 @@ from frazil.version import __version__
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
 
-_IN_WORDS = {
+_DESCRIPTIONS = {
     RecoveryAction.NOW: "the work is planned again at once",
     RecoveryAction.LATER: "frazil tries again with back-off",
-    RecoveryAction.NEVER: "the table is held until somebody acts; the others go on",
-    RecoveryAction.INSPECT: "the table is asked what happened, then the work goes on",
+    RecoveryAction.NEVER: "the table is paused until an operator acts; the others go on",
+    RecoveryAction.INSPECT: "frazil inspects the table for what happened, then the work goes on",
     RecoveryAction.STOP: "the process ends; another one may go on",
 }
 
@@ -65,15 +65,15 @@ def explain_code(code: str | None, output: OutputFormat) -> None:
     write_line(f"{leaf.code}  {leaf.__name__}")
     write_line(f"  What it means:    {leaf.meaning}")
     write_line(f"  What you do:      {leaf.remedy}")
-    write_line(f"  What frazil does: {recovery_in_words(recovery)}.")
+    write_line(f"  What frazil does: {describe_recovery(recovery)}.")
 
 
-def recovery_in_words(recovery: Recovery) -> str:
+def describe_recovery(recovery: Recovery) -> str:
     """A row of the recovery table as a sentence, without its full stop."""
-    first = _IN_WORDS[recovery.action]
+    first = _DESCRIPTIONS[recovery.action]
     if recovery.after_attempts is recovery.action:
         return first
-    return f"{first}; after the configured attempts, {_IN_WORDS[recovery.after_attempts]}"
+    return f"{first}; after the configured attempts, {_DESCRIPTIONS[recovery.after_attempts]}"
 
 
 def _list_codes(family: dict[str, type[FrazilError]], output: OutputFormat) -> None:

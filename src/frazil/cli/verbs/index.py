@@ -1,4 +1,4 @@
-"""The verbs under ``index``: what the key index of a mirror is, whether it is right, a new one."""
+"""The verbs under ``index``: show, check and rebuild the key index of a mirror."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from frazil.cli.results.facts import to_json, to_rows
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.merge.index_operations import load_index_facts, rebuild_index, verify_index
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ def show_index(
     document: Path | None, table: str, output: OutputFormat, invocation: Invocation
 ) -> None:
     """Print what the index of a mirror is made of; changes nothing."""
-    facts = _asked(load_index_facts, document, table, invocation)
+    facts = _run_operation(load_index_facts, document, table, invocation)
     _print(facts, output, invocation)
 
 
@@ -36,7 +37,7 @@ def check_index(
     document: Path | None, table: str, output: OutputFormat, invocation: Invocation
 ) -> ExitCode:
     """Compare the index with the rows of its mirror; a difference is an exit status of its own."""
-    verdict = _asked(verify_index, document, table, invocation)
+    verdict = _run_operation(verify_index, document, table, invocation)
     _print(verdict, output, invocation)
     return ExitCode.DONE if verdict.is_sound else ExitCode.DIFFERENCE
 
@@ -45,19 +46,21 @@ def renew_index(
     document: Path | None, table: str, output: OutputFormat, invocation: Invocation
 ) -> None:
     """Build the index from the rows of its mirror and commit it; the rows stay as they are."""
-    repair = _asked(rebuild_index, document, table, invocation)
+    repair = _run_operation(rebuild_index, document, table, invocation)
     _print(repair, output, invocation)
 
 
-def _asked(ask: Callable[..., _T], document: Path | None, table: str, invocation: Invocation) -> _T:
-    """What a function that looks after an index says of the one of this mirror."""
+def _run_operation(
+    operation: Callable[..., _T], document: Path | None, table: str, invocation: Invocation
+) -> _T:
+    """The result of an operation on the index of this mirror."""
     config = invocation.load(document).config
     check_merges(config, [table])
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
         (settings,) = load_merges(lake, config, [table]).values()
-        return ask(session, lake, settings)
+        return operation(session, lake, settings)
 
 
 def _print(facts: object, output: OutputFormat, invocation: Invocation) -> None:

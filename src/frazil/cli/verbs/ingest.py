@@ -1,4 +1,4 @@
-"""The verb ``ingest``: changes of the source captured, once or until told to stop."""
+"""The verb ``ingest``: changes of the source captured, once or until stopped."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def run_ingest(
     document: Path | None, output: OutputFormat, invocation: Invocation, *, once: bool
 ) -> ExitCode:
-    """Capture until told to stop; with ``once``, all that is there now, and print what was done."""
+    """Capture until stopped; with ``once``, all that is there now, and print what was done."""
     loaded = invocation.load(document)
-    # Mistakes are told now, not after the seconds that Spark needs to start.
+    # Mistakes are reported now, not after the seconds that Spark needs to start.
     configured_source(loaded.config).validate()
     unready = refuse_unready(loaded.config, invocation.redactor, once=once)
     if unready is not None:
@@ -42,8 +42,8 @@ class _IngestRole:
         self._redactor = redactor
         self._tally = IngestTally()
 
-    def build(self, place: RunContext) -> PipelineRun:
-        return build_ingest_run(place, also=self._tally.record_report)
+    def build(self, context: RunContext) -> PipelineRun:
+        return build_ingest_run(context, also=self._tally.record_report)
 
     def print_results(self, run: PipelineRun) -> None:
         table_states = {} if run.capture is None else run.capture.ingester.table_states

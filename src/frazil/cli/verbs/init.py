@@ -41,7 +41,7 @@ class InitRequest:
 
 
 def write_first_document(request: InitRequest) -> None:
-    """Ask for what is missing, make the text, prove that it loads, and write it."""
+    """Prompt for what is missing, make the text, prove that it loads, and write it."""
     output = request.output
     if output != TO_THE_TERMINAL and output.exists() and not request.force:
         message = f"{output} is there already."
@@ -50,7 +50,7 @@ def write_first_document(request: InitRequest) -> None:
         )
     answers = _answers(request)
     text = first_document(answers)
-    # Before anything is written: what is wrong with an answer is told as of a document.
+    # Before anything is written: a wrong answer is reported like a mistake in a document.
     parse_config(text, output, environ=answers.variables)
     if output == TO_THE_TERMINAL:
         write_text(text.rstrip())
@@ -76,47 +76,47 @@ def next_steps(answers: FirstAnswers, output: Path) -> tuple[str, ...]:
 
 
 def _answers(request: InitRequest) -> FirstAnswers:
-    ask = _Questions(request.options, is_asked=sys.stdin.isatty())
-    pipeline = ask.text("pipeline", "Name of the pipeline", _folder_name(request.output))
+    prompt = _Prompts(request.options, is_terminal=sys.stdin.isatty())
+    pipeline = prompt.text("pipeline", "Name of the pipeline", _folder_name(request.output))
     source = FirstSource(
-        ask.choice("source", "Where changes come from", FirstSource.POSTGRES, FirstSource)
+        prompt.choice("source", "Where changes come from", FirstSource.POSTGRES, FirstSource)
     )
     usual = FirstAnswers(pipeline=pipeline, source=source)
     variable, tables = usual.dsn_variable, ",".join(usual.tables)
     if source in _DATABASES:
-        variable = ask.text("dsn_variable", "Variable with the connection string", variable)
+        variable = prompt.text("dsn_variable", "Variable with the connection string", variable)
     if _VARIABLE.fullmatch(variable) is None:
         raise ConfigError("--dsn-variable: must be the name of a variable, not its value.")
     if source is FirstSource.POSTGRES:
-        tables = ask.text("table", "Tables, with * and ?, separated by commas", tables)
-    catalog = ask.choice("catalog", "Kind of catalog", usual.catalog, CatalogKind)
+        tables = prompt.text("table", "Tables, with * and ?, separated by commas", tables)
+    catalog = prompt.choice("catalog", "Kind of catalog", usual.catalog, CatalogKind)
     return FirstAnswers(
         pipeline=pipeline,
         source=source,
         dsn_variable=variable,
         tables=tuple(each.strip() for each in tables.split(",")),
         catalog=CatalogKind(catalog),
-        warehouse=ask.text("warehouse", "Where tables are kept", usual.warehouse),
+        warehouse=prompt.text("warehouse", "Where tables are kept", usual.warehouse),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Questions:
-    """Options first, then the person at the terminal, then what is usual."""
+class _Prompts:
+    """Options first, then a prompt on a terminal, then the defaults."""
 
     options: Mapping[str, str | None]
-    is_asked: bool
+    is_terminal: bool
 
     def text(self, name: str, question: str, usual: str) -> str:
         given = self.options.get(name)
         if given is not None:
             return str(given)
-        return str(typer.prompt(question, default=usual, err=True)) if self.is_asked else usual
+        return str(typer.prompt(question, default=usual, err=True)) if self.is_terminal else usual
 
     def choice(
-        self, name: str, question: str, usual: str, words: type[FirstSource] | type[CatalogKind]
+        self, name: str, question: str, usual: str, choices: type[FirstSource] | type[CatalogKind]
     ) -> str:
-        known = [word.value for word in words]
+        known = [choice.value for choice in choices]
         while True:
             said = self.text(name, f"{question} ({', '.join(known)})", str(usual))
             if said in known:

@@ -1,11 +1,11 @@
-"""The lake's part of ``check``: the catalog answers, and the tables in it can be gone on with."""
+"""The lake's part of ``check``: the catalog answers, and its tables can be continued."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_place, plan_pairs
+from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_table, plan_pairs
 from frazil.cli.verbs.position.reports import reports_of
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frazil.sources.findings import Problem
 
 _NO_ANSWER = (errors.CatalogError, errors.PermissionError)
-_ADVICE = "Look at catalog and storage in the configuration, and whether the catalog runs."
+_ADVICE = "Check catalog and storage in the configuration, and that the catalog runs."
 
 # Amazon's clients send checksums with every upload, which not every store understands.
 _CHECKSUMS = (
@@ -34,25 +34,28 @@ _CHECKSUMS = (
 
 
 def check_lake(config: Config, source: SourceFindings) -> Findings:
-    """Everything about the lake; what keeps us from looking is told, not raised."""
+    """Check the lake; an error that prevents the check is reported, not raised."""
     try:
         with open_session(config) as session:
-            return look_into(Lake(session, config.catalog.name), config, source)
+            return inspect_lake(Lake(session, config.catalog.name), config, source)
     except errors.FrazilError as error:
         return _closed(error)
 
 
-def look_into(lake: Lake, config: Config, source: SourceFindings) -> Findings:
+def inspect_lake(lake: Lake, config: Config, source: SourceFindings) -> Findings:
     """The same, in a lake that is open; ``source`` has the tables that the source chose."""
-    # One answer tells that the catalog is there; without it, no table need be asked for.
-    ledger = reports_of(lake, ledger_place(config))
+    # One answer proves that the catalog is there; without it, no table needs to be loaded.
+    ledger = reports_of(lake, ledger_table(config))
     failed = next((each.problem for each in ledger if isinstance(each.problem, _NO_ANSWER)), None)
     if failed is not None:
         return _closed(failed)
     seen = [_catalog(config)]
     problems: list[Problem] = []
-    places = _places(config, source.names)
-    reports = [*ledger, *(each for place in places for each in reports_of(lake, place))]
+    marker_tables = _marker_tables(config, source.names)
+    reports = [
+        *ledger,
+        *(each for marker_table in marker_tables for each in reports_of(lake, marker_table)),
+    ]
     judged = (_judged(report, config, source.not_made) for report in reports)
     for found in (_warehouse(lake, config), *judged):
         if isinstance(found, LookedAt):
@@ -72,40 +75,42 @@ def _catalog(config: Config) -> LookedAt:
 
 
 def _warehouse(lake: Lake, config: Config) -> LookedAt | Problem:
-    place = config.catalog.warehouse or "the catalog's own"
+    warehouse = config.catalog.warehouse or "the catalog's own"
     try:
         try_writing(lake, config)
     except errors.FrazilError as error:
         # Of a table that only served to try.
         error.table = None
-        advice = f"The warehouse, {place}, cannot be written to. {_ADVICE}"
+        advice = f"The warehouse, {warehouse}, cannot be written to. {_ADVICE}"
         if config.storage.s3.endpoint is not None:
             advice += _CHECKSUMS
         return problem_of(error, advice=advice)
-    return LookedAt("warehouse", f"{place}: a table was created, written, read and removed")
+    return LookedAt("warehouse", f"{warehouse}: a table was created, written, read and removed")
 
 
-def _places(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:
+def _marker_tables(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:
     """Every changelog and mirror, the captured ones first, each once."""
     captured = [
-        place
+        marker_table
         for found in names.values()
         if isinstance(found, CapturedNames)
-        for place in (
+        for marker_table in (
             MarkerTable(TableRole.CHANGELOG, found.changelog, MarkerRole.INGEST),
             MarkerTable(TableRole.MIRROR, found.mirror, MarkerRole.MERGE),
         )
     ]
-    listed = [place for pair in plan_pairs(config) for place in pair.places]
-    yield from {str(place.name): place for place in [*listed, *captured]}.values()
+    listed = [marker_table for pair in plan_pairs(config) for marker_table in pair.marker_tables]
+    yield from {
+        str(marker_table.name): marker_table for marker_table in [*listed, *captured]
+    }.values()
 
 
 def _judged(
     report: MarkerReport, config: Config, not_made: Collection[str]
 ) -> LookedAt | Problem | None:
-    name, kind, problem = str(report.place.name), report.place.kind, report.problem
+    name, kind, problem = str(report.marker_table.name), report.marker_table.kind, report.problem
     if isinstance(problem, errors.TableNotFoundError):
-        # Why no run makes it, the source's part has said.
+        # The check of the source has reported why no run creates it.
         return None if name in not_made else _missing(report, config)
     if problem is not None:
         return problem_of(problem)
@@ -121,13 +126,13 @@ def _judged(
 
 
 def _missing(report: MarkerReport, config: Config) -> LookedAt | Problem | None:
-    name, kind = str(report.place.name), report.place.kind
+    name, kind = str(report.marker_table.name), report.marker_table.kind
     if config.source is not None or kind is TableRole.MIRROR:
         return LookedAt(name, f"{kind} is not there yet: the first run creates it")
     if kind is TableRole.LEDGER:
-        # Merges alone keep no book.
+        # Merges alone keep no ledger.
         return None
     return stops(
-        f"The {kind} {name} is not in the catalog, and without a source nobody creates it.",
+        f"The {kind} {name} is not in the catalog, and without a source nothing creates it.",
         table=name,
     )

@@ -29,7 +29,7 @@ def run_merges(
     *,
     once: bool,
 ) -> ExitCode:
-    """Merge until told to stop; with ``once``, until nothing is left, and print what was done."""
+    """Merge until stopped; with ``once``, until nothing is left, and print what was done."""
     loaded = invocation.load(document)
     check_merges(loaded.config, tables)
     role = _MergeRole(tables, output, invocation.redactor, once=once)
@@ -47,8 +47,8 @@ class _MergeRole:
         self._redactor = redactor
         self._once = once
 
-    def build(self, place: RunContext) -> PipelineRun:
-        return build_merge_run(place, self._tables, waits=not self._once)
+    def build(self, context: RunContext) -> PipelineRun:
+        return build_merge_run(context, self._tables, waits=not self._once)
 
     def print_results(self, run: PipelineRun) -> None:
         _print_results(run.merge_statuses, self._output, self._redactor)

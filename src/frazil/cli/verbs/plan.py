@@ -11,12 +11,13 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.merger import Merger
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges, plan_merges
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,12 +44,12 @@ def show_plans(
 ) -> ExitCode:
     """Print what happens at the source and to each table; nothing is changed.
 
-    A table that cannot be planned is told, not raised.
+    A table that cannot be planned is reported, not raised.
     """
     config = invocation.load(document).config
     check_merges(config, tables)
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
-    # Before Spark is started: a source that is away is told at once.
+    # Before Spark is started: an unreachable source is reported at once.
     facts = None if config.source is None else configured_source(config).load_plan_facts()
     with open_session(config) as session:
         run, planned = load_plans(session, config, tables, facts)
@@ -64,7 +65,7 @@ def show_plans(
 def load_plans(
     session: Session, config: Config, tables: Sequence[str], facts: PlanFacts | None
 ) -> tuple[RunPlan | None, list[Planned]]:
-    """What is done at the source, and every table that is meant: captured ones first."""
+    """What is done at the source, and every selected table: captured ones first."""
     lake = Lake(session, config.catalog.name)
     if facts is None:
         merges = _load_merges(session, lake, load_merges(lake, config, tables))
@@ -123,7 +124,7 @@ def _chosen(planned: Sequence[Planned], tables: Sequence[str]) -> list[Planned]:
 def exit_code_of(
     found: Sequence[MergeFound], *, ask_for_work: bool, has_work: bool = False
 ) -> ExitCode:
-    """The gravest thing found; work counts only when it was asked for."""
+    """The gravest finding; pending work counts only with the option for it."""
     actions = [recovery_for(each).action for each in found if isinstance(each, FrazilError)]
     if any(action is not RecoveryAction.NEVER for action in actions):
         return ExitCode.FAILED

@@ -12,9 +12,10 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_note, 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.resync import Rebuild, Resync, load_resync
 from frazil.pipeline.tables.merge_settings import merge_tables
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from frazil.cli.invocation import Invocation
     from frazil.telemetry.redaction import Redactor
 
-HEADER = ("TABLE", "STANDS NOW", "THEN")
-THEN = "read again by the next ingest; a running one takes it up by itself"
+HEADER = ("TABLE", "STATE", "THEN")
+THEN = "read again by the next ingest; a running one notices by itself"
 REBUILT = "built again from everything that its changelog holds"
 
 
@@ -45,17 +46,17 @@ class ResyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A table that is meant, how it is now and what becomes of it."""
+    """A selected table, its state and what happens to it."""
 
     table: str
-    stands: str
+    state: str
     then: str
 
 
 def run_resync(
     document: Path | None, request: ResyncRequest, output: OutputFormat, invocation: Invocation
 ) -> None:
-    """Show which tables are meant, ask, and mark them in the ledger."""
+    """Show the selected tables, ask for confirmation, and mark them in the ledger."""
     _check(request)
     config = invocation.load(document).config
     configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
@@ -71,7 +72,7 @@ def run_resync(
             tables = [_Chosen(each.table, str(each.state), THEN) for each in work.tables]
         if request.needs_agreement:
             for each in tables:
-                write_note(invocation.redactor.redact(f"{each.table}: {each.stands}"))
+                write_note(invocation.redactor.redact(f"{each.table}: {each.state}"))
             typer.confirm("Read them again from their first row?", abort=True, err=True)
         if not request.dry_run:
             work.apply()
@@ -84,8 +85,8 @@ def _check(request: ResyncRequest) -> None:
         raise ConfigError("name the tables to read again, or --all, not both.")
     if request.needs_agreement and not sys.stdin.isatty():
         raise ConfigError(
-            "reading all tables again needs somebody to agree, and this is no terminal.",
-            next_step="look with --dry-run, then repeat with --yes",
+            "reading all tables again needs confirmation, and this is no terminal.",
+            next_step="preview with --dry-run, then repeat with --yes",
         )
 
 
@@ -102,7 +103,7 @@ def _print(
             [
                 {
                     "table": each.table,
-                    "stood": redactor.redact(each.stands),
+                    "stood": redactor.redact(each.state),
                     "applied": not request.dry_run,
                 }
                 for each in tables
@@ -110,6 +111,6 @@ def _print(
         )
         return
     write_table(
-        [(each.table, redactor.redact(each.stands), each.then) for each in tables], header=HEADER
+        [(each.table, redactor.redact(each.state), each.then) for each in tables], header=HEADER
     )
     write_line("nothing was changed: --dry-run" if request.dry_run else done)

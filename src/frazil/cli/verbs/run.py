@@ -1,4 +1,4 @@
-"""The verb ``run``: ingest and merges in one process, once or until told to stop."""
+"""The verb ``run``: ingest and merges in one process, once or until stopped."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ HEADER = ("TABLE", "PHASE", "CAPTURED", "MERGED", "MIRROR", "PROBLEM")
 def run_pipeline(
     document: Path | None, output: OutputFormat, invocation: Invocation, *, once: bool
 ) -> ExitCode:
-    """Run until told to stop; with ``once``, until mirrors have all that is there now."""
+    """Run until stopped; with ``once``, until mirrors have all that is there now."""
     loaded = invocation.load(document)
-    # Mistakes are told now, not after the seconds that Spark needs to start.
+    # Mistakes are reported now, not after the seconds that Spark needs to start.
     if loaded.config.source is not None:
         configured_source(loaded.config).validate()
     check_merges(loaded.config, ())
@@ -46,8 +46,8 @@ class _RunRole:
         self._redactor = redactor
         self.names = MERGE_ROLE if config.source is None else INGEST_ROLE + MERGE_ROLE
 
-    def build(self, place: RunContext) -> PipelineRun:
-        return build_run(place)
+    def build(self, context: RunContext) -> PipelineRun:
+        return build_run(context)
 
     def print_results(self, run: PipelineRun) -> None:
         tables = run.board.now().tables
@@ -81,7 +81,7 @@ def _as_json(table: TableStatus, redactor: Redactor) -> dict[str, object]:
 
 
 def _problem(table: TableStatus) -> str:
-    trouble = table.trouble
-    if trouble is None:
+    problem = table.trouble
+    if problem is None:
         return ""
-    return f"{trouble.code or 'defect'}: {trouble.reason} Next: {trouble.remedy}"
+    return f"{problem.code or 'defect'}: {problem.reason} Next: {problem.remedy}"

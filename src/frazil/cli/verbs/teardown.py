@@ -1,4 +1,4 @@
-"""The verb ``teardown``: nothing of a pipeline is left at its source."""
+"""The verb ``teardown``: removes what a pipeline created at its source."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import typer
 
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.errors import ConfigError
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.configured_source import configured_source
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

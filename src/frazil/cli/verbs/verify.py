@@ -1,4 +1,4 @@
-"""The verb ``verify``: proof that mirrors are their sources, or what their changelogs say."""
+"""The verb ``verify``: compares mirrors with their sources, or with their changelogs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Final
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.cli.results.facts import fields_to_json
-from frazil.cli.verbs.status.client import Answered, ask_status
+from frazil.cli.verbs.status.client import Answered, request_status
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.config.models.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
+from frazil.model.log_output import LogLevel
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
 from frazil.pipeline.verification import build_source_verifier
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
 from frazil.verify.source_verifier import MERGE
 
@@ -53,11 +54,11 @@ class VerifyRequest:
 def verify_mirrors(
     document: Path | None, request: VerifyRequest, output: OutputFormat, invocation: Invocation
 ) -> ExitCode:
-    """Compare mirrors; a table in trouble is told, not raised.
+    """Compare mirrors; a problem of a table is reported, not raised.
 
-    A captured mirror is compared with its source unless the changelog is asked for, any other with
-    the fold of its changelog. The status tells the gravest thing found: a difference before a table
-    that cannot be judged.
+    A captured mirror is compared with its source unless the changelog is requested, any other
+    with the fold of its changelog. The exit status is that of the gravest finding: a difference
+    before a table that cannot be judged.
     """
     config = invocation.load(document).config
     wait = _parsed(request.wait)
@@ -75,10 +76,10 @@ def verify_mirrors(
                 lake,
                 config,
                 wait=wait,
-                merges_run=_says_that_it_merges(config),
+                merges_run=_is_merging(config),
                 on_wait=_Waiting(),
             )
-        # For the person who asked; nothing of this goes to a log.
+        # For the terminal; nothing of this goes to a log.
         show_keys = not config.telemetry.mask_keys
         for mirror, settings in plan_merges(config, request.tables, captured=captured).items():
             try:
@@ -86,9 +87,9 @@ def verify_mirrors(
                     source = captured[mirror].source
                     found[mirror] = verifier.verify(settings, source, show_keys=show_keys)
                 else:
-                    beside = verify_mirror(session, lake, settings, show_keys=show_keys)
-                    step = _step_of(beside, captured.get(mirror))
-                    found[mirror] = replace(beside, next_step=step)
+                    compared = verify_mirror(session, lake, settings, show_keys=show_keys)
+                    step = _step_of(compared, captured.get(mirror))
+                    found[mirror] = replace(compared, next_step=step)
             except FrazilError as error:
                 found[mirror] = error
     without = () if request.tables else tables.without
@@ -97,21 +98,21 @@ def verify_mirrors(
 
 
 class _Waiting:
-    """Tells a person once what there is to wait for."""
+    """Prints once what is waited for."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
 
     def __call__(self, mirror: str) -> None:
-        if mirror not in self._told:
-            self._told.add(mirror)
+        if mirror not in self._announced:
+            self._announced.add(mirror)
             write_note(f"{mirror}: waiting until the mirror has passed what the source has")
 
 
-def _says_that_it_merges(config: Config) -> bool:
-    """Whether a process of this pipeline answers and merges; one elsewhere is not asked."""
+def _is_merging(config: Config) -> bool:
+    """Whether a process of this pipeline answers and merges; one elsewhere is not queried."""
     try:
-        answer = ask_status(config)
+        answer = request_status(config)
     except ConfigError:
         # It has another token, and may be another pipeline.
         return False
@@ -119,20 +120,20 @@ def _says_that_it_merges(config: Config) -> bool:
 
 
 def _step_of(found: Verification, captured: CapturedMirror | None) -> str:
-    """What helps a mirror that was compared with its changelog."""
+    """The next command for a mirror that was compared with its changelog."""
     if not found.differs:
         return MERGE if found.note == NOTHING_MERGED else ""
     return command("resync", found.mirror if captured is None else captured.source)
 
 
 def next_command(found: Mapping[str, Verification | FrazilError]) -> str:
-    """The one thing to do first: what differs before what could not be judged; empty: nothing."""
+    """The one command to run first: differences before failures; empty: none."""
     judged = [each for each in found.values() if not isinstance(each, FrazilError)]
     differing = [each for each in judged if each.differs]
     again = [each for each in differing if each.next_step.startswith(_RESYNC)]
     if again:
-        words = dict.fromkeys(each.next_step.removeprefix(_RESYNC) for each in again)
-        return _RESYNC + " ".join(words)
+        tables = dict.fromkeys(each.next_step.removeprefix(_RESYNC) for each in again)
+        return _RESYNC + " ".join(tables)
     steps = [each.next_step for each in differing]
     steps += [
         each.next_step or each.remedy for each in found.values() if isinstance(each, FrazilError)

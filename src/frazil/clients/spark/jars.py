@@ -192,7 +192,7 @@ def ensure_jars(*groups: Sequence[Jar]) -> tuple[Path, ...]:
         folder = private_folder(_jar_folder())
         if _unusable(jars, folder):
             with _only_one_process(folder):
-                # Asked again: another process may have fetched them while we waited.
+                # Checked again: another process may have fetched them while we waited.
                 for round_ in _rounds(_unusable(jars, folder)):
                     _fetch(round_, folder)
     return tuple(folder / jar.file_name for jar in jars)
@@ -258,7 +258,8 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
             if _sha256(fetched) != jar.sha256:
                 message = f"{jar.file_name} is not the file that was pinned: its checksum differs."
                 raise RuntimeMissingError(
-                    message, next_step="ask who runs the package registry why the file changed"
+                    message,
+                    next_step="ask the operator of the package registry why the file changed",
                 )
         failpoint(Failpoint.JARS_FETCHED)
         for jar in jars:
@@ -320,7 +321,7 @@ def _ivy_module(jars: Sequence[Jar]) -> bytes:
 
 
 def _unreachable(jars: Sequence[Jar], scratch: Path, log: str) -> RuntimeMissingError:
-    """One sentence for the person; Ivy's own words go to a file that outlives the attempt."""
+    """One sentence for the user; Ivy's own output goes to a file that outlives the attempt."""
     kept = scratch.parent / "last-fetch.log"
     kept.write_text(log, encoding="utf-8")
     missing = [jar.file_name for jar in jars if not (scratch / "lib" / jar.file_name).is_file()]

@@ -34,7 +34,7 @@ _VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(?:1\.)?(\d+)', re.MULTILINE
 # Where Linux distributions keep the machine's certificates in Java's format.
 _SYSTEM_TRUST_STORES = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
 
-# spark-submit always asks for a module that the packaged runtime leaves out; without this filter
+# spark-submit always requires a module that the packaged runtime leaves out; without this filter
 # the JVM refuses to start.
 _WRAPPER = """#!/bin/sh
 for argument do

@@ -2,7 +2,7 @@
 
 PySpark's own launch leaves a JVM behind when it is interrupted: it removes the folder in which the
 JVM is about to write where it listens, whereupon the JVM fails halfway and stays. And a JVM that is
-told to end together with us, by a terminal or a supervisor, takes away what we need to end well.
+signalled together with us, by a terminal or a supervisor, takes away what we need to end well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ListeningJvm(NamedTuple):
-    """A JVM that waits for us, and how to speak to it."""
+    """A JVM that waits for us, and how to connect to it."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -41,10 +41,10 @@ class ListeningJvm(NamedTuple):
 def start_jvm(arguments: str, environment: Mapping[str, str], output: int) -> ListeningJvm | None:
     """Start ``spark-submit`` with these arguments; None when it ended before it listened.
 
-    The JVM ends when its standard input does, be it that we close it or that we are gone.
+    The JVM ends when its standard input does, when we close it or are gone.
     """
     folder = tempfile.mkdtemp(prefix="frazil-jvm-")
-    place = Path(folder, "connection")
+    connection_file = Path(folder, "connection")
     home = Path(str(_find_spark_home()))  # type: ignore[no-untyped-call]
     command = [str(home / "bin" / "spark-submit"), *shlex.split(arguments)]
     # Should this be interrupted, the folder stays: the JVM writes there, then ends with its input.
@@ -56,13 +56,13 @@ def start_jvm(arguments: str, environment: Mapping[str, str], output: int) -> Li
         env={
             **environment,
             "SPARK_CONNECT_MODE": "0",
-            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place),
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
         },
         start_new_session=True,
         preexec_fn=_ignore_signals,  # noqa: PLW1509 - as PySpark itself does
     )
     try:
-        listening = _wait_for(process, place)
+        listening = _wait_for(process, connection_file)
     except BaseException:
         kill_jvm(process)
         raise
@@ -84,15 +84,15 @@ def kill_jvm(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _wait_for(process: subprocess.Popen[bytes], place: Path) -> tuple[int, str] | None:
-    """Where it listens, and the word that it wants to hear."""
-    while not place.is_file():
+def _wait_for(process: subprocess.Popen[bytes], connection_file: Path) -> tuple[int, str] | None:
+    """The port that it listens on, and its secret."""
+    while not connection_file.is_file():
         if process.poll() is not None:
             return None
         time.sleep(_POLL_SECONDS)  # noqa: TID251 - waits for another process
-    told = place.read_bytes()
-    (port,) = _LENGTH.unpack_from(told)
-    return port, told[2 * _LENGTH.size :].decode()
+    content = connection_file.read_bytes()
+    (port,) = _LENGTH.unpack_from(content)
+    return port, content[2 * _LENGTH.size :].decode()
 
 
 def _ignore_signals() -> None:

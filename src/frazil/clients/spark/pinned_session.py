@@ -1,4 +1,4 @@
-"""A session beside the caller's whose settings cannot change what a value means.
+"""A child of the caller's session whose settings cannot change what a value means.
 
 A notebook sets its zone, ANSI mode, timestamp type, legacy flags and many more, at any time and
 for reasons of its own. Reads and jobs of ours run in a child of that session: it shares the
@@ -43,7 +43,7 @@ _KEPT = (
     "spark.sql.broadcastTimeout",
     "spark.sql.maxMetadataStringLength",
 )
-# A branch that Iceberg would read in place of the table.
+# A branch that Iceberg would read instead of the table.
 _DROPPED = ("spark.sql.", "spark.wap.")
 
 
@@ -93,7 +93,7 @@ def pinned_settings(theirs: Mapping[str, str]) -> dict[str, str]:
 def _follow(child: SparkSession, wanted: Mapping[str, str]) -> None:
     found = child.conf.getAll
     for key in found.keys() - wanted.keys():
-        # What is fixed for the whole context cannot be unset, and is the same in both.
+        # What is fixed for the context cannot be unset, and is the same in both.
         with suppress(AnalysisException):
             child.conf.unset(key)
     for key, value in wanted.items():

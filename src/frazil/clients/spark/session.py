@@ -1,4 +1,4 @@
-"""Sessions are built, joined and ended here; everybody else is handed one.
+"""Sessions are built, joined and ended here; all other code is given one.
 
 ``open_session`` starts a JVM of our own, or uses the one that ``spark-submit`` started us with.
 ``attach_session`` joins a session that belongs to the caller and leaves it running.
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 Session: TypeAlias = SparkSession
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
-# Named, not imported: it knows the rooms above this one.
+# Named, not imported: it imports packages above this one.
 _WORKER_DAEMON = "frazil.clients.spark.worker_daemon"
 # Spark's own name for what setJobDescription sets.
 _DESCRIPTION = "spark.job.description"
 _ICEBERG_PROBE = "org.apache.iceberg.spark.SparkCatalog"
 
-# What a properties file takes as it stands.
+# What a properties file takes verbatim.
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
 
-# A JVM that was told to end and has not within this time is ended.
+# A JVM that has not ended within this time after the request is killed.
 _EXIT_SECONDS = 10
 # A stack trace of the JVM's and what came before it.
 _RECENT_LINES = 200
@@ -96,7 +96,7 @@ def attach_session(session: SparkSession, config: Config) -> SparkSession:
 
 
 def check_iceberg(session: SparkSession) -> None:
-    """RuntimeMissingError unless the session, whoever made it, has Iceberg on its class path."""
+    """RuntimeMissingError unless the session has Iceberg on its class path."""
     jvm = session.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
@@ -126,14 +126,14 @@ def job_description(session: SparkSession, text: str) -> Iterator[None]:
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether the JVM we launched still runs; one that somebody else launched is taken to."""
+    """Whether the JVM we launched still runs; one that we did not launch is assumed to."""
     process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
     return process is None or process.poll() is None
 
 
 @contextmanager
 def _session_of_submit(plan: SessionPlan) -> Iterator[SparkSession]:
-    """The JVM is spark-submit's: master and jars are its business, the rest is ours."""
+    """With spark-submit's JVM: it chose master and jars, the rest is configured here."""
     # Connected first, so that the settings given to spark-submit are seen and stay.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
@@ -161,11 +161,11 @@ def _refuse_second_session() -> None:
 def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
     java = find_java()
     files = ensure_jars(*plan.jars)
-    # Nobody else's to read: settings with secrets, and rows that Spark puts down for a while.
+    # Private to this user: settings with secrets, and rows that Spark spills.
     with tempfile.TemporaryDirectory(prefix="frazil-session-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         conf = _launch_conf(plan, java, files, folder)
-        output = _JvmOutput(JvmLog().feed)
+        output = _JvmOutput(JvmLog().log_line)
         gateway: JavaGateway | None = None
         try:
             with _launch_environment(plan, java):
@@ -212,7 +212,7 @@ def _launch_environment(plan: SessionPlan, java: JavaRuntime) -> Iterator[None]:
     if PROFILE_KEY in plan.conf:
         wanted["AWS_PROFILE"] = plan.conf[PROFILE_KEY]
     if plan.is_local:
-        # Executors on this machine must not be sent to its outer address, nor listen there.
+        # Executors on this machine must not be sent to its outer address, or listen there.
         wanted |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": None}
     with _environment(wanted):
         yield
@@ -237,7 +237,7 @@ def _apply_environment(values: Mapping[str, str | None]) -> None:
 
 
 def _launch(conf: Mapping[str, str], master: str, output: _JvmOutput, folder: Path) -> JavaGateway:
-    """Start the JVM. Settings travel in a private file: a command line is everybody's to read."""
+    """Start the JVM. Settings travel in a private file: a command line is visible to all users."""
     settings = folder / "session.properties"
     settings.touch(mode=0o600)
     settings.write_text(_properties(conf), encoding="ascii")
@@ -284,7 +284,7 @@ def _create_session(gateway: JavaGateway, plan: SessionPlan, output: _JvmOutput)
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep our way with Ctrl-C: a context puts a handler of its own in the way."""
+    """Keep our handling of Ctrl-C: a Spark context installs its own."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -308,7 +308,7 @@ def _reason(error: Py4JError, output: _JvmOutput) -> str:
 
 def _stop(session: SparkSession) -> None:
     if not is_alive(session):
-        # There is nobody to say it to; what PySpark remembers of it must go all the same.
+        # The JVM is gone; what PySpark remembers of it must go too.
         with suppress(Py4JError, OSError):
             session.stop()
         SparkContext._active_spark_context = None  # noqa: SLF001
@@ -316,11 +316,11 @@ def _stop(session: SparkSession) -> None:
     context = session.sparkContext
     master, application = str(context.master), context.applicationId
     with suppress(Py4JError, OSError), warnings.catch_warnings():
-        # It may end, or we were interrupted, while we speak to it; the JVM is ended in any case.
+        # It may end, or we were interrupted, during the call; the JVM is ended in any case.
         warnings.simplefilter("ignore", RuntimeWarning)
         session.stop()
     if master.startswith("local-cluster"):
-        # Its workers keep their folders inside the installed package, whatever they are told.
+        # Its workers keep their folders inside the installed package, whatever is configured.
         home = Path(launch_gateway.__code__.co_filename).parent
         shutil.rmtree(home / "work" / application, ignore_errors=True)
 
@@ -337,7 +337,7 @@ def _end_jvm(gateway: JavaGateway | None) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_EXIT_SECONDS)
     finally:
-        # Also when somebody cannot wait.
+        # Also after a second Ctrl-C.
         kill_jvm(process)
     SparkContext._gateway = None  # noqa: SLF001 - PySpark keeps it for a JVM that lives on
     SparkContext._jvm = None  # noqa: SLF001

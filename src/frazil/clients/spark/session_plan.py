@@ -59,7 +59,7 @@ class SessionPlan:
         return self.conf.get("spark.pyspark.python")
 
 
-# Executors get it from Spark, the driver's JVM from whoever launches it.
+# Executors get it from Spark, the driver's JVM from its launcher.
 PROFILE_KEY = "spark.executorEnv.AWS_PROFILE"
 
 
@@ -82,7 +82,7 @@ def plan_session(config: Config) -> SessionPlan:
     if config.spark.encrypt:
         ours |= _ENCRYPTED
     if config.catalog.profile is not None:
-        # By the environment, because the Java and the native client of tasks both look there.
+        # By the environment, which both the Java and the native client of tasks read.
         ours[PROFILE_KEY] = config.catalog.profile
     theirs = dict(config.spark.conf)
     extensions = [_ICEBERG_EXTENSIONS, *filter(None, [theirs.pop(_EXTENSIONS_KEY, None)])]
@@ -126,7 +126,7 @@ def _needed_jars(config: Config) -> tuple[tuple[jars.Jar, ...], ...]:
 
 
 def _refuse_unused_credentials(config: Config) -> None:
-    """A key that would be ignored must not look as if it were used."""
+    """A key that would be ignored must not seem to be used."""
     if needs_gcp(config.catalog) and config.storage.gcs.credentials is not None:
         raise ConfigError(
             "storage.gcs.credentials: Iceberg takes Google's credentials from the environment.",

@@ -1,8 +1,8 @@
 """Errors of ours that cross from a Spark task to the driver, and what is said about all others.
 
 Spark carries an exception as text and writes it to its log. An error of ours travels inside that
-text and is raised again on the driver as what it was; of any other error only its kind and the
-place leave the task, because its text may show a row. ``defects`` says which of those may pass.
+text and is raised again on the driver; of any other error only its kind and origin leave the task,
+because its text may show a row. ``defects`` says which of those are failures of the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 _CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
-_UNTOLD = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
+_FOREIGN = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
 
 
 class CarriedError(Exception):
@@ -49,17 +49,17 @@ class CarriedError(Exception):
 
 
 class UntoldError(Exception):
-    """Any other error on its way out of a task: its kind and where it arose, not what it says."""
+    """Any other error on its way out of a task: its kind and where it arose, not its text."""
 
     def __init__(self, error: Exception) -> None:
-        word = "failure" if is_environment(error) else "defect"
-        super().__init__(f"<frazil-{word}:{origin_of(error)}>")
+        kind = "failure" if is_environment(error) else "defect"
+        super().__init__(f"<frazil-{kind}:{origin_of(error)}>")
 
 
 def carries_errors(
     task: Callable[_Arguments, Iterator[pa.RecordBatch]],
 ) -> Callable[_Arguments, Iterator[pa.RecordBatch]]:
-    """A task whose errors of ours reach the driver as what they are, and others without a word."""
+    """A task whose frazil errors reach the driver as what they are, others without their text."""
 
     @wraps(task)
     def carrying(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Iterator[pa.RecordBatch]:
@@ -67,7 +67,7 @@ def carries_errors(
             yield from task(*args, **kwargs)
         except errors.FrazilError as error:
             raise CarriedError(error) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not speak
+        except Exception as error:  # noqa: BLE001 - its text must not leave the task
             raise UntoldError(error) from None
 
     return carrying
@@ -92,11 +92,11 @@ def _told(text: str, *, table: str, doing: str) -> errors.FrazilError:
     carried = _CARRIED.search(text)
     if carried is not None:
         return _unpacked(carried[1], table)
-    untold = _UNTOLD.search(text)
-    if untold is not None and untold[1] == "defect":
-        return defect(untold[2], table=table, doing=doing)
+    foreign = _FOREIGN.search(text)
+    if foreign is not None and foreign[1] == "defect":
+        return defect(foreign[2], table=table, doing=doing)
     # A lost executor, a worker that was killed, files of a shuffle that are gone: they may pass.
-    what = "an error of Spark's" if untold is None else untold[2]
+    what = "an error of Spark's" if foreign is None else foreign[2]
     return errors.WriteFailedError(f"a Spark task failed while {doing}: {what}.", table=table)
 
 

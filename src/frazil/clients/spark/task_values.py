@@ -1,4 +1,4 @@
-"""Values that a Spark task of ours hands to the driver, one row each."""
+"""Values that Spark tasks return to the driver, one row each."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PAYLOAD = "payload binary"
 
 
 def payload(value: object) -> pa.RecordBatch:
-    """A value of ours as the one row a task hands to the driver."""
+    """A value as the one row that a task returns to the driver."""
     return pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(value)], pa.binary())})
 
 
 def collect(frame: DataFrame) -> list[Any]:
-    """The values that tasks of ours handed over."""
+    """The values that tasks returned."""
     # Written by our own tasks of this very job.
     return [pickle.loads(row.payload) for row in frame.collect()]  # noqa: S301

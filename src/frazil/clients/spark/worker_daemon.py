@@ -1,6 +1,6 @@
 """The process from which Spark forks its Python workers, with everything loaded that tasks need.
 
-Spark runs this module in place of ``pyspark.daemon`` in local sessions of ours. A worker that is
+Spark runs this module instead of ``pyspark.daemon`` in our local sessions. A worker that is
 forked from here starts in milliseconds, where one that has to load pyarrow and us takes a second;
 Spark ends idle workers after a minute, so that is what every merge of a quiet table would pay.
 """
@@ -26,7 +26,7 @@ _TASK_MODULES = (
 def forget_archives() -> None:
     """Take Spark's archives of itself off the path: the installed package is the same.
 
-    Before every task a worker asks all importers to look again, and one for an archive then reads
+    Before every task a worker invalidates all importers, and one for an archive then reads
     the list of its files, which takes longer than many a task.
     """
     archives = [path for path in sys.path if "pyspark" in path and path.endswith((".zip", ".jar"))]
@@ -36,7 +36,7 @@ def forget_archives() -> None:
 
 
 def preload() -> None:
-    """Load what tasks use, and keep the collector of each worker from walking through it."""
+    """Load what tasks use, and keep the garbage collector of each worker from traversing it."""
     for name in _TASK_MODULES:
         importlib.import_module(name)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Whose document this is, told by its shape."""
+"""Which program's document this is, recognised by its shape."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from frazil.config.foreign.translation import (
     whole_number,
 )
 from frazil.config.loading.nodes import Fields, Items, Location, Node, Scalar
-from frazil.config.loading.overrides import unknown_word_sentence
+from frazil.config.loading.overrides import unknown_name_sentence
 from frazil.config.models.quantities import LONGEST_DURATION, format_duration
 
 if TYPE_CHECKING:
@@ -73,15 +73,15 @@ _HUMAN_UNITS = {
     timedelta(days=1): ("d", "day", "days"),
     timedelta(weeks=1): ("w", "week", "weeks"),
 }
-_INTERVAL_WORDS = "must be a duration such as 1h or 1h 30m, or a number of seconds"
+_INTERVAL_TEXT = "must be a duration such as 1h or 1h 30m, or a number of seconds"
 
 
 def translate_merger(document: Fields, environ: Mapping[str, str]) -> Translation:
     """The merger's document in our form, with its own variables filled in where it is silent."""
-    draft = Draft(Fields({}, document.place))
+    draft = Draft(Fields({}, document.location))
     for key, node in document.entries.items():
         if key not in _KEYS:
-            draft.complain(node.place, unknown_word_sentence(key, _KEYS))
+            draft.complain(node.location, unknown_name_sentence(key, _KEYS))
     _translate_project(draft, document)
     _translate_iceberg(draft, document)
     _translate_tables(draft, document)
@@ -96,14 +96,14 @@ def translate_merger(document: Fields, environ: Mapping[str, str]) -> Translatio
 def _translate_project(draft: Draft, document: Fields) -> None:
     node = given(document, "project_ref")
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        place = node.place if node is not None else document.place.child("project_ref")
-        draft.complain(place, "is required: text that names the pipeline", ("pipeline",))
+        location = node.location if node is not None else document.location.child("project_ref")
+        draft.complain(location, "is required: text that names the pipeline", ("pipeline",))
         return
     name = pipeline_name(node.value)
     if name != node.value:
-        draft.warn(node.place, f"the pipeline is called {name}, the nearest legal slot name")
+        draft.warn(node.location, f"the pipeline is called {name}, the nearest legal slot name")
     draft.put(("pipeline",), replaced(node, name))
-    # The document is usually mounted read-only, so the cache cannot stand beside it.
+    # The document is usually mounted read-only, so the cache cannot be next to it.
     cache = Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}" / (name or "merger")
     draft.put_default(("mirror", "index", "cache_dir"), str(cache))
 
@@ -116,8 +116,8 @@ def _translate_iceberg(draft: Draft, document: Fields) -> None:
     for path, keys in _ICEBERG_KEYS.items():
         draft.put(path, given(iceberg, *keys))
     if given(iceberg, *_ICEBERG_KEYS["catalog", "uri"]) is None:
-        place = iceberg.place.child("catalog_url")
-        draft.complain(place, "is required: address of the REST catalog", ("catalog", "uri"))
+        location = iceberg.location.child("catalog_url")
+        draft.complain(location, "is required: address of the REST catalog", ("catalog", "uri"))
     if given(iceberg, "s3_endpoint") is not None:
         # The store behind the merger puts the bucket into the path, and so do stores like it.
         draft.put_default(("storage", "s3", "path_style"), value=True)
@@ -126,18 +126,18 @@ def _translate_iceberg(draft: Draft, document: Fields) -> None:
 def _translate_tables(draft: Draft, document: Fields) -> None:
     nodes = draft.listed(document, "tables", ("tables",))
     if not nodes and ("tables",) not in draft.wrong:
-        place = document.place.child("tables")
-        draft.complain(place, "is required: at least one table to merge", ("tables",))
+        location = document.location.child("tables")
+        draft.complain(location, "is required: at least one table to merge", ("tables",))
     namespace = given(draft.section(document, "iceberg"), "namespace")
     tables: list[Node] = []
     for index, node in enumerate(nodes):
         if isinstance(node, Fields):
             tables.append(_translate_table(draft, node, index, namespace))
         else:
-            draft.complain(node.place, "must be a mapping", ("tables", index))
+            draft.complain(node.location, "must be a mapping", ("tables", index))
             tables.append(node)
     if nodes:
-        draft.put(("tables",), Items(tuple(tables), document.entries["tables"].place))
+        draft.put(("tables",), Items(tuple(tables), document.entries["tables"].location))
 
 
 def _translate_table(draft: Draft, table: Fields, index: int, namespace: Node | None) -> Fields:
@@ -150,8 +150,8 @@ def _translate_table(draft: Draft, table: Fields, index: int, namespace: Node | 
             entries[ours] = name
     keys = given(table, "primary_keys")
     if keys is None or (isinstance(keys, Items) and not keys.items):
-        place = table.place.child("primary_keys")
-        draft.complain(place, "is required: the key columns", ("tables", index, "key"))
+        location = table.location.child("primary_keys")
+        draft.complain(location, "is required: the key columns", ("tables", index, "key"))
     else:
         entries["key"] = keys
     for ours, theirs, usual in (
@@ -160,7 +160,7 @@ def _translate_table(draft: Draft, table: Fields, index: int, namespace: Node | 
     ):
         entries[ours] = given(table, theirs) or default_scalar(table, ours, usual)
     entries["order"] = default_scalar(table, "order", "per_key")
-    return Fields(entries, table.place)
+    return Fields(entries, table.location)
 
 
 def _full_name(
@@ -168,18 +168,18 @@ def _full_name(
 ) -> Scalar | None:
     node = given(table, key)
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        draft.complain(_place(table, key, node), "is required: name of the table", path)
+        draft.complain(_location(table, key, node), "is required: name of the table", path)
         return None
     if isinstance(namespace, Scalar) and isinstance(namespace.value, str):
         return replaced(node, f"{namespace.value}.{node.value}")
     if "." not in node.value:
-        draft.complain(_place(table, "namespace", namespace), "is required: a namespace", path)
+        draft.complain(_location(table, "namespace", namespace), "is required: a namespace", path)
         return None
     return node
 
 
-def _place(parent: Fields, key: str, node: Node | None) -> Location:
-    return node.place if node is not None else parent.place.child(key)
+def _location(parent: Fields, key: str, node: Node | None) -> Location:
+    return node.location if node is not None else parent.location.child(key)
 
 
 def _translate_pace(draft: Draft, document: Fields) -> None:
@@ -190,10 +190,10 @@ def _translate_pace(draft: Draft, document: Fields) -> None:
         return
     interval = _interval(node)
     if interval is None or not timedelta(0) < interval <= LONGEST_DURATION:
-        draft.complain(node.place, _INTERVAL_WORDS, ("merge", "interval"))
+        draft.complain(node.location, _INTERVAL_TEXT, ("merge", "interval"))
         return
-    origin = node.origin if isinstance(node, Scalar) else node.place.where
-    draft.put(("merge", "interval"), Scalar(format_duration(interval), node.place, origin))
+    origin = node.origin if isinstance(node, Scalar) else node.location.where
+    draft.put(("merge", "interval"), Scalar(format_duration(interval), node.location, origin))
 
 
 def _interval(node: Node) -> timedelta | None:
@@ -252,9 +252,9 @@ def _is_set(root: Fields, path: tuple[str, ...]) -> bool:
 
 def _log_level(directives: str) -> str | None:
     """The level of a bare directive, else the most talkative one of ``target=level``."""
-    words = [part.strip().lower().rpartition("=") for part in directives.split(",")]
-    bare = [level for _, equals, level in words if not equals and level in _RUST_LEVELS]
-    named = [level for _, equals, level in words if equals and level in _RUST_LEVELS]
+    parts = [part.strip().lower().rpartition("=") for part in directives.split(",")]
+    bare = [level for _, equals, level in parts if not equals and level in _RUST_LEVELS]
+    named = [level for _, equals, level in parts if equals and level in _RUST_LEVELS]
     if bare:
         return _RUST_LEVELS[bare[-1]]
     ordered = [level for level in _RUST_LEVELS if level in named]

@@ -1,8 +1,8 @@
 """The document of KafScale's iceberg-processor, read as it is.
 
-Upstream ignores keys it does not know, takes 0 for "the default" and does not care about the case
+Upstream ignores keys it does not know, takes 0 for "the default" and ignores the case
 of its modes; so do we, with a warning where something is ignored. Its metrics are open on every
-interface. We keep that, but do not open the pages beside them: ``telemetry.pages`` is false, and
+interface. We keep that, but do not serve the pages: ``telemetry.pages`` is false, and
 so no token is needed. Who wants the pages sets FRAZIL__TELEMETRY__PAGES and
 FRAZIL__TELEMETRY__TOKEN.
 """
@@ -36,7 +36,7 @@ POLL_SECONDS = 5
 KEY_PREFIX = "processors"
 
 _KNOWN = {
-    # The chart dumps its whole section into the file: the last two are its own business.
+    # The chart writes its entire section into the file; the last two mean nothing to us.
     "": frozenset(
         {"s3", "iceberg", "offsets", "discovery", "etcd", "schema", "processor", "mappings",
          "existingConfigMap", "path"}
@@ -66,7 +66,7 @@ _CATALOG_TYPES = frozenset({"rest", "http", "https"})
 
 def translate_processor(document: Fields, environ: Mapping[str, str]) -> Translation:
     """The processor's document in our form, with its own variables filled in."""
-    draft = Draft(Fields({}, document.place))
+    draft = Draft(Fields({}, document.location))
     draft.warn_unknown(document, _KNOWN[""])
     sections = {name: draft.section(document, name, _WRONG[name]) for name in _WRONG}
     for name, section in sections.items():
@@ -93,7 +93,7 @@ def _translate_name(draft: Draft, sections: Mapping[str, Fields]) -> None:
     namespace = _text(given(sections["s3"], "namespace"))
     name = pipeline_name(f"{prefix}_{namespace}") or KEY_PREFIX
     draft.put_default(("pipeline",), name)
-    # The document is mounted read-only, so the cache cannot stand beside it.
+    # The document is mounted read-only, so the cache cannot be next to it.
     cache = Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}" / name
     draft.put_default(("mirror", "index", "cache_dir"), str(cache))
 
@@ -105,10 +105,10 @@ def _text(node: Node | None) -> str:
 def _translate_store(draft: Draft, store: Fields) -> None:
     bucket = given(store, "bucket")
     if bucket is None:
-        place = store.place.child("bucket")
-        draft.complain(place, "is required: bucket of the segments", ("source", "bucket"))
+        location = store.location.child("bucket")
+        draft.complain(location, "is required: bucket of the segments", ("source", "bucket"))
     draft.put(("source", "bucket"), bucket)
-    # Upstream reads the whole bucket when no namespace is given.
+    # Upstream reads the entire bucket when no namespace is given.
     draft.put_default(("source", "namespace"), "")
     draft.put(("source", "namespace"), given(store, "namespace"))
     for key in ("endpoint", "region", "path_style"):
@@ -121,12 +121,12 @@ def _translate_catalog(draft: Draft, iceberg: Fields) -> None:
     draft.put_default(("catalog", "kind"), "rest")
     kind = lowered(given(catalog, "type"))
     if kind is None or _text(kind) not in _CATALOG_TYPES:
-        place = kind.place if kind is not None else catalog.place.child("type")
-        draft.complain(place, "must be rest: the processor knows no other catalog")
+        location = kind.location if kind is not None else catalog.location.child("type")
+        draft.complain(location, "must be rest: the processor knows no other catalog")
     uri = given(catalog, "uri")
     if uri is None:
-        place = catalog.place.child("uri")
-        draft.complain(place, "is required: address of the REST catalog", ("catalog", "uri"))
+        location = catalog.location.child("uri")
+        draft.complain(location, "is required: address of the REST catalog", ("catalog", "uri"))
     draft.put(("catalog", "uri"), uri)
     _translate_sign_in(draft, catalog)
     warehouse = given(iceberg, "warehouse")
@@ -142,7 +142,7 @@ def _translate_sign_in(draft: Draft, catalog: Fields) -> None:
     if not isinstance(node, Scalar):
         return
     if token is not None:
-        draft.warn(node.place, "is ignored, because a token is given too")
+        draft.warn(node.location, "is ignored, because a token is given too")
         return
     # Upstream hands the pair to the OAuth2 endpoint; it is not HTTP's basic sign-in.
     draft.put(("catalog", "credential"), replaced(node, f"{_text(user)}:{_text(password)}"))
@@ -156,7 +156,7 @@ def _translate_coordination(draft: Draft, sections: Mapping[str, Fields]) -> Non
     draft.put(("source", "discovery"), lowered(given(sections["discovery"], "mode")))
     endpoints = given(etcd, "endpoints")
     if isinstance(endpoints, Items):
-        endpoints = Items(tuple(map(_with_scheme, endpoints.items)), endpoints.place)
+        endpoints = Items(tuple(map(_with_scheme, endpoints.items)), endpoints.location)
     draft.put(("source", "etcd", "endpoints"), endpoints)
     draft.put(("source", "etcd", "username"), given(etcd, "username"))
     draft.put(("source", "etcd", "password"), given(etcd, "password"))
@@ -177,9 +177,9 @@ def _translate_validation(draft: Draft, schema: Fields) -> None:
     address = given(registry, "base_url")
     draft.put(("source", "registry", "base_url"), address)
     if address is None and _text(mode) not in {"", "off"}:
-        place = registry.place.child("base_url")
+        location = registry.location.child("base_url")
         wrong = ("source", "registry", "base_url")
-        draft.complain(place, f"is required with mode {_text(mode)}", wrong)
+        draft.complain(location, f"is required with mode {_text(mode)}", wrong)
     _put_seconds(draft, ("source", "registry", "timeout"), registry, "timeout_seconds")
     _put_seconds(draft, ("source", "registry", "cache"), registry, "cache_seconds")
 
@@ -193,7 +193,7 @@ def _put_seconds(
     if usual is not None:
         draft.put_default(path, f"{usual}s")
     if seconds is None or seconds < 0:
-        place = node.place if node is not None else section.place
-        draft.complain(place, "must be a whole number of seconds; 0 is the default", path)
+        location = node.location if node is not None else section.location
+        draft.complain(location, "must be a whole number of seconds; 0 is the default", path)
     elif seconds and isinstance(node, Scalar):
         draft.put(path, replaced(node, f"{seconds}s"))

@@ -39,9 +39,10 @@ def translate_mappings(draft: Draft, document: Fields, environ: Mapping[str, str
     """Mappings become topics; of two for one topic the later wins, as upstream."""
     nodes = draft.listed(document, "mappings", ("source", "topics"))
     if not nodes:
-        place = document.entries["mappings"].place if "mappings" in document.entries else None
+        location = document.entries["mappings"].location if "mappings" in document.entries else None
         draft.warn(
-            place or document.place.child("mappings"), "is empty: no topic will be written anywhere"
+            location or document.location.child("mappings"),
+            "is empty: no topic will be written anywhere",
         )
         return
     overrides = _lfs_overrides(draft, environ)
@@ -49,7 +50,7 @@ def translate_mappings(draft: Draft, document: Fields, environ: Mapping[str, str
     topics = tuple(
         _translate_mapping(draft, node, index, overrides) for index, node in enumerate(kept)
     )
-    draft.put(("source", "topics"), Items(topics, document.entries["mappings"].place))
+    draft.put(("source", "topics"), Items(topics, document.entries["mappings"].location))
     _check_region(draft, document, topics)
 
 
@@ -59,7 +60,7 @@ def _later_ones(draft: Draft, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         topic = _topic_of(node)
         if topic in last:
             earlier = nodes[last[topic]]
-            draft.warn(earlier.place, "is ignored: a later mapping names the same topic")
+            draft.warn(earlier.location, "is ignored: a later mapping names the same topic")
         last[topic if topic is not None else ("unnamed", index)] = index
     return tuple(nodes[index] for index in sorted(last.values()))
 
@@ -72,20 +73,20 @@ def _topic_of(node: Node) -> str | None:
 def _translate_mapping(draft: Draft, node: Node, index: int, overrides: dict[str, Scalar]) -> Node:
     path: KeyPath = ("source", "topics", index)
     if not isinstance(node, Fields):
-        draft.complain(node.place, "must be a mapping", path)
+        draft.complain(node.location, "must be a mapping", path)
         return node
     draft.warn_unknown(node, _MAPPING_KEYS)
     entries: dict[str, Node] = {}
-    for key, words in (("topic", "name of the topic"), ("table", "namespace.table")):
+    for key, meaning in (("topic", "name of the topic"), ("table", "namespace.table")):
         below = given(node, key)
         if below is None:
-            draft.complain(node.place.child(key), f"is required: {words}", (*path, key))
+            draft.complain(node.location.child(key), f"is required: {meaning}", (*path, key))
         else:
             entries[key] = below
     mode = lowered(given(node, "mode"))
     if mode is not None and not (isinstance(mode, Scalar) and mode.value == "append"):
-        draft.complain(mode.place, "must be append: the processor knows no other mode")
-    # Upstream creates and widens only when told to; we do both by default.
+        draft.complain(mode.location, "must be append: the processor knows no other mode")
+    # Upstream creates and widens only when configured to; we do both by default.
     entries["create"] = given(node, "create_table_if_missing") or default_scalar(
         node, "create", value=False
     )
@@ -96,7 +97,7 @@ def _translate_mapping(draft: Draft, node: Node, index: int, overrides: dict[str
     entries.update(_translate_columns(draft, schema, path))
     lfs = draft.section(node, "lfs", (*path, "lfs"))
     entries["lfs"] = _translate_lfs(draft, lfs, overrides)
-    return Fields(entries, node.place)
+    return Fields(entries, node.location)
 
 
 def _translate_columns(draft: Draft, schema: Fields, path: KeyPath) -> dict[str, Node]:
@@ -108,7 +109,7 @@ def _translate_columns(draft: Draft, schema: Fields, path: KeyPath) -> dict[str,
     columns = draft.listed(schema, "columns", (*path, "columns"))
     if columns:
         translated = tuple(_translate_column(draft, column) for column in columns)
-        entries["columns"] = Items(translated, schema.entries["columns"].place)
+        entries["columns"] = Items(translated, schema.entries["columns"].location)
     return entries
 
 
@@ -118,7 +119,7 @@ def _translate_column(draft: Draft, column: Node) -> Node:
     draft.warn_unknown(column, _COLUMN_KEYS)
     known = {key: node for key, node in column.entries.items() if key in _COLUMN_KEYS}
     kind = lowered(known.get("type"))
-    return Fields({**known, **({"type": kind} if kind is not None else {})}, column.place)
+    return Fields({**known, **({"type": kind} if kind is not None else {})}, column.location)
 
 
 def _translate_lfs(draft: Draft, lfs: Fields, overrides: dict[str, Scalar]) -> Fields:
@@ -127,7 +128,7 @@ def _translate_lfs(draft: Draft, lfs: Fields, overrides: dict[str, Scalar]) -> F
     mode = off_if_false(lowered(entries.get("mode")))
     if mode is not None:
         entries["mode"] = mode
-    return Fields({**entries, **overrides}, lfs.place)
+    return Fields({**entries, **overrides}, lfs.location)
 
 
 def off_if_false(node: Node | None) -> Node | None:
@@ -162,6 +163,6 @@ def _check_region(draft: Draft, document: Fields, topics: tuple[Node, ...]) -> N
         lfs = topic.entries.get("lfs") if isinstance(topic, Fields) else None
         mode = lfs.entries.get("mode") if isinstance(lfs, Fields) else None
         if isinstance(mode, Scalar) and mode.value != "off" and not has_region:
-            place = (store.place if store is not None else document.place).child("region")
-            draft.complain(place, "is required when a mapping resolves large payloads (lfs)")
+            location = (store.location if store is not None else document.location).child("region")
+            draft.complain(location, "is required when a mapping resolves large payloads (lfs)")
             return

@@ -18,7 +18,7 @@ from frazil.config.loading.nodes import (
     spell_path,
 )
 from frazil.config.loading.overrides import grafted
-from frazil.config.loading.provenance import DEFAULT
+from frazil.config.loading.settings import DEFAULT
 from frazil.config.models.naming import LONGEST_PIPELINE_NAME
 from frazil.config.models.values import Substituted, nearest
 
@@ -55,36 +55,36 @@ class Draft:
         )
 
     def put(self, path: tuple[str, ...], node: Node | None) -> None:
-        """Place a node of the foreign document into ours; nothing is placed for nothing."""
+        """Put a node of the foreign document into ours; None changes nothing."""
         if node is not None:
             self.root = grafted(self.root, path, node)
 
     def put_default(self, path: tuple[str, ...], value: ScalarValue) -> None:
-        """Place a default that the foreign document has and ours has not."""
+        """Put a default that the foreign document has and ours has not."""
         self.put(path, default_scalar(self.root, spell_path(path), value))
 
     def put_variable(self, path: tuple[str, ...], name: str, value: str) -> None:
-        """Place the value of an environment variable the foreign program reads by itself."""
+        """Put the value of an environment variable that the foreign program reads."""
         self.put(path, variable_scalar(name, spell_path(path), value))
 
-    def complain(self, place: Location, sentence: str, *wrong: KeyPath) -> None:
-        """Report a mistake and the paths of ours that need not be looked at again."""
-        self.mistakes.append(Mistake(place, sentence))
+    def complain(self, location: Location, sentence: str, *wrong: KeyPath) -> None:
+        """Report a mistake and the paths of ours that need no further check."""
+        self.mistakes.append(Mistake(location, sentence))
         self.wrong.update(wrong)
 
-    def warn(self, place: Location, sentence: str) -> None:
-        """Tell the person without stopping."""
-        self.warnings.append(str(Mistake(place, sentence)))
+    def warn(self, location: Location, sentence: str) -> None:
+        """Add a warning, which stops nothing."""
+        self.warnings.append(str(Mistake(location, sentence)))
 
     def section(self, parent: Fields, key: str, *wrong: KeyPath) -> Fields:
         """The mapping below a key, empty when it is left out or null."""
         node = parent.entries.get(key)
         if isinstance(node, Fields):
             return node
-        place = node.place if node is not None else parent.place.child(key)
+        location = node.location if node is not None else parent.location.child(key)
         if node is not None and not (isinstance(node, Scalar) and node.value is None):
-            self.complain(place, "must be a mapping", *wrong)
-        return Fields({}, place)
+            self.complain(location, "must be a mapping", *wrong)
+        return Fields({}, location)
 
     def listed(self, parent: Fields, key: str, *wrong: KeyPath) -> tuple[Node, ...]:
         """The items of the list below a key, none when it is left out or null."""
@@ -92,7 +92,7 @@ class Draft:
         if isinstance(node, Items):
             return node.items
         if node is not None and not (isinstance(node, Scalar) and node.value is None):
-            self.complain(node.place, "must be a list", *wrong)
+            self.complain(node.location, "must be a list", *wrong)
         return ()
 
     def warn_unknown(self, section: Fields, known: frozenset[str]) -> None:
@@ -101,7 +101,7 @@ class Draft:
             if key not in known:
                 like = nearest(key, sorted(known))
                 hint = f" (did you mean {like}?)" if like is not None else ""
-                self.warn(node.place, f"is not a known key{hint} and is ignored")
+                self.warn(node.location, f"is not a known key{hint} and is ignored")
 
 
 def given(section: Fields, *keys: str) -> Node | None:
@@ -114,8 +114,8 @@ def given(section: Fields, *keys: str) -> Node | None:
 
 
 def default_scalar(root: Fields, path: str, value: ScalarValue) -> Scalar:
-    """A value that nobody wrote."""
-    return Scalar(value, Location(root.place.where, path, root.place.line), DEFAULT)
+    """A default value, at no line of the document."""
+    return Scalar(value, Location(root.location.where, path, root.location.line), DEFAULT)
 
 
 def variable_scalar(name: str, path: str, value: str) -> Scalar:
@@ -128,11 +128,11 @@ def replaced(node: Scalar, value: ScalarValue) -> Scalar:
     """The same spot of the document with the value in our form."""
     if node.source is not None and isinstance(value, str):
         value = Substituted(value)
-    return Scalar(value, node.place, node.origin, node.source, node.is_plain)
+    return Scalar(value, node.location, node.origin, node.source, node.is_plain)
 
 
 def lowered(node: Node | None) -> Node | None:
-    """The same word in small letters, for programs that do not care about case."""
+    """The same text in lower case, for programs that ignore case."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return replaced(node, node.value.lower())
     return node

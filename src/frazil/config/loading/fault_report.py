@@ -1,4 +1,4 @@
-"""Faults found by the models, in sentences for the person who wrote the document."""
+"""Validation errors of the models as messages for the author of the document."""
 
 from __future__ import annotations
 
@@ -35,48 +35,48 @@ _SHAPES = {
 
 
 def report(fault: ErrorDetails, path: KeyPath, root: Fields) -> Mistake:
-    """One fault as a mistake at its place in the document."""
+    """One fault as a mistake at its location in the document."""
     kind = fault["type"]
     if kind.startswith("union_tag"):
         return _report_kind_of_source(root)
-    place, node = locate(root, path)
+    location, node = locate(root, path)
     if kind == "missing":
-        return Mistake(place, f"is required: {_description(path)}")
+        return Mistake(location, f"is required: {_description(path)}")
     if kind == "extra_forbidden":
         sentence = unknown_key_sentence(str(path[-1]), _parent_spot(path, root))
-        return Mistake(place, sentence, is_about_key=True)
+        return Mistake(location, sentence, is_about_key=True)
     sentence = _SHAPES.get(kind, fault["msg"])
     found = "" if kind == RULE or node is None else _found(node, spot_at(path))
-    return Mistake(place, f"{sentence}{found}")
+    return Mistake(location, f"{sentence}{found}")
 
 
 def locate(root: Fields, path: KeyPath) -> tuple[Location, Node | None]:
-    """Where to send a person for this path, and what stands there, if anything does."""
+    """The location to name for this path, and the node there, if there is one."""
     node: Node = root
-    place = root.place
+    location = root.location
     for depth, key in enumerate(path):
         below = child_of(node, key)
         if below is None:
             if isinstance(node, Scalar):
-                return place, node
+                return location, node
             for missing in path[depth:]:
-                place = place.child(missing)
-            return place, None
-        node, place = below, below.place
-    return place, node
+                location = location.child(missing)
+            return location, None
+        node, location = below, below.location
+    return location, node
 
 
 def _report_kind_of_source(root: Fields) -> Mistake:
-    place, node = locate(root, ("source", "kind"))
-    words = ", ".join(_SOURCES)
+    location, node = locate(root, ("source", "kind"))
+    kinds = ", ".join(_SOURCES)
     if node is None:
-        return Mistake(place, f"is required: one of {words}")
+        return Mistake(location, f"is required: one of {kinds}")
     like = None
     if isinstance(node, Scalar) and node.source is None and isinstance(node.value, str):
         like = nearest(node.value, list(_SOURCES))
     hint = f" (did you mean {like}?)" if like is not None else ""
     return Mistake(
-        place, f"must be one of {words}{hint}{_found(node, spot_at(('source', 'kind')))}"
+        location, f"must be one of {kinds}{hint}{_found(node, spot_at(('source', 'kind')))}"
     )
 
 
@@ -103,13 +103,13 @@ def _description(path: KeyPath) -> str:
 
 
 def _found(node: Node, spot: Spot | None) -> str:
-    """What stands there, as far as it may be repeated."""
+    """The value found, as far as it may be repeated."""
     if not isinstance(node, Scalar) or node.value is None:
         return f"; found {describe_shape(node)}"
     if spot is None or not spot.may_be_repeated:
         return "" if isinstance(node.value, str) else f"; found {describe_shape(node)}"
     if node.source is not None:
-        is_here = node.source == node.place.where
+        is_here = node.source == node.location.where
         return "" if is_here else f"; found the value of {node.source}"
     text = str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
     if len(text) > _LONGEST_REPEATED or not text.isprintable():

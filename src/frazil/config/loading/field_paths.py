@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Shape(Enum):
-    """What may stand at a path."""
+    """What is allowed at a path."""
 
     SECTION = auto()
     MAPPING = auto()

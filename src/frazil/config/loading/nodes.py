@@ -16,32 +16,32 @@ ScalarValue = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a person finds a value: ``frazil.yaml:12`` and the path as written there."""
+    """Where a value is written: ``frazil.yaml:12`` and the path."""
 
     where: str
     path: str
     line: int = 0
 
     def child(self, key: str | int) -> Location:
-        """The same spot for something that should stand below this value and does not."""
+        """The same location for something that is missing below this value."""
         return Location(self.where, join_path(self.path, key), self.line)
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong, at one place; an unknown key makes its value irrelevant."""
+    """One mistake at one location; an unknown key makes its value irrelevant."""
 
-    place: Location
+    location: Location
     sentence: str
     is_about_key: bool = False
 
     def __str__(self) -> str:
-        path = f"{_printable(self.place.path)}: " if self.place.path else ""
-        return f"{self.place.where}: {path}{self.sentence}"
+        path = f"{_printable(self.location.path)}: " if self.location.path else ""
+        return f"{self.location.where}: {path}{self.sentence}"
 
 
 def _printable(path: str) -> str:
-    """A path fit for a terminal: keys are anybody's text."""
+    """A path that is safe for a terminal: keys are arbitrary text."""
     if len(path) > _LONGEST_PATH_SHOWN:
         path = f"{path[:_LONGEST_PATH_SHOWN]}…"
     return "".join(character if character.isprintable() else "�" for character in path)
@@ -52,7 +52,7 @@ class Scalar:
     """A single value; ``source`` names the variable or file it came from, if it did."""
 
     value: ScalarValue = field(repr=False)
-    place: Location
+    location: Location
     origin: str
     source: str | None = None
     is_plain: bool = True
@@ -63,7 +63,7 @@ class Items:
     """A list."""
 
     items: tuple[Node, ...]
-    place: Location
+    location: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Fields:
     """A mapping; the dictionary is filled while the tree is built and not changed afterwards."""
 
     entries: dict[str, Node]
-    place: Location
+    location: Location
 
 
 Node = Scalar | Items | Fields
@@ -93,7 +93,7 @@ def spell_path(path: KeyPath) -> str:
 
 
 def child_of(node: Node, key: str | int) -> Node | None:
-    """What stands below a node, if anything does."""
+    """The child of a node, if there is one."""
     if isinstance(node, Fields) and isinstance(key, str):
         return node.entries.get(key)
     if isinstance(node, Items) and isinstance(key, int) and 0 <= key < len(node.items):
@@ -102,15 +102,15 @@ def child_of(node: Node, key: str | int) -> Node | None:
 
 
 def origin_of(node: Node) -> str:
-    """Where a value came from, in the words of ``config show``."""
+    """Where a value came from, as ``config show`` prints it."""
     if isinstance(node, Scalar):
         return node.origin
     below = {origin_of(item) for item in node.items} if isinstance(node, Items) else set()
-    return below.pop() if len(below) == 1 else node.place.where
+    return below.pop() if len(below) == 1 else node.location.where
 
 
 def describe_shape(node: Node) -> str:
-    """What kind of thing a node is, without its value."""
+    """The kind of a node, without its value."""
     if isinstance(node, Fields):
         return "a mapping"
     if isinstance(node, Items):

@@ -27,7 +27,7 @@ class _Override:
 
 
 def overlay(root: Fields, environ: Mapping[str, str]) -> tuple[Fields, list[Mistake]]:
-    """The document with every override in place; an override of a section replaces it whole."""
+    """The document with every override; an override of a section replaces it entirely."""
     mistakes: list[Mistake] = []
     found: dict[tuple[str, ...], _Override] = {}
     for name in sorted(environ):
@@ -38,9 +38,9 @@ def overlay(root: Fields, environ: Mapping[str, str]) -> tuple[Fields, list[Mist
             continue
         if override.path in found:
             sentence = f"is also given by {found[override.path].name}; keep one of the two"
-            mistakes.append(Mistake(_place(name, override.path), sentence))
+            mistakes.append(Mistake(_location(name, override.path), sentence))
         found[override.path] = override
-    # Shorter paths first, so that a single key wins over its whole section.
+    # Shorter paths first, so that a single key wins over its section.
     for path in sorted(found, key=lambda path: (len(path), path)):
         node = _read(found[path], environ[found[path].name], mistakes)
         if node is not None:
@@ -49,20 +49,20 @@ def overlay(root: Fields, environ: Mapping[str, str]) -> tuple[Fields, list[Mist
 
 
 def grafted(root: Fields, path: tuple[str, ...], node: Node) -> Fields:
-    """A tree like ``root`` with ``node`` at ``path``; what stands in the way is replaced."""
+    """A tree like ``root`` with ``node`` at ``path``; what is in the way is replaced."""
     key, *rest = path
     entries = dict(root.entries)
     if rest:
         below = entries.get(key)
         if not isinstance(below, Fields):
-            below = Fields({}, Location(node.place.where, key, node.place.line))
+            below = Fields({}, Location(node.location.where, key, node.location.line))
         entries[key] = grafted(below, tuple(rest), node)
     else:
         entries[key] = node
-    return Fields(entries, root.place)
+    return Fields(entries, root.location)
 
 
-def _place(name: str, path: tuple[str, ...]) -> Location:
+def _location(name: str, path: tuple[str, ...]) -> Location:
     return Location(f"environment {name}", spell_path(path))
 
 
@@ -71,15 +71,17 @@ def _locate(name: str, mistakes: list[Mistake]) -> _Override | None:
     path: tuple[str, ...] = ()
     for part in name[len(PREFIX) :].split("__", _MOST_PARTS):
         if spot.shape is Shape.LIST:
-            whole = f"{PREFIX}{'__'.join(path).upper()}"
-            mistakes.append(Mistake(_place(name, path), f"is a list; give all of it as {whole}"))
+            variable = f"{PREFIX}{'__'.join(path).upper()}"
+            mistakes.append(
+                Mistake(_location(name, path), f"is a list; give all of it as {variable}")
+            )
             return None
         # Names in the environment are usually in capitals; free mappings keep theirs.
         key = part if spot.shape is Shape.MAPPING else part.lower()
         below = spot_below(spot, key)
         if below is None:
             sentence = unknown_key_sentence(key, spot)
-            mistakes.append(Mistake(_place(name, (*path, key)), sentence))
+            mistakes.append(Mistake(_location(name, (*path, key)), sentence))
             return None
         spot, path = below, (*path, key)
     return _Override(name, path, spot)
@@ -88,11 +90,11 @@ def _locate(name: str, mistakes: list[Mistake]) -> _Override | None:
 def unknown_key_sentence(key: str, spot: Spot) -> str:
     """That a key is not known here, which one may be meant, and which ones there are."""
     if not spot.keys:
-        return "is not a known key: nothing may stand here"
-    return unknown_word_sentence(key, spot.keys)
+        return "is not a known key: no key is allowed here"
+    return unknown_name_sentence(key, spot.keys)
 
 
-def unknown_word_sentence(key: str, known: tuple[str, ...]) -> str:
+def unknown_name_sentence(key: str, known: tuple[str, ...]) -> str:
     """The same for keys that no model of ours declares."""
     like = nearest(key, list(known))
     hint = f" (did you mean {like}?)" if like is not None else ""
@@ -100,31 +102,31 @@ def unknown_word_sentence(key: str, known: tuple[str, ...]) -> str:
 
 
 def _read(override: _Override, text: str, mistakes: list[Mistake]) -> Node | None:
-    place = _place(override.name, override.path)
+    location = _location(override.name, override.path)
     if override.spot.is_secret:
-        # A password may look like anything, so it is taken letter by letter.
+        # A password is taken literally.
         value = Substituted(text) if text else None
-        return Scalar(value, place, place.where, place.where)
+        return Scalar(value, location, location.where, location.where)
     if len(text) > LARGEST_DOCUMENT:
-        mistakes.append(Mistake(place, "is too large"))
+        mistakes.append(Mistake(location, "is too large"))
         return None
     try:
-        node, faults = parse_yaml(text, label=place.where, path=place.path, numbered=False)
+        node, faults = parse_yaml(text, label=location.where, path=location.path, numbered=False)
     except RefusedYamlError as error:
         mistakes.extend(error.mistakes)
         return None
     mistakes.extend(faults)
     if override.spot.shape is Shape.SCALAR and isinstance(node, Scalar) and node.value is not None:
-        # 0123 may be a number or a name; the setting's own type decides, not the look of it.
+        # 0123 may be a number or a name; the type of the setting decides.
         value = Substituted(node.value if isinstance(node.value, str) else text.strip())
-        return Scalar(value, place, place.where, place.where)
+        return Scalar(value, location, location.where, location.where)
     return _from_environment(node)
 
 
 def _from_environment(node: Node) -> Node:
     if isinstance(node, Fields):
         entries = {key: _from_environment(below) for key, below in node.entries.items()}
-        return Fields(entries, node.place)
+        return Fields(entries, node.location)
     if isinstance(node, Items):
-        return Items(tuple(map(_from_environment, node.items)), node.place)
-    return Scalar(node.value, node.place, node.origin, node.place.where)
+        return Items(tuple(map(_from_environment, node.items)), node.location)
+    return Scalar(node.value, node.location, node.origin, node.location.where)

@@ -1,4 +1,4 @@
-"""The settings of a Config, one by one, in the order of the document."""
+"""The settings of a Config in the order of the document, and where each value came from."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from frazil.config.loading.field_paths import ROOT, Spot, key_of, spot_below
+from frazil.config.loading.nodes import Scalar, child_of, origin_of, spell_path
 from frazil.config.models.section import Section
 from frazil.config.models.tables import ColumnSettings, IndexOverrides, Table, WriteOverrides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from frazil.config.loading.nodes import Fields, Node
     from frazil.config.models.document import Config
     from frazil.config.models.section import KeyPath
 
-# An override that is not given says nothing, and a written null would say something else.
+DEFAULT = "default"
+# An override that is not given has no value; a written null is a value.
 _SPARSE = (Table, ColumnSettings, WriteOverrides, IndexOverrides)
 
 SettingValue = str | int | float | bool | None | timedelta | Enum | Path | SecretStr
@@ -38,6 +41,13 @@ class Setting:
 def settings_of(config: Config) -> Iterator[Setting]:
     """Every setting that has a value or a default."""
     yield from _section(config, (), ROOT)
+
+
+def trace_origins(config: Config, root: Fields) -> dict[str, str]:
+    """The origin of every setting by its dotted path: a line, a variable, a file, or a default."""
+    return {
+        spell_path(setting.path): _origin(setting.path, root) for setting in settings_of(config)
+    }
 
 
 def _section(section: Section, path: KeyPath, spot: Spot) -> Iterator[Setting]:
@@ -63,3 +73,14 @@ def _value(value: object, path: KeyPath, spot: Spot) -> Iterator[Setting]:
         yield Setting(path, plain, spot_below(spot, 0) or spot)
     elif isinstance(value, SettingValue):
         yield Setting(path, value, spot)
+
+
+def _origin(path: KeyPath, root: Fields) -> str:
+    node: Node = root
+    for key in path:
+        below = child_of(node, key)
+        if below is None:
+            # A column written as text instead of a mapping has its parts from that text.
+            return node.origin if isinstance(node, Scalar) and node.value is not None else DEFAULT
+        node = below
+    return origin_of(node)

@@ -17,7 +17,7 @@ _ARGUMENTS = r"(?<=[A-Za-z])\([^(){}\[\]\n\r'\"]*\)"
 _FRAGILE = re.compile(f"{_REFERENCE}|{_ARGUMENTS}")
 # What has a meaning inside {…} and […]; a backslash is not among them, quotes need it.
 _HIDDEN = frozenset("{}[],:#")
-# The last private-use plane: printable for YAML, and in nobody's document.
+# The last private-use plane: printable for YAML, and in no document.
 _PLANE = 0x100000
 _SHIELDED = re.compile(f"[{chr(_PLANE)}-{chr(_PLANE + 0x7F)}]")
 

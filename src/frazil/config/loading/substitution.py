@@ -34,10 +34,10 @@ class Substitution:
         """The same tree with every reference replaced by what it names."""
         if isinstance(node, Fields):
             return Fields(
-                {key: self.fill(below) for key, below in node.entries.items()}, node.place
+                {key: self.fill(below) for key, below in node.entries.items()}, node.location
             )
         if isinstance(node, Items):
-            return Items(tuple(map(self.fill, node.items)), node.place)
+            return Items(tuple(map(self.fill, node.items)), node.location)
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
         return self._fill_scalar(node, node.value)
@@ -54,12 +54,12 @@ class Substitution:
         self._budget -= len(filled)
         if self._budget < 0:
             self._complain(node, "variables and files make the document too large")
-            return Scalar(None, node.place, node.origin)
+            return Scalar(None, node.location, node.origin)
         if not filled and _REFERENCE.fullmatch(text):
             # Nothing where a reference stood alone is YAML's nothing, as if it had not been
             # written; quotes do not matter, because charts and JSON add them unasked.
-            return Scalar(None, node.place, _origin(sources, node), _source(sources))
-        return Scalar(Substituted(filled), node.place, _origin(sources, node), _source(sources))
+            return Scalar(None, node.location, _origin(sources, node), _source(sources))
+        return Scalar(Substituted(filled), node.location, _origin(sources, node), _source(sources))
 
     def _look_up(self, reference: str | None, node: Scalar, sources: list[str]) -> str:
         if reference is not None and reference.startswith(_FILE):
@@ -97,7 +97,7 @@ class Substitution:
         return self._files[name]
 
     def _complain(self, node: Scalar, sentence: str) -> None:
-        self.mistakes.append(Mistake(node.place, sentence))
+        self.mistakes.append(Mistake(node.location, sentence))
 
 
 def _source(sources: list[str]) -> str | None:
@@ -109,4 +109,4 @@ def _origin(sources: list[str], node: Scalar) -> str:
         return node.origin
     if all(source.startswith("file ") for source in sources):
         return ", ".join(sources)
-    return f"{', '.join(sources)} at {node.place.where}"
+    return f"{', '.join(sources)} at {node.location.where}"

@@ -39,7 +39,7 @@ def read_text(path: Path, *, limit: int) -> str:
 
 
 def _read_bytes(path: Path, *, limit: int) -> bytes:
-    # Without O_NONBLOCK, opening a pipe nobody writes to would wait for ever.
+    # Without O_NONBLOCK, opening a pipe without a writer would wait for ever.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(path, flags)

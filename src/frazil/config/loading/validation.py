@@ -1,4 +1,4 @@
-"""A tree to a Config, or to every mistake in it, each at the place where it was written."""
+"""A tree to a Config, or to every mistake in it, each where it was written."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 Plain = ScalarValue | list["Plain"] | dict[str, "Plain"]
 
-# More than anybody corrects in one go; bounds the work on a hostile document.
+# More than one can correct in one go; bounds the work on a hostile document.
 MOST_MISTAKES = 100
-# Faults of settings, rules of sections, rules of the whole, and the same again for what a left
+# Faults of settings, rules of sections, rules of the document, and the same again for what a left
 # out section uncovers.
 _MOST_ROUNDS = 8
 _KINDS_OF_SOURCE = frozenset({"postgres", "kafscale", "buffer"})
 
-# What stands in for a required section that is missing or wrong, so that the rules about the
-# rest of the document can still speak.
+# Replaces a required section that is missing or wrong, so that the rules about the rest of the
+# document are still checked.
 _STAND_INS: dict[str, Plain] = {
     "pipeline": "unnamed",
     "catalog": {"kind": "rest", "uri": "http://localhost"},
@@ -42,7 +42,7 @@ _STAND_INS: dict[str, Plain] = {
 def validate(
     root: Fields, directory: Path, *, known_wrong: Iterable[KeyPath] = ()
 ) -> tuple[Config | None, list[Mistake]]:
-    """Build the Config; on faults, take them out and look again, until no new one appears.
+    """Build the Config; on faults, take them out and validate again, until no new one appears.
 
     About the paths in ``known_wrong`` a mistake was reported already.
     """
@@ -75,7 +75,7 @@ class _Search:
         return {**stand_ins, **self._mapping(self.root, (), ROOT)}
 
     def learn(self, faults: list[ErrorDetails]) -> bool:
-        """Report and prune; tells whether another look may find more."""
+        """Report and prune; returns whether another pass may find more."""
         before = len(self.pruned)
         for fault in faults[:MOST_MISTAKES]:
             self._consider(fault)
@@ -103,7 +103,7 @@ class _Search:
         path = self._original(_without_kind(fault["loc"]))
         section = self._section_of(fault, path)
         if path in self.pruned or self._is_premature(fault, path, section):
-            # What was reported already makes this section unusable; look at the rest without it.
+            # What was reported already makes this section unusable; check the rest without it.
             if section:
                 self.pruned.add(section)
             return
@@ -115,7 +115,7 @@ class _Search:
         return path[: len(path) - depth]
 
     def _is_premature(self, fault: ErrorDetails, path: KeyPath, section: KeyPath) -> bool:
-        """Whether a rule looked at a setting that is itself wrong."""
+        """Whether a rule depends on a setting that is itself wrong."""
         if path and fault["type"] in {RULE, "too_short"} and self._touches(path):
             return True
         if fault["type"] != RULE:

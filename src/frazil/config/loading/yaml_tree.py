@@ -70,7 +70,7 @@ def parse_yaml(
 ) -> tuple[Node, tuple[Mistake, ...]]:
     """Read one YAML document, with what is wrong in it; raises RefusedYamlError when unreadable.
 
-    ``label`` is the file or variable shown in places; without ``numbered`` lines are left out,
+    ``label`` is the file or variable shown in messages; without ``numbered`` lines are left out,
     because an environment variable has none.
     """
     return _Reading(text, label=label, path=path, numbered=numbered).document()
@@ -93,13 +93,13 @@ class _Reading:
         root: Node | None = None
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
-                place = self._place(event, self._root)
+                location = self._location(event, self._root)
                 if root is not None:
-                    self._refuse(place, "there is a second document; only one is read")
+                    self._refuse(location, "there is a second document; only one is read")
                 if event.version not in {None, (1, 2)}:
-                    self._refuse(place, "asks for another YAML than 1.2")
+                    self._refuse(location, "declares a YAML version other than 1.2")
             elif isinstance(event, NodeEvent):
-                root = self._node(event, self._place(event, self._root), depth=0)
+                root = self._node(event, self._location(event, self._root), depth=0)
         if root is None:
             root = Scalar(None, Location(self._where(0), self._root, 1), self._where(0))
         return root, tuple(self._mistakes)
@@ -121,70 +121,72 @@ class _Reading:
     def _stop(self, line: int, problem: str) -> None:
         # The parser may quote what it met, and that may be a part of a secret.
         problem = _QUOTED.sub(_if_harmless, problem).strip("(), ")
-        place = Location(self._where(line), self._root, line + 1)
-        self._refuse(place, f"is not valid YAML: {problem}")
+        location = Location(self._where(line), self._root, line + 1)
+        self._refuse(location, f"is not valid YAML: {problem}")
 
-    def _refuse(self, place: Location, sentence: str) -> None:
-        self._mistakes.append(Mistake(place, sentence))
+    def _refuse(self, location: Location, sentence: str) -> None:
+        self._mistakes.append(Mistake(location, sentence))
         raise RefusedYamlError(tuple(self._mistakes))
 
     def _where(self, line: int) -> str:
         return f"{self._label}:{line + 1}" if self._numbered else self._label
 
-    def _place(self, event: Event, path: str) -> Location:
+    def _location(self, event: Event, path: str) -> Location:
         line: int = event.start_mark.line
         return Location(self._where(line), path, line + 1)
 
-    def _node(self, event: Event, place: Location, *, depth: int) -> Node:
+    def _node(self, event: Event, location: Location, *, depth: int) -> Node:
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            self._refuse(place, f"there are more than {MOST_NODES} values")
+            self._refuse(location, f"there are more than {MOST_NODES} values")
         if depth > DEEPEST:
-            self._refuse(place, f"is nested more than {DEEPEST} levels deep")
+            self._refuse(location, f"is nested more than {DEEPEST} levels deep")
         if isinstance(event, AliasEvent):
-            self._mistakes.append(Mistake(place, "aliases are not read; write the value out"))
+            self._mistakes.append(Mistake(location, "aliases are not read; write the value out"))
         elif not _has_core_tag(event):
-            self._mistakes.append(Mistake(place, "tags are not read; write plain YAML"))
+            self._mistakes.append(Mistake(location, "tags are not read; write plain YAML"))
         if isinstance(event, MappingStartEvent):
-            return self._fields(place, depth=depth)
+            return self._fields(location, depth=depth)
         if isinstance(event, SequenceStartEvent):
-            return self._items(place, depth=depth)
-        return self._scalar(event, place)
+            return self._items(location, depth=depth)
+        return self._scalar(event, location)
 
-    def _items(self, place: Location, *, depth: int) -> Items:
+    def _items(self, location: Location, *, depth: int) -> Items:
         items: list[Node] = []
         for event in self._events:
             if isinstance(event, CollectionEndEvent):
                 break
-            below = self._place(event, f"{place.path}[{len(items)}]")
+            below = self._location(event, f"{location.path}[{len(items)}]")
             items.append(self._node(event, below, depth=depth + 1))
-        return Items(tuple(items), place)
+        return Items(tuple(items), location)
 
-    def _fields(self, place: Location, *, depth: int) -> Fields:
+    def _fields(self, location: Location, *, depth: int) -> Fields:
         entries: dict[str, Node] = {}
         for event in self._events:
             if isinstance(event, CollectionEndEvent):
                 break
-            key = self._key(event, place, depth=depth)
+            key = self._key(event, location, depth=depth)
             if key is None:
-                self._node(next(self._events), self._place(event, place.path), depth=depth + 1)
+                self._node(
+                    next(self._events), self._location(event, location.path), depth=depth + 1
+                )
                 continue
-            below = self._place(event, f"{place.path}.{key}" if place.path else key)
+            below = self._location(event, f"{location.path}.{key}" if location.path else key)
             if key in entries:
-                first = entries[key].place.line
+                first = entries[key].location.line
                 sentence = f"is given twice; the first is on line {first}"
                 if not self._numbered:
                     sentence = "is given twice"
                 self._mistakes.append(Mistake(below, sentence))
-            # The place of a value is the line of its key: that is where a person looks.
+            # The location of a value is the line of its key.
             entries[key] = self._node(next(self._events), below, depth=depth + 1)
-        return Fields(entries, place)
+        return Fields(entries, location)
 
-    def _key(self, event: Event, place: Location, *, depth: int) -> str | None:
-        at = self._place(event, place.path)
+    def _key(self, event: Event, location: Location, *, depth: int) -> str | None:
+        at = self._location(event, location.path)
         if not isinstance(event, ScalarEvent):
             self._node(event, at, depth=depth + 1)
-            self._mistakes.append(Mistake(at, "keys must be plain words"))
+            self._mistakes.append(Mistake(at, "keys must be plain text"))
             return None
         if event.value == "<<" and not event.style:
             self._mistakes.append(Mistake(at, "merge keys are not read; write the values out"))
@@ -194,7 +196,7 @@ class _Reading:
             return None
         return unshield(str(event.value))
 
-    def _scalar(self, event: Event, place: Location) -> Scalar:
+    def _scalar(self, event: Event, location: Location) -> Scalar:
         value: ScalarValue = None
         is_plain = False
         if isinstance(event, ScalarEvent):
@@ -202,14 +204,14 @@ class _Reading:
             tag = str(event.tag or "")
             is_plain = not event.style and tag in {"", "?"}
             if is_plain or (tag.startswith("tag:") and not tag.endswith(":str")):
-                value = self._resolve(value, place)
-        return Scalar(value, place, place.where, is_plain=is_plain)
+                value = self._resolve(value, location)
+        return Scalar(value, location, location.where, is_plain=is_plain)
 
-    def _resolve(self, text: str, place: Location) -> ScalarValue:
+    def _resolve(self, text: str, location: Location) -> ScalarValue:
         try:
             return resolve_plain(text)
         except OverflowError:
-            self._mistakes.append(Mistake(place, "the number does not fit into 64 bits"))
+            self._mistakes.append(Mistake(location, "the number does not fit into 64 bits"))
             return None
 
 
@@ -225,7 +227,7 @@ def _has_core_tag(event: Event) -> bool:
 
 
 def resolve_plain(text: str) -> ScalarValue:
-    """What unquoted text means by YAML 1.2's core schema: ``off`` and ``yes`` are words.
+    """What unquoted text means by YAML 1.2's core schema: ``off`` and ``yes`` are text.
 
     Raises OverflowError for an integer that does not fit into 64 bits.
     """

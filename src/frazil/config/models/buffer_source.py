@@ -52,7 +52,7 @@ class BufferSection(Section):
     ] = "philotes"
     source_ids: Annotated[tuple[Name, ...], Field(description="Sources to drain; empty: all.")] = ()
     claim_rows: Annotated[Count, Field(description="Events claimed at a time.")] = CLAIM_ROWS
-    poll: Annotated[Duration, Field(description="How often to look for new events.")] = POLL
+    poll: Annotated[Duration, Field(description="How often to poll for new events.")] = POLL
     retention: Annotated[Duration, Field(description="How long processed events are kept.")] = (
         RETENTION
     )

@@ -1,4 +1,4 @@
-"""The Iceberg catalog and the object stores its tables live in."""
+"""The Iceberg catalog and the object stores of its tables."""
 
 import re
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ _URI_RULES = {
         "thrift://… for kind hive",
     ),
 }
-# What a REST catalog gets with every request, or when it is asked for a token.
+# What a REST catalog gets with every request, or when a token is requested.
 _SENT_TO_CATALOG = re.compile(
     r"(?i)token|credential|header\.(?!X-Iceberg-Access-Delegation$).*|rest\.auth\.(?!type$).*"
 )
@@ -171,7 +171,7 @@ class Catalog(Section):
             yield from self._clear_text_rules()
 
     def _clear_text_rules(self) -> Iterator[Broken]:
-        """Without TLS, whoever is on the way reads what is sent."""
+        """Without TLS, anyone on the network path can read what is sent."""
         signs_in = self.token is not None or self.credential is not None
         signs_in = signs_in or any(map(_SENT_TO_CATALOG.fullmatch, self.properties))
         for key, name in (("uri", "uri"), ("oauth2_server_uri", "oauth2-server-uri")):
@@ -188,11 +188,11 @@ class Catalog(Section):
             if self.uri is not None:
                 yield Broken(("uri",), f"is not used by kind {self.kind}: leave it out")
             return
-        pattern, words = rule
+        pattern, meaning = rule
         if self.uri is None:
-            yield Broken(("uri",), f"is required: {words}")
+            yield Broken(("uri",), f"is required: {meaning}")
         elif pattern.fullmatch(self.uri) is None or ":memory:" in self.uri:
-            yield Broken(("uri",), f"must be {words}")
+            yield Broken(("uri",), f"must be {meaning}")
 
     def _warehouse_rules(self) -> Iterator[Broken]:
         if self.warehouse is None:
@@ -202,12 +202,12 @@ class Catalog(Section):
 
 
 class S3(Section):
-    """Amazon's object store, or one that speaks its protocol."""
+    """Amazon's object store, or one with the same protocol."""
 
     endpoint: Annotated[
         WebAddress | None, Field(description="Address of another store than AWS.", repr=False)
     ] = None
-    # What S3 itself, and every compatible store, takes when nobody says otherwise.
+    # The default of S3 itself and of every compatible store.
     region: Annotated[Name, Field(description="Region of the buckets.")] = "us-east-1"
     access_key_id: Annotated[
         Name | None, Field(description="Left out: the usual AWS chain of credentials.")

@@ -1,4 +1,4 @@
-"""The whole document."""
+"""The root of the document."""
 
 from collections.abc import Iterator
 from typing import Annotated, Self, TypeVar
@@ -30,14 +30,14 @@ Source = Annotated[PostgresSection | KafscaleSection | BufferSection, Field(disc
 
 _SectionT = TypeVar("_SectionT", bound=Section)
 
-# What the buffer's writer calls its columns begins so, and ours go beside them.
+# Columns of the buffer's writer begin so; ours are added to them.
 BUFFER_COLUMN_PREFIX = "_cdc_"
 # Postgres cuts identifiers here.
 _LONGEST_IDENTIFIER = 63
 
 
 class Config(Section):
-    """A pipeline: where changes come from, where tables live, and how they are merged."""
+    """A pipeline: where changes come from, where tables are, and how they are merged."""
 
     pipeline: Annotated[
         PipelineName, Field(description="Names slot, publication and ledger; labels every metric.")
@@ -57,10 +57,10 @@ class Config(Section):
     ingest: Ingest = defaults("Batches into changelogs.")
     merge: Merge = defaults("Merges into mirrors.")
     dead_letters: DeadLetters = defaults("The table of what could not be written.")
-    ledger: LedgerSection = defaults("The pipeline's own book.")
+    ledger: LedgerSection = defaults("The pipeline's ledger.")
     retry: Retry = defaults("Back-off between attempts.")
     shutdown_grace: Annotated[
-        Duration, Field(description="Time to finish or abandon a batch when told to stop.")
+        Duration, Field(description="Time to finish or abandon a batch on shutdown.")
     ] = SHUTDOWN_GRACE
     telemetry: Telemetry = defaults("Logs, metrics, pages.")
     spark: Spark = defaults("The Spark session.")
@@ -81,7 +81,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _name_after_pipeline(self) -> Self:
-        # The model is frozen for everybody else; here it is still being made.
+        # The model is frozen; here it is still being built.
         for name in ("changelog", "mirror", "dead_letters", "ledger"):
             section: Section = getattr(self, name)
             self.__dict__[name] = _resolved(section, ("namespace", "table"), self.pipeline)
@@ -92,7 +92,7 @@ class Config(Section):
         return self
 
     def broken_rules(self) -> Iterator[Broken]:
-        """What can be said only of the document as a whole."""
+        """Rules about the document as a unit."""
         source_depends: tuple[KeyPath, ...] = (("source",), ("tables",))
         if self.source is None and not self.tables:
             yield Broken(
@@ -103,8 +103,8 @@ class Config(Section):
             self.mirror.table,
         ):
             is_changed = self.changelog.model_fields_set & {"namespace", "table"}
-            place = "changelog" if is_changed else "mirror"
-            yield Broken((place, "table"), "must differ between changelog and mirror")
+            location = "changelog" if is_changed else "mirror"
+            yield Broken((location, "table"), "must differ between changelog and mirror")
         if isinstance(self.source, PostgresSection):
             yield from self._identifier_rules(self.source)
         yield from self._table_rules()
@@ -116,19 +116,19 @@ class Config(Section):
         endpoint = given.get("s3.endpoint", self.storage.s3.endpoint)
         is_key_sent = given.get("s3.sse.type") == "custom" and not self.catalog.allow_insecure
         if is_key_sent and is_clear_text(endpoint):
-            place: KeyPath = ("catalog", "properties", "s3.endpoint")
+            location: KeyPath = ("catalog", "properties", "s3.endpoint")
             if "s3.endpoint" not in given:
-                place = ("storage", "s3", "endpoint")
-            yield Broken(place, CLEAR_TEXT.format("catalog"))
+                location = ("storage", "s3", "endpoint")
+            yield Broken(location, CLEAR_TEXT.format("catalog"))
 
     def _identifier_rules(self, source: PostgresSection) -> Iterator[Broken]:
-        for place, name in (
+        for location, name in (
             (("source", "slot"), source.slot),
             (("source", "publication", "name"), source.publication.name),
         ):
             if len(name.replace("{pipeline}", self.pipeline).encode()) > _LONGEST_IDENTIFIER:
                 sentence = f"must not be longer than {_LONGEST_IDENTIFIER} bytes"
-                yield Broken(place, sentence, (("pipeline",),))
+                yield Broken(location, sentence, (("pipeline",),))
 
     def _table_rules(self) -> Iterator[Broken]:
         first: dict[str, int] = {}
@@ -141,9 +141,9 @@ class Config(Section):
             if table.changelog == table.mirror:
                 yield Broken(("tables", index, "changelog"), "must not be the mirror itself")
             if table.tombstones is not None and self.order_of(table) is not Order.PER_KEY:
-                place: KeyPath = ("tables", index, "tombstones")
+                location: KeyPath = ("tables", index, "tombstones")
                 depends: tuple[KeyPath, ...] = (("source",), ("tables", index, "order"))
-                yield Broken(place, "needs order: per_key", depends)
+                yield Broken(location, "needs order: per_key", depends)
             if self.source is None:
                 yield from _merge_only_rules(index, table)
 

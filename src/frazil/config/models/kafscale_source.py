@@ -128,7 +128,7 @@ class EtcdSection(Section):
     endpoints: Annotated[
         tuple[WebAddress, ...], Field(description="Addresses, http(s)://host:2379.", repr=False)
     ] = ()
-    username: Annotated[Name | None, Field(description="User, when it asks for one.")] = None
+    username: Annotated[Name | None, Field(description="User, when it requires one.")] = None
     password: Annotated[Secret | None, Field(description="That user's password.")] = None
     ca: Annotated[LocalPath | None, Field(description="File with the CA certificate.")] = None
     allow_insecure: Annotated[
@@ -136,7 +136,7 @@ class EtcdSection(Section):
     ] = False
 
     def broken_rules(self) -> Iterator[Broken]:
-        """A password belongs to somebody, and is not for everybody on the way."""
+        """A password needs a user, and must not be sent in clear text."""
         for index, address in enumerate(() if self.allow_insecure else self.endpoints):
             is_secret_sent = self.password is not None or has_password(address)
             if is_secret_sent and is_clear_text(address):
@@ -160,14 +160,14 @@ class Registry(Section):
     ] = False
 
     def broken_rules(self) -> Iterator[Broken]:
-        """A password in the address is not for everybody on the way."""
+        """A password in the address must not be sent in clear text."""
         is_secret_sent = has_password(self.base_url) and is_clear_text(self.base_url)
         if is_secret_sent and not self.allow_insecure:
             yield Broken(("base_url",), CLEAR_TEXT.format("source.registry"))
 
 
 class Lfs(Section):
-    """Payloads kept apart from their records."""
+    """Payloads stored outside their records."""
 
     mode: Annotated[
         LfsMode, one_of(LfsMode), Field(description="off, resolve, reference, skip or hybrid.")
@@ -222,7 +222,7 @@ class Topic(Section):
         ),
     ] = None
     widen: Annotated[Truth, Field(description="Follow int to long and float to double.")] = True
-    lfs: Lfs = defaults("Payloads kept apart.")
+    lfs: Lfs = defaults("Payloads stored outside their records.")
 
     def broken_rules(self) -> Iterator[Broken]:
         """A topic becomes a table or a changelog, and a mirror needs a changelog and a key."""
@@ -252,7 +252,7 @@ class KafscaleSection(Section):
     kind: Annotated[Literal["kafscale"], Field(description="kafscale")]
     bucket: Annotated[Name, Field(description="Bucket of the segments; the store is storage.s3.")]
     namespace: Annotated[
-        Text, Field(description="First part of the segments' keys; empty: the whole bucket.")
+        Text, Field(description="First part of the segments' keys; empty: the entire bucket.")
     ] = "default"
     discovery: Annotated[
         Discovery, one_of(Discovery), Field(description="Find topics by auto, etcd or s3.")
@@ -286,11 +286,11 @@ class KafscaleSection(Section):
     def broken_rules(self) -> Iterator[Broken]:
         """Whatever is switched on has an address, and a topic is listed once."""
         if not self.etcd.endpoints:
-            place, depends = ("etcd", "endpoints"), (("offsets",), ("discovery",))
+            location, depends = ("etcd", "endpoints"), (("offsets",), ("discovery",))
             if self.offsets.backend is OffsetsBackend.ETCD:
-                yield Broken(place, "is required with offsets.backend: etcd", depends)
+                yield Broken(location, "is required with offsets.backend: etcd", depends)
             elif self.discovery is Discovery.ETCD:
-                yield Broken(place, "is required with discovery: etcd", depends)
+                yield Broken(location, "is required with discovery: etcd", depends)
         yield from self._registry_rules()
         first: dict[str, int] = {}
         for index, topic in enumerate(self.topics):
@@ -303,11 +303,13 @@ class KafscaleSection(Section):
     def _registry_rules(self) -> Iterator[Broken]:
         if self.registry.base_url is not None:
             return
-        place = ("registry", "base_url")
+        location = ("registry", "base_url")
         if self.validation is not Validation.OFF:
-            yield Broken(place, f"is required with validation: {self.validation}")
+            yield Broken(location, f"is required with validation: {self.validation}")
         for index, topic in enumerate(self.topics):
             if topic.columns_from is ColumnsFrom.REGISTRY:
                 yield Broken(
-                    ("topics", index, "columns_from"), "registry needs registry.base_url", (place,)
+                    ("topics", index, "columns_from"),
+                    "registry needs registry.base_url",
+                    (location,),
                 )

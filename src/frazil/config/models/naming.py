@@ -30,7 +30,7 @@ TableName = Annotated[
         "must be namespace.table",
     ),
 ]
-# Room for a prefix in front of the longest of our column names within Postgres' 63 bytes.
+# A prefix and the longest of our column names must fit into Postgres' 63 bytes.
 ColumnPrefix = Annotated[
     Name,
     matching(
@@ -42,10 +42,10 @@ ColumnPrefix = Annotated[
 
 
 def _check_template(text: str, *, allowed: tuple[str, ...], needed: str | None) -> str:
-    words = ", ".join(f"{{{name}}}" for name in allowed)
+    names = ", ".join(f"{{{name}}}" for name in allowed)
     literal = _PLACEHOLDER.sub("", text)
     if set(_PLACEHOLDER.findall(text)) - set(allowed) or "{" in literal or "}" in literal:
-        sentence = f"may use only {words}"
+        sentence = f"may use only {names}"
         raise refuse(sentence)
     if needed is not None and f"{{{needed}}}" not in text:
         sentence = f"must use {{{needed}}}, or all tables would become one"
@@ -79,16 +79,16 @@ _MOST_DIGITS = 38
 
 
 def _check_column_type(text: str) -> str:
-    word = text.strip().lower()
-    match = _DECIMAL.fullmatch(word)
+    name = text.strip().lower()
+    match = _DECIMAL.fullmatch(name)
     if match is not None and 1 <= int(match[1]) <= _MOST_DIGITS and int(match[2]) <= int(match[1]):
         return f"decimal({int(match[1])},{int(match[2])})"
-    if word not in _PRIMITIVES:
+    if name not in _PRIMITIVES:
         sentence = (
             f"must be one of {', '.join(_PRIMITIVES)} or decimal(p,s) with p up to {_MOST_DIGITS}"
         )
         raise refuse(sentence)
-    return word
+    return name
 
 
 ColumnType = Annotated[Name, AfterValidator(_check_column_type)]

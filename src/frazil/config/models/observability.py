@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -10,6 +9,7 @@ from pydantic import AfterValidator, Field
 from frazil.config.models.clear_text import is_loopback
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import Name, Secret, Truth, WebAddress, one_of, refuse
+from frazil.model.log_output import LogFormat, LogLevel
 
 # The port KafScale's processor has its metrics on, so that existing scrapers find ours.
 LISTEN = "127.0.0.1:9093"
@@ -17,23 +17,6 @@ _LISTEN = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})"
 )
 _LAST_PORT = 65_535
-
-
-class LogFormat(StrEnum):
-    """How log lines look; auto is text on a terminal and JSON elsewhere."""
-
-    AUTO = "auto"
-    JSON = "json"
-    TEXT = "text"
-
-
-class LogLevel(StrEnum):
-    """From which level on lines are written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def split_listen(listen: str) -> tuple[str, int]:
@@ -96,12 +79,12 @@ class Telemetry(Section):
     ] = True
     token: Annotated[
         Secret | None,
-        Field(description="Asked for by / and /status; required when listen is not loopback."),
+        Field(description="Required by / and /status; mandatory when listen is not loopback."),
     ] = None
     hosts: Annotated[
         tuple[Name, ...],
         Field(
-            description="Names by which it may be asked when listen is not loopback; none: any. "
+            description="Host names that requests may use when listen is not loopback; none: any. "
             "Addresses in numbers, and /healthz, are always answered."
         ),
     ] = ()
@@ -132,7 +115,7 @@ class Telemetry(Section):
         return is_loopback(self.host)
 
     def broken_rules(self) -> Iterator[Broken]:
-        """Pages that strangers can reach ask for a token; probes and metrics stay open."""
+        """Pages that others can reach require a token; probes and metrics stay open."""
         if self.pages and self.token is None and not self.is_local:
             yield Broken(
                 ("token",),

@@ -1,4 +1,4 @@
-"""What holds for one table: its own settings over those for all."""
+"""The settings of one table: its own over those for all."""
 
 from __future__ import annotations
 

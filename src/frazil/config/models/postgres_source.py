@@ -25,7 +25,7 @@ from frazil.model.policy import OnWiden
 
 # What a busy database writes in minutes, and what a small disk can still spare.
 SPOOL_BYTES = 10 * 2**30
-# A held table may pin this much WAL before the others go first.
+# A paused table may pin this much WAL before the others take precedence.
 HELD_WAL_BYTES = 10 * 2**30
 # A server decodes this in seconds; ten times as much keeps every restart busy for minutes.
 REREAD_BYTES = 2**30
@@ -79,22 +79,22 @@ class Spool(Section):
 
 
 class OnStoppedTable(Section):
-    """How long a held table may hold back the slot: until the first of these is reached."""
+    """How long a paused table may hold back the slot: until the first of these is reached."""
 
     hold: Annotated[
-        Size, Field(description="WAL kept for a held table; past it that table needs a resync.")
+        Size, Field(description="WAL kept for a paused table; past it that table needs a resync.")
     ] = HELD_WAL_BYTES
     reread: Annotated[
         Size,
         Field(
-            description="WAL that every start reads again because of a held table; past it that "
+            description="WAL that every start reads again because of a paused table; past it that "
             "table needs a resync."
         ),
     ] = REREAD_BYTES
 
     @property
     def most_bytes(self) -> int:
-        """What the source keeps for a held table."""
+        """What the source keeps for a paused table."""
         return min(self.hold, self.reread)
 
 
@@ -131,7 +131,7 @@ class PostgresSection(Section):
     on_slot_lost: Annotated[
         OnSlotLost, one_of(OnSlotLost), Field(description="stop, or resync every table.")
     ] = OnSlotLost.STOP
-    on_stopped_table: OnStoppedTable = defaults("What a held table may cost.")
+    on_stopped_table: OnStoppedTable = defaults("What a paused table may cost.")
     on_widen: Annotated[
         OnWiden, one_of(OnWiden), Field(description="A widened column: verify, accept or stop.")
     ] = OnWiden.VERIFY

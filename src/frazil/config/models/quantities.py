@@ -11,7 +11,7 @@ _SIZE = re.compile(r"([0-9]{1,19}) ?(B|[kKMGTP]i?B)")
 DURATION_PATTERN = "^[0-9]+(ms|s|m|h|d)$"
 SIZE_PATTERN = "^[0-9]+ ?(B|[kKMGTP]i?B)$"
 DURATION_WORDS = "a duration such as 500ms, 10s, 1m, 168h or 7d"
-SIZE_WORDS = "a size such as 256MB, 128MiB or 10GiB, or a whole number of bytes"
+SIZE_TEXT = "a size such as 256MB, 128MiB or 10GiB, or a whole number of bytes"
 
 _UNITS_OF_TIME = {
     "d": timedelta(days=1),
@@ -62,10 +62,10 @@ def parse_size(text: str) -> int:
     """Read ``256MB``, ``128MiB`` or ``10GiB`` as bytes; raises ValueError on anything else."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise ValueError(SIZE_WORDS)
+        raise ValueError(SIZE_TEXT)
     size = int(match[1]) * _UNITS_OF_SIZE[match[2]]
     if size > LARGEST_SIZE:
-        raise ValueError(SIZE_WORDS)
+        raise ValueError(SIZE_TEXT)
     return size
 
 

@@ -1,4 +1,4 @@
-"""Settings of the loop: how much at a time, how often, and how failures are met."""
+"""Settings of the loop: how much at a time, how often, and how failures are retried."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -29,7 +29,7 @@ SHUTDOWN_GRACE = timedelta(seconds=30)
 
 
 class Ingest(Section):
-    """Batches into changelogs; soft bounds, because transactions and segments stay whole."""
+    """Batches into changelogs; soft bounds, because transactions and segments are not split."""
 
     interval: Annotated[Duration, Field(description="Longest wait before a batch.")] = (
         INGEST_INTERVAL
@@ -60,7 +60,7 @@ class DeadLetters(Section):
 
 
 class LedgerSection(Section):
-    """The pipeline's own book."""
+    """The pipeline's ledger."""
 
     namespace: Annotated[
         PipelineTemplate, Field(description="Its namespace; may use {pipeline}.")

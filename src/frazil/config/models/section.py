@@ -1,4 +1,4 @@
-"""What every part of the document has in common: frozen, closed, and true to its own rules."""
+"""The base of all sections: frozen, without unknown keys, and checked by their rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A rule between settings that does not hold: where to look, and what would be right.
+    """A rule between settings that does not hold: where, and what would be right.
 
-    ``depends`` names the other settings the rule looked at: when one of those is itself wrong, the
+    ``depends`` names the other settings of the rule: when one of those is itself wrong, the
     rule has nothing to say yet.
     """
 
-    place: KeyPath
+    location: KeyPath
     sentence: str
     depends: tuple[KeyPath, ...] = ()
 
@@ -60,7 +60,7 @@ def defaults(description: str, *, alias: str | None = None) -> Any:  # noqa: ANN
 
 
 def raise_broken(title: str, broken: tuple[Broken, ...]) -> None:
-    """Raise one error with all broken rules, each at its own place; nothing when there are none."""
+    """Raise one error with all broken rules, each at its own location, if there are any."""
     if not broken:
         return
     details = [
@@ -68,10 +68,10 @@ def raise_broken(title: str, broken: tuple[Broken, ...]) -> None:
             type=PydanticCustomError(
                 RULE,
                 "{sentence}",
-                # The depth tells where the section starts that ``depends`` counts from.
-                {"sentence": rule.sentence, DEPENDS: rule.depends, DEPTH: len(rule.place)},
+                # The depth is where the section starts that ``depends`` counts from.
+                {"sentence": rule.sentence, DEPENDS: rule.depends, DEPTH: len(rule.location)},
             ),
-            loc=rule.place,
+            loc=rule.location,
             input=None,
         )
         for rule in broken

@@ -1,11 +1,11 @@
-"""How changelogs and mirrors look, for all tables and for single ones."""
+"""Settings of changelogs and mirrors, for all tables and for single ones."""
 
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from frazil.config.models.naming import (
     ColumnPrefix,
@@ -15,7 +15,6 @@ from frazil.config.models.naming import (
     TableTemplate,
 )
 from frazil.config.models.section import Section, defaults
-from frazil.config.models.transforms import PartitionExpression, SortExpression
 from frazil.config.models.values import (
     Count,
     Duration,
@@ -27,6 +26,7 @@ from frazil.config.models.values import (
     refuse,
 )
 from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
+from frazil.model.schema.layout_expressions import parse_partition_term, parse_sort_term
 
 # Iceberg files of this size are read in one task and still split well by row group.
 TARGET_FILE_SIZE = 128 * 2**20
@@ -34,7 +34,7 @@ TARGET_FILE_SIZE = 128 * 2**20
 ROW_GROUP_ROWS = 131_072
 # The young part of the index is kept in memory: 65,536 entries are a few megabytes.
 YOUNG_ENTRIES = 65_536
-# Each run costs one look-up per key; eight keep a look-up under a millisecond.
+# Each run costs one lookup per key; eight keep a lookup under a millisecond.
 MAX_RUNS = 8
 # Half a billion keys at about 16 bytes.
 CACHE_BYTES = 8 * 2**30
@@ -59,23 +59,43 @@ def _format_version(value: object) -> object:
     return number
 
 
-def _unrepresentable_word(value: object) -> object:
-    # `null` without quotes is YAML's nothing, and means the word here.
+def _unrepresentable_text(value: object) -> object:
+    # `null` without quotes is YAML's null, and means the text here.
     return OnUnrepresentable.NULL.value if value is None else value
 
 
+def _check_partition(text: str) -> str:
+    try:
+        parse_partition_term(text)
+    except ValueError as error:
+        sentence = f"must be {error}"
+        raise refuse(sentence) from None
+    return text
+
+
+def _check_sort(text: str) -> str:
+    try:
+        parse_sort_term(text)
+    except ValueError as error:
+        sentence = f"must be {error}; asc or desc and nulls first or nulls last may follow"
+        raise refuse(sentence) from None
+    return text
+
+
+PartitionExpression = Annotated[Name, AfterValidator(_check_partition)]
+SortExpression = Annotated[Name, AfterValidator(_check_sort)]
 FormatVersion = Annotated[Literal[2, 3], BeforeValidator(_format_version)]
 Unrepresentable = Annotated[
     OnUnrepresentable,
     one_of(OnUnrepresentable),
-    BeforeValidator(_unrepresentable_word),
-    WithJsonSchema({"enum": [*(word.value for word in OnUnrepresentable), None]}),
+    BeforeValidator(_unrepresentable_text),
+    WithJsonSchema({"enum": [*(choice.value for choice in OnUnrepresentable), None]}),
 ]
-# Left out means the table's (or the mirror's) own; a written null means the word.
+# Left out means the table's (or the mirror's) own; a written null means the text.
 UnrepresentableOverride = Annotated[
     Annotated[OnUnrepresentable, one_of(OnUnrepresentable)] | None,
-    BeforeValidator(_unrepresentable_word),
-    WithJsonSchema({"enum": [*(word.value for word in OnUnrepresentable), None]}),
+    BeforeValidator(_unrepresentable_text),
+    WithJsonSchema({"enum": [*(choice.value for choice in OnUnrepresentable), None]}),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The kinds of values a setting may have, each refusing with a whole sentence.
+"""The types of values a setting may have, each refusing with a complete sentence.
 
 A validator never puts the value into its sentence: whether it may be repeated depends on where it
 came from, and only the reporter of mistakes knows that.
@@ -29,7 +29,7 @@ from frazil.config.models.quantities import (
     DURATION_WORDS,
     LARGEST_SIZE,
     SIZE_PATTERN,
-    SIZE_WORDS,
+    SIZE_TEXT,
     format_duration,
     format_size,
     parse_duration,
@@ -47,13 +47,13 @@ _LONGEST_NAME_COMPARED = 64
 
 
 class Substituted(str):
-    """Text that came from a variable or a file, and so may stand for a number or a truth value."""
+    """Text that came from a variable or a file, and so may mean a number or a boolean."""
 
     __slots__ = ()
 
 
 class SettingTrait(Enum):
-    """What the rest of the room must know about a setting besides its type."""
+    """What the rest of the package needs to know about a setting besides its type."""
 
     GUARDED = "a URI or free text that may hold a password: never repeated, masked when shown"
     SIZE = "an integer shown with a unit of bytes"
@@ -100,7 +100,7 @@ def _truth(value: object) -> object:
 def _text(value: object) -> object:
     if not isinstance(value, str):
         raise refuse("must be text (put it in quotes if it looks like a number or a truth value)")
-    # A plain str: nothing outside this room should meet the subclass.
+    # A plain str: nothing outside this module should see the subclass.
     return str.__str__(value)
 
 
@@ -140,7 +140,7 @@ def _size(value: object) -> object:
         except ValueError:
             value = None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST_SIZE:
-        sentence = f"must be {SIZE_WORDS}, and more than nothing"
+        sentence = f"must be {SIZE_TEXT}, and more than nothing"
         raise refuse(sentence)
     return value
 
@@ -178,17 +178,17 @@ def _web_address(value: object) -> object:
 
 
 def one_of(choices: type[StrEnum]) -> BeforeValidator:
-    """Accept exactly the words of this enum, and name the nearest one otherwise."""
-    words = [choice.value for choice in choices]
+    """Accept exactly the values of this enum, and name the nearest one otherwise."""
+    known = [choice.value for choice in choices]
 
     def choose(value: object) -> object:
-        if isinstance(value, str) and value in words:
+        if isinstance(value, str) and value in known:
             return choices(str.__str__(value))
         like = None
         if isinstance(value, str) and not isinstance(value, Substituted):
-            like = nearest(value, words)
+            like = nearest(value, known)
         hint = f" (did you mean {like}?)" if like is not None else ""
-        sentence = f"must be one of {', '.join(words)}{hint}"
+        sentence = f"must be one of {', '.join(known)}{hint}"
         raise refuse(sentence)
 
     return BeforeValidator(choose)

@@ -1,7 +1,7 @@
-"""The door to the embedded services: real servers as child processes, each for a ``with`` block.
+"""Embedded services: real servers as child processes, each for a ``with`` block.
 
 Every server listens on a free loopback port, is ready when its block begins, writes its log into
-a file, and cannot outlive this process, even if that is killed.
+a file, and cannot outlive this process, even if that is killed. Start with ``process.py``.
 """
 
 from __future__ import annotations

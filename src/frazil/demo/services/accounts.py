@@ -24,7 +24,7 @@ class Account:
 
 
 def unprivileged_account() -> Account | None:
-    """Whom to run a program as that refuses root; None when we are an ordinary user already."""
+    """The account for a program that refuses root; None when we are an ordinary user already."""
     if os.geteuid() != 0:
         return None
     try:
@@ -50,5 +50,5 @@ def temporary_root(account: Account | None) -> Path:
     for folder in (chosen, Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - folders are made inside
         if folder.is_dir() and is_open_to_all(folder):
             return folder
-    message = f"{account.name} may not enter {chosen}, nor any other temp folder."
+    message = f"{account.name} may not enter {chosen} or any other temp folder."
     raise ServiceError(message, next_step="set TMPDIR to a folder that every user may enter")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.demo.services.packages import package_folder, require_program
 from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.probing import ask_json
+from frazil.demo.services.probing import request_json
 from frazil.demo.services.process import Launch, Service
 from frazil.demo.services.workspace import Workspace, workspace
 
@@ -25,7 +25,7 @@ _PROBE_LEASE_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class EtcdServer:
-    """A running etcd; it asks for no credentials."""
+    """A running etcd; it needs no credentials."""
 
     host: str
     port: int
@@ -69,7 +69,7 @@ def etcd(*, folder: Path | None = None, keep: bool = False) -> Iterator[EtcdServ
 
 
 def _service(program: Path, space: Workspace, port: int, peer_port: int) -> Service:
-    # A name nobody else has: by it we know our own server from another one on the port.
+    # A unique name distinguishes our server from another one on the port.
     name = f"frazil-{secrets.token_hex(8)}"
     client, peer = f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{peer_port}"
     launch = Launch(
@@ -94,10 +94,10 @@ def _service(program: Path, space: Workspace, port: int, peer_port: int) -> Serv
 
 
 def _is_named(port: int, name: str) -> bool:
-    members = ask_json(port, "/v3/cluster/member/list", {}).field("members")
+    members = request_json(port, "/v3/cluster/member/list", {}).field("members")
     return isinstance(members, list) and any(member.get("name") == name for member in members)
 
 
 def _grants_leases(port: int) -> bool:
-    lease = ask_json(port, "/v3/lease/grant", {"TTL": _PROBE_LEASE_SECONDS}).field("ID")
-    return lease is not None and ask_json(port, "/v3/lease/revoke", {"ID": lease}).ok
+    lease = request_json(port, "/v3/lease/grant", {"TTL": _PROBE_LEASE_SECONDS}).field("ID")
+    return lease is not None and request_json(port, "/v3/lease/revoke", {"ID": lease}).ok

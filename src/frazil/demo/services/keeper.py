@@ -88,7 +88,7 @@ class Keeper:
         return self._child.pid
 
     def run(self) -> int:
-        """Watch until the service ends or shall end; its exit status."""
+        """Watch until the service ends or must end; its exit status."""
         reason = self._watch()
         if reason in {Reason.STOP, Reason.PARENT_GONE}:
             self._send(self._order["stop_signal"])
@@ -116,10 +116,10 @@ class Keeper:
             return Reason.STOP
         if 0 not in ready:
             return None
-        words = os.read(0, 512)
-        if not words:
+        request = os.read(0, 512)
+        if not request:
             return Reason.PARENT_GONE
-        return Reason.KILL if KILL in words else Reason.STOP
+        return Reason.KILL if KILL in request else Reason.STOP
 
     def _await(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -266,7 +266,7 @@ def _answer(fields: dict[str, int | str]) -> None:
 
 
 def main() -> int:
-    """Take one order and see it through."""
+    """Read one order and carry it out."""
     parent = os.getppid()
     order = _read_order()
     if order is None:

@@ -19,7 +19,7 @@ def package_folder(module: str) -> Path:
 
 
 def packaged_script(package: str, name: str) -> Path:
-    """The program of this name that the package put beside Python's own."""
+    """The program of this name that the package installed next to Python's own."""
     try:
         files = distribution(package).files or ()
     except PackageNotFoundError as error:

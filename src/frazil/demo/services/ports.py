@@ -20,8 +20,7 @@ LOOPBACK = "127.0.0.1"
 # service is down, and a client that retries such a port may even connect to itself.
 _LOWEST, _HIGHEST = 12_000, 22_000
 
-# Somebody must take a port between our look and the service's bind; three times in a row is not
-# chance.
+# A port may be taken between our check and the service's bind; three times in a row is not chance.
 _ATTEMPTS = 3
 
 # With a thousand services on one machine, still fewer than one in 10^20 searches fails.
@@ -29,7 +28,7 @@ _TRIES_PER_PORT = 20
 
 
 def is_taken(port: int) -> bool:
-    """Whether somebody listens on this loopback port, or holds it otherwise."""
+    """Whether a process listens on this loopback port, or holds it otherwise."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # Connections of a server that has just ended do not count: servers bind over them.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

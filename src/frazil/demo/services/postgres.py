@@ -28,7 +28,7 @@ _DATABASE = "postgres"
 # Making a data directory takes 2 s on two busy cores.
 _INITDB_SECONDS = 60.0
 
-# One question over the loopback; a server that needs longer is asked again.
+# One request over the loopback; a server that needs longer is probed again.
 _QUESTION_SECONDS = 5.0
 
 # The line of postmaster.pid that holds the server's state, as its own pg_ctl reads it.
@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, str] = {
     # A test creates a slot per pipeline and leaves some behind on purpose.
     "max_replication_slots": "16",
     "max_wal_senders": "16",
-    # None unless asked for: without them nobody can try what two-phase commits become.
+    # Off by default; needed to test two-phase commits.
     "max_prepared_transactions": "16",
     # Survives kill -9 of the server, not a power cut of the machine.
     "fsync": "off",
@@ -146,7 +146,7 @@ class _Maker:
         if (self.data / "PG_VERSION").exists():
             if kept.exists():
                 return kept.read_text(encoding="ascii")
-            message = f"{self.data} has no password beside it: the data were not made here."
+            message = f"{self.data} has no password file next to it: the data were not made here."
             raise ServiceError(message, next_step="choose another folder")
         password = secrets.token_hex(16)
         self.space.subfolder("data", owner=self.account)
@@ -200,7 +200,7 @@ class _Maker:
             lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         except OSError:
             return False
-        # The number tells it from the file a killed predecessor left behind.
+        # The number distinguishes it from the file of a killed predecessor.
         return (
             len(lines) > _STATE_LINE
             and lines[_PID_LINE] == str(pid)

@@ -1,4 +1,4 @@
-"""PostgreSQL's programs, at a place where the account that runs them can execute them."""
+"""PostgreSQL's programs, in a folder where the account that runs them can execute them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def find_programs(version: PostgresVersion, account: Account | None) -> Programs
 
 
 def _can_execute(program: Path, account: Account) -> bool:
-    """Whether the account really can, libraries included; modes alone would not tell."""
+    """Whether the account really can, libraries included; modes alone do not show it."""
     try:
         finished = subprocess.run(  # noqa: S603 - a program of our own package
             [program, "--version"],
@@ -106,7 +106,7 @@ def _ensure_copy(site: Path, package: str, account: Account) -> Path:
             if (site / libraries).is_dir():
                 shutil.copytree(site / libraries, draft / libraries)
             _open_for_reading(draft)
-            # A rename is all or nothing; whoever came second uses the first one's copy.
+            # A rename is atomic; the second process uses the first one's copy.
             draft.rename(target)
         except OSError:
             if not target.exists():
@@ -126,7 +126,7 @@ def _open_for_reading(tree: Path) -> None:
 
 
 def _refuse_foreign(target: Path) -> None:
-    """The temp folder is everybody's: run nothing that another user may have put there."""
+    """The temp folder is shared: run nothing that another user may have put there."""
     facts = target.lstat()
     shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if facts.st_uid != os.geteuid() or shared or not stat.S_ISDIR(facts.st_mode):

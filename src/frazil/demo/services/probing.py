@@ -1,4 +1,4 @@
-"""One HTTP request over the loopback, to ask a service whether it does its job."""
+"""One HTTP request over the loopback, to check that a service is up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from frazil.demo.services.ports import LOOPBACK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A service that needs longer is asked again. Not longer, because whoever took our port may listen
-# and never answer, while our own service has long ended.
+# A service that needs longer is probed again. Not longer, because another process may listen on
+# our port and never answer, while our own service has long ended.
 _TIMEOUT_SECONDS = 2.0
 
 _OK, _REDIRECT = 200, 300
@@ -21,7 +21,7 @@ _OK, _REDIRECT = 200, 300
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; ``status`` is 0 when nobody answered."""
+    """What came back; ``status`` is 0 without an answer."""
 
     status: int
     body: bytes
@@ -32,7 +32,7 @@ class Answer:
         return _OK <= self.status < _REDIRECT
 
     def field(self, name: str) -> object:
-        """One field of a JSON object, or None if there is no such thing."""
+        """One field of a JSON object, or None if there is none."""
         try:
             document = json.loads(self.body)
         except ValueError:
@@ -40,7 +40,7 @@ class Answer:
         return document.get(name) if isinstance(document, dict) else None
 
 
-def ask(
+def request(
     port: int,
     method: str,
     path: str,
@@ -61,9 +61,9 @@ def ask(
         connection.close()
 
 
-def ask_json(port: int, path: str, document: Mapping[str, object]) -> Answer:
+def request_json(port: int, path: str, document: Mapping[str, object]) -> Answer:
     """Send one JSON object."""
-    return ask(
+    return request(
         port,
         "POST",
         path,

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 # Two busy cores and a cold disk: the slowest start seen was a tenth of this.
 START_SECONDS = 60.0
 
-# Less than a person notices, and few enough questions not to slow the service down.
+# Imperceptible, and few enough probes not to slow the service down.
 _READY_POLL_SECONDS = 0.02
 
 # What a keeper may need beyond the grace it gives: the kill, the reaping, removing a folder.
 _KEEPER_SECONDS = 15.0
 
-# A service says why it gives up in its last words; three lines also catch the cause before them.
+# A failing service logs the reason last; three lines also include the cause before it.
 _LAST_LINES = 3
 _LAST_LINE_LENGTH = 300
 _LOG_TAIL_BYTES = 16_384
@@ -44,8 +44,8 @@ _STACK_FIELD = re.compile(r',"stacktrace":.*')
 class Launch:
     """How one service is started and ended; secrets belong into ``environment``, never elsewhere.
 
-    ``traces`` are files that a run leaves behind and the next one must not find; ``discard`` is
-    what the keeper removes, with them, if the parent dies without saying good-bye.
+    ``leftovers`` are files of a run that the next one must not find; ``discard`` is
+    what the keeper removes, with them, if the parent dies unexpectedly.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Launch:
     # A clean stop of the slowest service takes 2 s; past this it hangs.
     grace_seconds: float = 8.0
     account: Account | None = None
-    traces: tuple[Path, ...] = ()
+    leftovers: tuple[Path, ...] = ()
     discard: tuple[Path, ...] = ()
 
 
@@ -103,12 +103,12 @@ class GuardedProcess:
         """End it, and everything it started, as a crash would."""
         self._end(keeper.KILL)
 
-    def _end(self, word: bytes) -> None:
+    def _end(self, request: bytes) -> None:
         stdin, stdout = self._keeper.stdin, self._keeper.stdout
         if stdin is None or stdout is None:
             return
         with suppress(BrokenPipeError, ValueError):
-            stdin.write(word)
+            stdin.write(request)
             stdin.flush()
         try:
             self._keeper.wait(self._launch.grace_seconds + _KEEPER_SECONDS)
@@ -136,7 +136,7 @@ class GuardedProcess:
 
 
 class Service:
-    """One service that can be stopped, killed and started again in the same place.
+    """One service that can be stopped, killed and started again in the same folder.
 
     ``ready`` gets the process number and says whether the service does its job.
     """
@@ -193,7 +193,7 @@ class Service:
         self.start()
 
     def _remove_traces(self) -> None:
-        for path in self.launch.traces:
+        for path in self.launch.leftovers:
             path.unlink(missing_ok=True)
 
     def _await_ready(self, process: GuardedProcess) -> None:
@@ -208,14 +208,14 @@ class Service:
 
 
 def failure(launch: Launch, ending: str) -> ServiceError:
-    """One sentence: which service, how it ended, where its log is, and its last words."""
-    last = last_words(launch.log)
+    """One sentence: which service, how it ended, where its log is, and its last lines."""
+    last = last_lines(launch.log)
     said = f"; it last said: {last}" if last else ", which is empty"
     return ServiceError(f"{launch.name} {ending}; its log is {launch.log}{said}")
 
 
 def how_it_ended(status: int) -> str:
-    """An exit status in words."""
+    """The description of an exit status."""
     if status < 0:
         return f"lost its keeper to signal {-status}"
     # The shell's convention, which the keeper follows.
@@ -225,7 +225,7 @@ def how_it_ended(status: int) -> str:
     return f"exited with status {status}"
 
 
-def last_words(log: Path) -> str:
+def last_lines(log: Path) -> str:
     """The last lines of a log, without stack frames, as one line."""
     try:
         with log.open("rb") as file:
@@ -249,5 +249,5 @@ def _order(launch: Launch) -> KeeperOrder:
         "grace_seconds": launch.grace_seconds,
         "uid": account.uid if account else None,
         "gid": account.gid if account else None,
-        "discard": [str(path) for path in (*launch.traces, *launch.discard)],
+        "discard": [str(path) for path in (*launch.leftovers, *launch.discard)],
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.clients.spark.jars import AWS_BUNDLE, REST_SERVER, ensure_jars, spark_jar_folder
 from frazil.clients.spark.java import find_java
 from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.probing import ask
+from frazil.demo.services.probing import request
 from frazil.demo.services.process import Launch, Service
 from frazil.demo.services.rest_assembly import assembly
 from frazil.demo.services.workspace import Workspace, workspace
@@ -56,7 +56,7 @@ _JVM_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class RestCatalog:
-    """A running catalog; it asks for no credentials, and clients bring their own for the files."""
+    """A running catalog; it needs no credentials, and clients bring their own for the files."""
 
     uri: str
     warehouse: str
@@ -86,18 +86,18 @@ def rest_catalog(
 ) -> Iterator[RestCatalog]:
     """A REST catalog on a free loopback port.
 
-    The warehouse is a folder beside the catalog's database, or ``warehouse`` in the plain bucket
+    The warehouse is a folder next to the catalog's database, or ``warehouse`` in the plain bucket
     if ``s3`` is given, unless it is named. With ``folder`` the data live there and are used again
     the next time; otherwise they are removed at the end unless ``keep``. The first use on a
     machine downloads jars.
     """
     with workspace("rest-catalog", folder=folder, keep=keep) as space:
-        place = warehouse or _default_warehouse(space, s3)
-        maker = _Maker(space=space, warehouse=place, s3=s3)
+        location = warehouse or _default_warehouse(space, s3)
+        maker = _Maker(space=space, warehouse=location, s3=s3)
         service, (port,) = start_on_free_ports(maker.service, count=1)
         try:
             yield RestCatalog(
-                uri=f"http://{LOOPBACK}:{port}", warehouse=place, log=space.log, service=service
+                uri=f"http://{LOOPBACK}:{port}", warehouse=location, log=space.log, service=service
             )
         finally:
             service.stop()
@@ -138,7 +138,7 @@ class _Maker:
             folder=self.space.folder,
             log=self.space.log,
             environment=self._environment(),
-            traces=(self._mark,),
+            leftovers=(self._mark,),
             discard=self.space.discard,
         )
         return Service(launch, lambda _: self._is_ready(port))
@@ -167,7 +167,7 @@ class _Maker:
             environment |= {
                 "AWS_ACCESS_KEY_ID": self.s3.access_key,
                 "AWS_SECRET_ACCESS_KEY": self.s3.secret_key,
-                # Otherwise the SDK asks a cloud's metadata address that is not there.
+                # Otherwise the SDK queries a cloud's metadata address that is not there.
                 "AWS_EC2_METADATA_DISABLED": "true",
             }
         return environment
@@ -181,4 +181,4 @@ class _Maker:
 
     def _is_ready(self, port: int) -> bool:
         """Whether it lists namespaces, which it reads from the database."""
-        return self._mark.exists() and ask(port, "GET", "/v1/namespaces").ok
+        return self._mark.exists() and request(port, "GET", "/v1/namespaces").ok

@@ -1,4 +1,4 @@
-"""SeaweedFS: an object store that speaks S3, with an Iceberg REST catalog of its own."""
+"""SeaweedFS: an object store with the S3 protocol and an Iceberg REST catalog."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from frazil.demo.services.packages import packaged_script
 from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.probing import Answer, ask
+from frazil.demo.services.probing import Answer, request
 from frazil.demo.services.process import Launch, Service
 from frazil.demo.services.signing import signed_headers
 from frazil.demo.services.workspace import Workspace, workspace
@@ -64,7 +64,7 @@ class ObjectStore:
             "s3.path-style-access": "true",
             "s3.access-key-id": self.access_key,
             "s3.secret-access-key": self.secret_key,
-            # The same thing under the name that Java reads and the one that PyIceberg reads.
+            # The same value under the name that Java reads and the one that PyIceberg reads.
             "client.region": self.region,
             "s3.region": self.region,
         }
@@ -92,7 +92,7 @@ def seaweedfs(
 ) -> Iterator[ObjectStore]:
     """An object store on free loopback ports, with credentials made up for it.
 
-    The credentials guard S3 and the catalog; the inner ports of SeaweedFS ask for none, so every
+    The credentials guard S3 and the catalog; the inner ports of SeaweedFS need none, so every
     user of this machine can reach the files. With ``folder`` the data live there and are used
     again the next time; otherwise they are removed at the end unless ``keep``.
     """
@@ -160,7 +160,7 @@ class _Maker:
                 "AWS_SECRET_ACCESS_KEY": self.secret_key,
                 "GOMEMLIMIT": _MEMORY_LIMIT,
             },
-            traces=_sockets(ports),
+            leftovers=_sockets(ports),
             discard=self.space.discard,
         )
         return Service(launch, lambda _: self._stores(s3) and self._grants(catalog))
@@ -187,7 +187,7 @@ class _Maker:
             secret_key=self.secret_key,
             now=SystemClock().now(),
         )
-        return ask(port, method, path, body=body, headers=headers)
+        return request(port, method, path, body=body, headers=headers)
 
     def _grants(self, port: int) -> bool:
         """Whether the catalog gives us a token and lists its namespaces for it."""
@@ -198,7 +198,7 @@ class _Maker:
                 "client_secret": self.secret_key,
             }
         )
-        granted = ask(
+        granted = request(
             port,
             "POST",
             "/v1/oauth/tokens",
@@ -209,11 +209,11 @@ class _Maker:
         if not granted.ok or not isinstance(token, str):
             return False
         path = f"/v1/{self.table_bucket}/namespaces"
-        return ask(port, "GET", path, headers={"Authorization": f"Bearer {token}"}).ok
+        return request(port, "GET", path, headers={"Authorization": f"Bearer {token}"}).ok
 
 
 def _sockets(ports: tuple[int, ...]) -> tuple[Path, ...]:
-    """The files that a killed server leaves in the system's temp folder; the place is fixed."""
+    """The files that a killed server leaves in the system's temp folder; the path is fixed."""
     return tuple(
         Path("/tmp") / f"seaweedfs-{component}-grpc-{port + _GRPC_OFFSET}.sock"  # noqa: S108
         for component, port in zip(_COMPONENTS, ports, strict=False)

@@ -1,4 +1,4 @@
-"""The folder a service lives in: its data, its log, its secrets."""
+"""The folder of a service: its data, its log, its secrets."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def workspace(
 
 def _open_to(account: Account, home: Path, *, ours: bool) -> None:
     if ours:
-        # To pass through, not to look around: what is inside has its own modes.
+        # Execute permission only: the contents have their own modes.
         home.chmod(0o711)
     if not is_open_to_all(home):
         message = f"the service runs as {account.name}, who may not enter {home}."

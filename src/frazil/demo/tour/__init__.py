@@ -1,4 +1,4 @@
-"""``frazil demo``: a living shop in Postgres, captured into a lake and proven.
+"""``frazil demo``: a shop in Postgres with a workload, captured into a lake and verified.
 
 Start with ``tour.py``.
 """

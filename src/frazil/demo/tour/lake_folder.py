@@ -1,6 +1,6 @@
 """The folder that a demo leaves behind: a lake of plain files, and how to read it.
 
-Nothing has to run to read it: the catalog is a SQLite file, and tables are files beside it.
+Nothing has to run to read it: the catalog is a SQLite file, and tables are files next to it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 CATALOG = "lake"
 
-# Where a pipeline shows itself unless somebody says otherwise.
+# The default address of the status page.
 _USUAL_PORT = 9093
 
-# Says that a folder is ours to empty, and is locked while a demo lives in it.
+# Marks a folder that we may empty, and is locked while a demo uses it.
 _MARK = ".frazil-demo"
 _DSN = "postgres.dsn"
-# Of no use to anybody once the source is gone.
+# Useless once the source is gone.
 _PASSING = (_DSN, "spool", "cache")
 
 _DOCUMENT = """\
@@ -47,7 +47,7 @@ source:
   kind: postgres
   dsn: ${{file:{dsn}}}
   tables: ["shop.*"]
-  # A quiet source is asked this often how far it is.
+  # The position of a quiet source is polled this often.
   heartbeat: 1s
 ingest: {{interval: 2s}}
 # Two tables at a time: while one is planned or committed, the other one computes.
@@ -64,7 +64,7 @@ spark:
 
 @dataclass(slots=True)
 class LakeFolder:
-    """Where a demo lives; ``stays`` once somebody was told to look there."""
+    """The folder of a demo; ``stays`` once its path was shown to the user."""
 
     path: Path
     stays: bool = False
@@ -116,7 +116,7 @@ def lake_folder(path: Path) -> Iterator[LakeFolder]:
     """An empty folder for one demo, removed at the end unless it ``stays``.
 
     What an earlier demo left there is removed. Raises ServiceError for a folder that holds
-    anything else, or in which another demo lives.
+    anything else, or that another demo uses.
     """
     path = path.absolute()
     with _locked(path):

@@ -1,4 +1,4 @@
-"""The last merge beside Iceberg's own ``MERGE INTO``: the same changes into the same files."""
+"""The last merge compared with Iceberg's ``MERGE INTO``: the same changes into the same files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def compare_merges(
 def _copied(session: Session, lake: Lake, last: LastMerge, name: str) -> Iterator[TableName]:
     """The mirror before the merge under another name, with the same files and another folder.
 
-    What is written to the copy lies elsewhere, so that readers who look for the mirror's newest
+    What is written to the copy lies elsewhere, so that readers that search for the mirror's newest
     metadata by name never find the copy's.
     """
     mirror = last.mirror
@@ -103,14 +103,10 @@ def _copied(session: Session, lake: Lake, last: LastMerge, name: str) -> Iterato
     copied.write_text(json.dumps(metadata), encoding="utf-8")
     other = replace(mirror, table=name)
     try:
-        # With its catalog, else Spark looks for one that is called like the namespace.
-        call, whole = f"call {mirror.catalog}.system", f"{mirror.catalog}.{other}"
-        session.sql(
-            f"{call}.register_table(table => '{whole}', metadata_file => 'file://{copied}')"
-        )
-        session.sql(
-            f"{call}.rollback_to_snapshot(table => '{whole}', snapshot_id => {last.before})"
-        )
+        # With its catalog, else Spark resolves the namespace as a catalog.
+        call, name = f"call {mirror.catalog}.system", f"{mirror.catalog}.{other}"
+        session.sql(f"{call}.register_table(table => '{name}', metadata_file => 'file://{copied}')")
+        session.sql(f"{call}.rollback_to_snapshot(table => '{name}', snapshot_id => {last.before})")
         session.sql(
             f"alter table {other.quoted} set tblproperties ('write.merge.mode' = 'merge-on-read')"
         )

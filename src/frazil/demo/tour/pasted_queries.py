@@ -1,4 +1,4 @@
-"""Queries for a person to paste: one question, asked of the lake by three engines."""
+"""Queries to paste: the same question to the lake with three engines."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class PastedQuery:
 
 def pasted_queries(folder: LakeFolder, orders: str) -> tuple[PastedQuery, ...]:
     """The same question for Spark, DuckDB and PyIceberg; ``orders`` is where that table lies."""
-    place = orders.removeprefix("file://").removeprefix("file:")
+    path = orders.removeprefix("file://").removeprefix("file:")
     return (
         PastedQuery("Spark", "a shell", _spark(folder)),
-        PastedQuery("DuckDB", "duckdb", _duckdb(place)),
+        PastedQuery("DuckDB", "duckdb", _duckdb(path)),
         PastedQuery(
-            "PyIceberg", "python", _PYICEBERG.format(metadata=f"{place}/metadata/*.metadata.json")
+            "PyIceberg", "python", _PYICEBERG.format(metadata=f"{path}/metadata/*.metadata.json")
         ),
     )
 
@@ -59,18 +59,18 @@ def pasted_queries(folder: LakeFolder, orders: str) -> tuple[PastedQuery, ...]:
 def _spark(folder: LakeFolder) -> str:
     # A line of its own, so that people see where the query begins.
     question = "\n" + _QUESTION.format(orders="lake.shop.orders")
-    words = [
+    arguments = [
         program("spark-sql"),
         "--properties-file",
         near(folder.spark_settings),
         "-e",
         question,
     ]
-    return f"{_java_home()}{_python()}{shlex.join(words)}"
+    return f"{_java_home()}{_python()}{shlex.join(arguments)}"
 
 
-def _duckdb(place: str) -> str:
-    quoted = place.replace("'", "''")
+def _duckdb(path: str) -> str:
+    quoted = path.replace("'", "''")
     return _DUCKDB.format(question=_QUESTION.format(orders=f"iceberg_scan('{quoted}')"))
 
 
@@ -88,7 +88,7 @@ def _java_home() -> str:
 
 
 def _python() -> str:
-    """Names our Python where Spark's programs would ask another one for Spark."""
+    """Names our Python where Spark's programs would use another one."""
     found, ours = shutil.which("python3"), Path(sys.executable)
     if found is not None and Path(found).parent == ours.parent:
         return ""
@@ -96,12 +96,12 @@ def _python() -> str:
 
 
 def program(name: str) -> str:
-    """A program of this installation, as a person would type it here."""
+    """A program of this installation, as one would type it here."""
     ours = Path(sys.executable).with_name(name)
     return near(ours) if ours.exists() else name
 
 
 def near(path: Path) -> str:
-    """A path as a person would type it here."""
+    """A path as one would type it here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.pipeline.telemetry import Observed
 
-# When nobody wants the result any more, what runs is not waited for.
+# When the result is no longer needed, running work is not waited for.
 _INTERRUPTED_SECONDS = 2.0
 
 
 class PipelineThread:
-    """The loop of a run, and how it stands."""
+    """The loop of a run, and its status."""
 
     def __init__(self, run: PipelineRun) -> None:
         self.run = run
@@ -34,13 +34,13 @@ class PipelineThread:
         self._thread.start()
 
     def status(self) -> PipelineStatus:
-        """How the pipeline stands now; raises what ended it, or what a table is stopped by."""
+        """The status of the pipeline; raises the error that ended it or that stopped a table."""
         if self._ended_with is not None:
             raise self._ended_with
         status = self.run.board.now()
         for each in status.stopped:
-            trouble = each.trouble
-            reason = "nobody knows why" if trouble is None else trouble.reason
+            problem = each.trouble
+            reason = "the reason is unknown" if problem is None else problem.reason
             message = f"{each.table} is stopped: {reason}"
             raise ServiceError(message, next_step="report it, this is a defect in the demo")
         return status
@@ -53,7 +53,7 @@ class PipelineThread:
     def _loop(self) -> None:
         try:
             self.run.loop.run()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the status
+        except BaseException as error:  # noqa: BLE001 - raised again when the status is read
             self._ended_with = error
 
 
@@ -66,9 +66,9 @@ def pipeline_thread(
     board = StatusBoard(
         config.pipeline, roles=tuple(each.value for each in (MarkerRole.INGEST, MarkerRole.MERGE))
     )
-    place = RunContext(session, config, observed, board, stop)
+    context = RunContext(session, config, observed, board, stop)
     patience = _INTERRUPTED_SECONDS
-    with build_run(place) as run:
+    with build_run(context) as run:
         pipeline = PipelineThread(run)
         try:
             yield pipeline

@@ -1,4 +1,4 @@
-"""What a tour proves at its end: mirrors are their sources, and a merge is what it says it is."""
+"""What a tour proves at its end: mirrors equal their sources, and merges did what they report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNTED = f"{SCHEMA}.order_lines"
 
 
 class TourProof:
-    """Asks Postgres and the lake, and believes neither."""
+    """Compares Postgres with the lake."""
 
     def __init__(
         self, session: Session, lake: Lake, config: Config, pipeline: PipelineThread

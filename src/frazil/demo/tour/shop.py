@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 SCHEMA = "shop"
 TABLES = ("customers", "products", "orders", "order_lines", "payments", "carts")
 
-# When the shop opened: all its times are counted from here, none is asked from a clock.
+# When the shop opened: all its times are counted from here, none comes from a clock.
 OPENED_AT = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 
-# A value is stored apart from its row above 2 kB; a third of the descriptions is.
+# A value above 2 kB is stored out of line (TOAST); a third of the descriptions is.
 _LONG_EVERY, _LONG_WORDS = 3, 90
 
 _TABLES = (
@@ -57,7 +57,7 @@ _TABLES = (
         is_listed boolean not null
     )
     """,
-    # Not compressed, so that what is long is certain to be stored apart.
+    # Not compressed, so that long values are certain to be stored out of line.
     "alter table shop.products alter column description set storage external",
     """
     create table shop.orders (
@@ -170,7 +170,7 @@ _ROWS = (
 class ShopSize:
     """How many rows a new shop has; lines and payments follow from the orders.
 
-    As it stands about 45,000, which take a moment to copy and no more.
+    By default about 45,000, which take a moment to copy.
     """
 
     customers: int = 4_000
@@ -227,11 +227,11 @@ def count_rows(session: Session) -> Mapping[str, int]:
 
 def customer_id(number: int) -> UUID:
     """The key of the customer with this number."""
-    # As the server computes it for the first ones; nobody's secret depends on it.
+    # As the server computes it for the first ones; no secret depends on it.
     return UUID(hashlib.md5(f"customer {number}".encode(), usedforsecurity=False).hexdigest())
 
 
-# One transaction, every line at most once: what it comes to needs no fold in anybody's merge.
+# One transaction, every line at most once: no engine's merge has to fold it.
 _STOCKTAKING = (
     """
     update shop.order_lines set quantity = quantity + 1, unit_price = unit_price + 0.01

@@ -18,7 +18,7 @@ from frazil.demo.tour.shop import OPENED_AT, customer_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Early enough for a short look at the shop, with life before and after.
+# Early enough for a short tour, with changes before and after.
 COLUMN_ADDED_AT = 100
 CARTS_EMPTIED_AT, CARTS_EMPTIED_EVERY = 200, 400
 
@@ -425,7 +425,7 @@ def _total_of(order: int) -> Statement:
     )
 
 
-# How often each happens beside the others; carts and the column have their own times.
+# The relative frequency of each; carts and the column have their own times.
 _WEIGHTS: Mapping[Happening, int] = {
     Happening.ORDER_PLACED: 24,
     Happening.ORDER_PAID: 14,

@@ -1,4 +1,4 @@
-"""Life in the shop: one connection that goes on changing it, at a bounded rate and by a seed."""
+"""The workload of the shop: one connection that changes it, at a bounded rate and by a seed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from frazil.demo.tour.shop_changes import Happening, Statement
     from frazil.hooks import Clock
 
-# A server that restarts is back within a second; one that is gone is asked this seldom.
+# A server that restarts is back within a second; one that is gone is tried this seldom.
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 2.0
 
-# The transaction that runs when the end is wished is finished; it may have to wait for a lock.
+# A transaction that runs at the stop request is finished; it may have to wait for a lock.
 _STOP_SECONDS = 60.0
 
 _NUMBERS = """
@@ -71,7 +71,7 @@ class ShopWorkload:
     A server that goes away is waited for, with bounded back-off. A transaction that was interrupted
     is not repeated, whatever it came to. Without an outage the same seed does the same to the same
     shop, transaction by transaction. One that does not ``reshape`` adds no column and empties no
-    table at once: whoever copies a table then has to begin again.
+    table at once: a copy that is under way then has to begin again.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ShopWorkload:
 
     @property
     def counts(self) -> ShopCounts:
-        """What was done so far; may be asked from any thread."""
+        """What was done so far; may be called from any thread."""
         with self._counting:
             return ShopCounts(kinds=dict(self._kinds), rows=self._rows, outages=self._outages)
 
@@ -149,7 +149,7 @@ class ShopWorkload:
                 # What was lost while the server was slow is not made up for.
                 due = max(due + self._pause, self._clock.monotonic() - self._pause)
                 self._stop.wait(max(0.0, due - self._clock.monotonic()))
-        except Exception as error:  # noqa: BLE001 - told by stop
+        except Exception as error:  # noqa: BLE001 - raised by stop
             self._failed = error
 
     def _perform_next(self) -> None:

@@ -1,4 +1,4 @@
-"""The tour: a living shop is captured into a lake, and what came there is proven row for row."""
+"""The tour: a changing shop is captured into a lake, and the result is verified row for row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Serve(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourResult:
-    """What was proven, and where a person finds it."""
+    """What was proven, and where to find it."""
 
     folder: Path
     document: Path
@@ -69,7 +69,7 @@ def touring(
     serve: Serve,
     pace: Pace | None = None,
 ) -> Iterator[TourResult]:
-    """Take the tour; services, pipeline and pages live until the block is left.
+    """Take the tour; services, pipeline and pages run until the block is left.
 
     The lake stays in the folder once it is proven; nothing stays otherwise. Raises ServiceError
     when mirrors are not what the shop is.
@@ -82,7 +82,7 @@ def touring(
         try:
             tour.open_shop(redactor)
             tour.start_pipeline(redactor, serve)
-            tour.live()
+            tour.stream()
             result = tour.prove()
             folder.stays = True
             yield result
@@ -131,7 +131,7 @@ class _Tour:
         self.page = f"http://{address}/"
         self.watch.done("Status page", self.page)
 
-    def live(self) -> None:
+    def stream(self) -> None:
         """Copy and stream while the shop goes on, then let it rest until the lake has all."""
         watch = self.watch
         with self._workload(reshapes=False) as gentle:
@@ -181,9 +181,9 @@ class _Tour:
 
 def _told(counts: ShopCounts) -> str:
     """What happened in the shop, with what is hardest to follow."""
-    words = [f"{counts.transactions:,} transactions"]
+    parts = [f"{counts.transactions:,} transactions"]
     if Happening.COLUMN_ADDED in counts.kinds:
-        words.append("a column added")
+        parts.append("a column added")
     if Happening.CARTS_EMPTIED in counts.kinds:
-        words.append("a table emptied")
-    return ", ".join(words)
+        parts.append("a table emptied")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Whoever watches a tour: told of every step, and shown how the pipeline stands meanwhile."""
+"""The audience of a tour: gets every step, and the status of the pipeline meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was done, as the person should read it."""
+    """One step that was done, as it is shown."""
 
     title: str
     detail: str
@@ -37,13 +37,13 @@ class Step:
 
 
 class Audience(Protocol):
-    """Who watches."""
+    """Receives the progress of a tour."""
 
-    def tell(self, step: Step) -> None:
+    def show_step(self, step: Step) -> None:
         """Something was done."""
 
     def show(self, status: PipelineStatus, counts: ShopCounts) -> None:
-        """Things are going on; comes several times a second."""
+        """Progress; called several times a second."""
 
     def settle(self, status: PipelineStatus, counts: ShopCounts) -> None:
         """This is how they ended."""
@@ -91,7 +91,7 @@ class TourWatch:
     def done(self, title: str, detail: str) -> None:
         """A step has come to its end."""
         now = self._clock.monotonic()
-        self._audience.tell(Step(title, detail, now - self._since))
+        self._audience.show_step(Step(title, detail, now - self._since))
         self._since = now
 
     def follow(self, pipeline: PipelineThread, workload: ShopWorkload) -> None:
@@ -105,18 +105,18 @@ class TourWatch:
         self._audience.settle(self._pipeline.status(), self.counts)
 
     def until_copied(self) -> None:
-        """Every table of the shop has a mirror that somebody can tell the age of."""
+        """Every table of the shop has a mirror of known age."""
         self._until("the copy", _is_copied)
 
     def stream(self, workload: ShopWorkload) -> None:
-        """Look on for a while, and until everything has happened once; remember the lag."""
+        """Watch for a while, and until everything has happened once; remember the lag."""
         end = self._clock.monotonic() + self.pace.seconds
 
         def is_over(status: PipelineStatus) -> bool:
             if status.lag_seconds is not None:
                 self._lags.append(status.lag_seconds)
             has_happened = workload.counts.transactions > CARTS_EMPTIED_AT
-            # One that has failed is not waited for: whoever stops it is told.
+            # One that has failed is not waited for: ``stop`` raises its error.
             return (has_happened and self._clock.monotonic() >= end) or not workload.is_running
 
         self._until("the stream", is_over)

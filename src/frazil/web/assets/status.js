@@ -1,5 +1,5 @@
 "use strict";
-// Brings the page up to date in place. What did not change is not touched, so that focus, scroll
+// Updates the page without a reload. What did not change is not touched, so that focus, scroll
 // position, a selection and opened details stay as they are. Without this script the page reloads.
 (() => {
   const LOST_AFTER = 2; // failures in a row: one may be a restart
@@ -12,7 +12,7 @@
   let failures = 0;
   let lastSeen = new Date();
   let timer = 0;
-  let copied = null; // the command that somebody has copied a moment ago
+  let copied = null; // the command that was copied a moment ago
 
   const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key : undefined);
 

@@ -1,1 +1,1 @@
-"""The commands under ``position``: where the tables are, and moving one."""
+"""The commands under ``position``: show markers, and set one. Start with ``verbs.py``."""

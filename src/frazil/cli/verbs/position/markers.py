@@ -1,4 +1,4 @@
-"""Which tables have a marker, by what the configuration says; pure."""
+"""Which tables have a marker, by the configuration; pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TableRole(StrEnum):
-    """What a table is to the pipeline."""
+    """The role of a table in the pipeline."""
 
     CHANGELOG = "changelog"
     MIRROR = "mirror"
@@ -29,7 +29,7 @@ class TableRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MarkerTable:
-    """A table that has, or should have, a marker; without a role it is asked which it has."""
+    """A table that has, or should have, a marker; without a role, the table says which it has."""
 
     kind: TableRole
     name: TableName
@@ -38,15 +38,19 @@ class MarkerTable:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A changelog and its mirror; either may be unknown or not there."""
+    """A changelog and its mirror; either may be unknown or missing."""
 
     changelog: MarkerTable | None
     mirror: MarkerTable | None
 
     @property
-    def places(self) -> tuple[MarkerTable, ...]:
-        """The known ones, in the order in which data walks."""
-        return tuple(place for place in (self.changelog, self.mirror) if place is not None)
+    def marker_tables(self) -> tuple[MarkerTable, ...]:
+        """The known ones, in the order of the data flow."""
+        return tuple(
+            marker_table
+            for marker_table in (self.changelog, self.mirror)
+            if marker_table is not None
+        )
 
 
 def plan_pairs(config: Config, table: str | None = None) -> tuple[Pair, ...]:
@@ -57,19 +61,23 @@ def plan_pairs(config: Config, table: str | None = None) -> tuple[Pair, ...]:
     pairs = tuple(_configured(config))
     if table is None:
         return pairs
-    named = [pair for pair in pairs if table in {str(place.name) for place in pair.places}]
+    named = [
+        pair
+        for pair in pairs
+        if table in {str(marker_table.name) for marker_table in pair.marker_tables}
+    ]
     if named:
         return tuple(named)
     return (Pair(_other(table, config), None),)
 
 
-def ledger_place(config: Config) -> MarkerTable:
+def ledger_table(config: Config) -> MarkerTable:
     """The pipeline's ledger."""
     name = f"{config.ledger.namespace}.{config.ledger.table}"
     return MarkerTable(TableRole.LEDGER, _name(name, config), MarkerRole.INGEST)
 
 
-def place_to_set(
+def table_to_set(
     config: Config, table: str, role: MarkerRole
 ) -> tuple[MarkerTable, MarkerTable | None]:
     """The table whose marker of this role is meant, and for a mirror the changelog it counts in.
@@ -110,7 +118,7 @@ def _pair(changelog: str | None, mirror: str | None, config: Config) -> Pair:
 
 
 def _other(table: str, config: Config) -> MarkerTable:
-    ledger = ledger_place(config)
+    ledger = ledger_table(config)
     return (
         ledger
         if table == str(ledger.name)
@@ -123,16 +131,16 @@ def _name(text: str, config: Config) -> TableName:
 
 
 def _derived_changelog(config: Config, table: Table) -> str | None:
-    """The changelog's name by the templates, when the mirror's name tells what they hold."""
+    """The changelog's name by the templates, when the mirror's name determines the fields."""
     template = re.escape(f"{config.mirror.namespace}.{config.mirror.table}")
-    for word in ("schema", "table"):
-        # The first place gives the word, any further one must repeat it.
-        template = template.replace(rf"\{{{word}\}}", f"(?P<{word}>[^.]+)", 1)
-        template = template.replace(rf"\{{{word}\}}", f"(?P={word})")
+    for field in ("schema", "table"):
+        # The first occurrence captures the field, any further one must repeat it.
+        template = template.replace(rf"\{{{field}\}}", f"(?P<{field}>[^.]+)", 1)
+        template = template.replace(rf"\{{{field}\}}", f"(?P={field})")
     found = re.fullmatch(template, table.mirror)
     name = f"{config.changelog.namespace}.{config.changelog.table}"
     if found is None or ("{schema}" in name and "schema" not in found.groupdict()):
         return None
-    for word, value in found.groupdict().items():
-        name = name.replace(f"{{{word}}}", value)
+    for field, value in found.groupdict().items():
+        name = name.replace(f"{{{field}}}", value)
     return name

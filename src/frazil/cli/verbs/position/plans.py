@@ -65,7 +65,7 @@ def plan_goal(
     chosen = source or next((marker.source for marker in known if marker.source), None)
     if chosen is None:
         raise ConfigError(
-            "the table has no marker that tells what its positions count in.",
+            "the table has no marker that gives the kind of its positions.",
             next_step="say it with --source",
         )
     same = next(

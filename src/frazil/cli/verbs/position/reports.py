@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_place, plan_pairs
+from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_table, plan_pairs
 from frazil.errors import FrazilError, MarkerLostError, RolledBackError
 from frazil.ledger.rows import position_text
 from frazil.ledger.table import Ledger
@@ -26,9 +26,9 @@ HEADER = ("TABLE", "KIND", "ROLE", "POSITION", "BATCH", "SNAPSHOT", "MARKER", "P
 
 @dataclass(frozen=True, slots=True)
 class MarkerReport:
-    """One marker; ``recoverable`` is the one of the state that is there, if that can be told."""
+    """One marker; ``recoverable`` is the one of the state that is there, if that is known."""
 
-    place: MarkerTable
+    marker_table: MarkerTable
     role: MarkerRole | None
     marker: Marker | None = None
     problem: FrazilError | None = None
@@ -36,7 +36,7 @@ class MarkerReport:
 
     @property
     def validity(self) -> str:
-        """In one or two words."""
+        """A short description."""
         if self.problem is not None:
             return "unknown" if self.marker is None else "not valid"
         return "none" if self.marker is None else "valid"
@@ -49,42 +49,48 @@ class MarkerReport:
 
 
 def load_reports(lake: Lake, config: Config, table: str | None) -> list[MarkerReport]:
-    """Every marker of the pipeline, or those of one table; trouble is told, not raised."""
-    places = [place for pair in plan_pairs(config, table) for place in pair.places]
-    ledger = ledger_place(config)
+    """Every marker of the pipeline, or those of one table; a problem is reported, not raised."""
+    marker_tables = [
+        marker_table for pair in plan_pairs(config, table) for marker_table in pair.marker_tables
+    ]
+    ledger = ledger_table(config)
     if table is None and config.source is not None:
-        places += _captured(lake, config, {str(place.name) for place in places})
-    if ledger not in places:
-        places.append(ledger)
-    return [report for place in places for report in reports_of(lake, place)]
+        marker_tables += _captured(
+            lake, config, {str(marker_table.name) for marker_table in marker_tables}
+        )
+    if ledger not in marker_tables:
+        marker_tables.append(ledger)
+    return [report for marker_table in marker_tables for report in reports_of(lake, marker_table)]
 
 
-def reports_of(lake: Lake, place: MarkerTable) -> list[MarkerReport]:
-    """The markers of one table; that it cannot be opened is told, not raised."""
+def reports_of(lake: Lake, marker_table: MarkerTable) -> list[MarkerReport]:
+    """The markers of one table; a failure to open it is reported, not raised."""
     try:
-        table = lake.open(place.name)
+        table = lake.open(marker_table.name)
         state = table.load_state()
     except FrazilError as error:
-        return [MarkerReport(place, place.role, problem=error)]
-    if place.role is not None:
-        return [load_report(table, state, place, place.role)]
+        return [MarkerReport(marker_table, marker_table.role, problem=error)]
+    if marker_table.role is not None:
+        return [load_report(table, state, marker_table, marker_table.role)]
     found = [role for role in MarkerRole if role.property_name in state.properties]
-    return [load_report(table, state, place, role) for role in found or [MarkerRole.INGEST]]
+    return [load_report(table, state, marker_table, role) for role in found or [MarkerRole.INGEST]]
 
 
 def load_report(
-    table: LakeTable, state: TableMetadata, place: MarkerTable, role: MarkerRole
+    table: LakeTable, state: TableMetadata, marker_table: MarkerTable, role: MarkerRole
 ) -> MarkerReport:
     """The marker of one role on an opened table."""
     marker = None
     try:
-        marker = state.marker(role, table=str(place.name))
+        marker = state.marker(role, table=str(marker_table.name))
         table.load_marker(role)
     except (MarkerLostError, RolledBackError) as error:
-        return MarkerReport(place, role, marker, error, _recoverable(table, role, marker, error))
+        return MarkerReport(
+            marker_table, role, marker, error, _recoverable(table, role, marker, error)
+        )
     except FrazilError as error:
-        return MarkerReport(place, role, marker, error)
-    return MarkerReport(place, role, marker)
+        return MarkerReport(marker_table, role, marker, error)
+    return MarkerReport(marker_table, role, marker)
 
 
 def _recoverable(
@@ -93,7 +99,7 @@ def _recoverable(
     # Only a mirror may go on from an older state: merging twice is harmless.
     nearest = nearest_marker(table.walk_with_expired(), role) if role is MarkerRole.MERGE else None
     if nearest is None and _is_unproven(error):
-        # Nothing speaks for a rollback; whoever knows that there was none may go on.
+        # Nothing indicates a rollback; an operator who knows that there was none may go on.
         return marker
     return nearest
 
@@ -103,12 +109,12 @@ def _is_unproven(problem: FrazilError | None) -> bool:
 
 
 def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
-    """A line for people."""
+    """One line of text."""
     marker = report.marker
     writer = None if marker is None else marker.snapshot
     return (
-        str(report.place.name),
-        report.place.kind.value,
+        str(report.marker_table.name),
+        report.marker_table.kind.value,
         "-" if report.role is None else report.role.value,
         report.position,
         "-" if marker is None else marker.batch,
@@ -119,12 +125,12 @@ def report_row(report: MarkerReport, redactor: Redactor) -> tuple[str, ...]:
 
 
 def report_json(report: MarkerReport, redactor: Redactor) -> dict[str, object]:
-    """An object for programs."""
+    """One JSON object."""
     marker = report.marker
     problem, nearest = report.problem, report.recoverable
     return {
-        "table": str(report.place.name),
-        "kind": report.place.kind.value,
+        "table": str(report.marker_table.name),
+        "kind": report.marker_table.kind.value,
         "role": None if report.role is None else report.role.value,
         "validity": report.validity,
         "marker": None if marker is None else _marker_json(marker),
@@ -138,7 +144,7 @@ def report_json(report: MarkerReport, redactor: Redactor) -> dict[str, object]:
 def _captured(lake: Lake, config: Config, known: set[str]) -> list[MarkerTable]:
     """Tables that the source chose: only the ledger knows them."""
     try:
-        table_states = Ledger.open(lake, ledger_place(config).name).table_states()
+        table_states = Ledger.open(lake, ledger_table(config).name).table_states()
     except FrazilError:
         # The ledger's own line says what is wrong with it.
         return []
@@ -161,7 +167,7 @@ def _offer(report: MarkerReport) -> str:
         return ""
     position = position_text(report.recoverable.position)
     if _is_unproven(report.problem):
-        return f" If nobody rolled it back, the state that is there is that of {position}."
+        return f" If it was not rolled back, its current state is that of {position}."
     return f" The state that is there is that of {position}."
 
 

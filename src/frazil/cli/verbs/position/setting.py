@@ -1,11 +1,11 @@
-"""What an operator's move of a marker would do: what is there, and what shall be."""
+"""What an operator's move of a marker would do: the marker before and after."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.cli.verbs.position.markers import ledger_place, place_to_set
+from frazil.cli.verbs.position.markers import ledger_table, table_to_set
 from frazil.cli.verbs.position.plans import parse_position, plan_goal
 from frazil.cli.verbs.position.reports import load_report
 from frazil.errors import ConfigError, FrazilError
@@ -43,7 +43,7 @@ class SetRequest:
 
 @dataclass(frozen=True, slots=True)
 class SetPlan:
-    """What is there, and what shall be."""
+    """The marker before and after."""
 
     table: LakeTable
     report: MarkerReport
@@ -51,12 +51,12 @@ class SetPlan:
 
 
 def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
-    """Look at the table and complete what the operator said; changes nothing."""
-    place, changelog = place_to_set(config, request.table, request.role)
+    """Load the table and complete the request; changes nothing."""
+    marker_table, changelog = table_to_set(config, request.table, request.role)
     role = request.role
-    table = lake.open(place.name)
+    table = lake.open(marker_table.name)
     state = table.load_state()
-    report = load_report(table, state, place, role)
+    report = load_report(table, state, marker_table, role)
     nearest = nearest_marker(table.walk_with_expired(), role)
     position = _found(report) if request.to is None else parse_position(request.to)
     source = request.source
@@ -72,11 +72,11 @@ def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
 
 
 def _found(report: MarkerReport) -> Position:
-    """Where the state that is there came from."""
+    """The position of the table's current state."""
     if report.recoverable is None:
-        name = report.place.name
+        name = report.marker_table.name
         raise ConfigError(
-            "--to: nothing tells which position the table's current state is of.",
+            "--to: the position of the table's current state is unknown.",
             table=str(name),
             next_step=f"name it with --to, or {command('resync', name)}",
         )
@@ -91,22 +91,22 @@ def _load_uuid(lake: Lake, changelog: MarkerTable, position: Position) -> str:
         raise ConfigError(
             message,
             table=str(changelog.name),
-            next_step=f"look for one in {changelog.name}.history",
+            next_step=f"find one in {changelog.name}.history",
         )
     return table.load_state().uuid
 
 
 def _load_ledger_source(lake: Lake, config: Config) -> str | None:
-    """What the pipeline's other positions count in."""
+    """The kind of the pipeline's other positions."""
     try:
-        marker = Ledger.open(lake, ledger_place(config).name).acknowledged()
+        marker = Ledger.open(lake, ledger_table(config).name).acknowledged()
     except FrazilError:
         return None
     return None if marker is None else marker.source
 
 
 def preview(plan: SetPlan) -> str:
-    """From where to where, for the person who decides."""
+    """From where to where, for the operator who decides."""
     report, goal = plan.report, plan.override.goal
     problem = "" if report.problem is None else f", {report.problem.code}"
     return (

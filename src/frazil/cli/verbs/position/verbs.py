@@ -1,4 +1,4 @@
-"""The verbs under ``position``: where the tables are, and putting one somewhere else."""
+"""The verbs under ``position``: show markers, and set one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.cli.output import (
     write_table,
     write_text,
 )
-from frazil.cli.verbs.position.markers import ledger_place
+from frazil.cli.verbs.position.markers import ledger_table
 from frazil.cli.verbs.position.plans import check_position, parse_position
 from frazil.cli.verbs.position.reports import HEADER, load_reports, report_json, report_row
 from frazil.cli.verbs.position.setting import load_set_plan, preview
@@ -27,7 +27,8 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.table import Ledger
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.model.log_output import LogLevel
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ NOTE = "position set by operator"
 def show_positions(
     document: Path | None, table: str | None, output: OutputFormat, invocation: Invocation
 ) -> None:
-    """Print every marker that the pipeline has; a table in trouble is told, not raised."""
+    """Print every marker that the pipeline has; a problem of a table is reported, not raised."""
     config = invocation.load(document).config
     with _opened(config, invocation) as lake:
         reports = load_reports(lake, config, table)
@@ -58,11 +59,11 @@ def show_positions(
 def set_position(
     document: Path | None, request: SetRequest, output: OutputFormat, invocation: Invocation
 ) -> None:
-    """Put a marker where the operator says, by an empty snapshot, and book it in the ledger."""
+    """Set a marker to the operator's position, by an empty snapshot, and record it."""
     if not (request.yes or request.dry_run or sys.stdin.isatty()):
         raise ConfigError(
-            "setting a position needs somebody to agree, and this is no terminal.",
-            next_step="look with --dry-run, then repeat with --yes",
+            "setting a position needs confirmation, and this is no terminal.",
+            next_step="preview with --dry-run, then repeat with --yes",
         )
     config = invocation.load(document).config
     if request.to is not None:
@@ -116,8 +117,8 @@ def _apply(lake: Lake, config: Config, plan: SetPlan) -> None:
         note=NOTE,
     )
     try:
-        ledger = Ledger.ensure(lake, ledger_place(config).name)
+        ledger = Ledger.ensure(lake, ledger_table(config).name)
         ledger.note([entry], pipeline=config.pipeline, batch=goal.batch)
     except FrazilError:
-        write_note(f"{plan.table.name}: the position is set, but the ledger was not told.")
+        write_note(f"{plan.table.name}: the position is set, but the ledger has no entry for it.")
         raise

@@ -1,1 +1,1 @@
-"""The command ``status``: from the running process, or from the lake."""
+"""The command ``status``: from the running process, or from the lake. Start with ``verb.py``."""

@@ -1,4 +1,4 @@
-"""Asking a running process how it stands; the one door to HTTP from here."""
+"""The client for /status of a running process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 10.0
 # Thousands of tables fit; what is larger is something else.
 _LARGEST_ANSWER: Final = 64 * 2**20
-# A server on every interface is asked on this one.
-_EVERY_INTERFACE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not bound
+# The address at which a server on every interface is reached.
+_EVERY_INTERFACE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - connected to, not bound
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
@@ -27,34 +27,36 @@ _NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The process told how it stands."""
+    """The status that the process returned."""
 
     status: PipelineStatus
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Nobody told, and why."""
+    """No process answered, and why."""
 
     reason: str
 
 
-def ask_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> Answered | NoAnswer:
-    """Ask the process of this configuration; raises ConfigError when it refuses our token."""
+def request_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> Answered | NoAnswer:
+    """Query the process of this configuration; raises ConfigError when it refuses our token."""
     host, port = config.telemetry.host, config.telemetry.port
-    asked = _EVERY_INTERFACE.get(host, host)
-    where = f"[{asked}]:{port}" if ":" in asked else f"{asked}:{port}"
+    address = _EVERY_INTERFACE.get(host, host)
+    where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     if port == 0:
-        return NoAnswer("telemetry.listen lets the system choose a port, so that nobody can ask")
+        return NoAnswer(
+            "telemetry.listen lets the system choose a port, so the process cannot be found"
+        )
     if not config.telemetry.pages:
-        return NoAnswer("telemetry.pages is false, so that nobody can ask")
+        return NoAnswer("telemetry.pages is false, so the process has no /status")
     token = config.telemetry.token
     headers = {"accept": "application/json", "host": where}
     if token is not None:
         # Bytes as they are: a token may be any text, a header only Latin-1.
         bearer = f"Bearer {token.get_secret_value()}".encode()
         headers["authorization"] = bearer.decode("latin-1")
-    connection = http.client.HTTPConnection(asked, port, timeout=seconds)
+    connection = http.client.HTTPConnection(address, port, timeout=seconds)
     try:
         connection.request("GET", "/status", headers=headers)
         answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""The status as the lake has it, when no process tells."""
+"""The status from the lake, when no process answers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
+from frazil.model.log_output import LogLevel
 from frazil.pipeline.offline_status import load_offline_status
-from frazil.telemetry.logs import LogLevel, LogSettings, configure_logs
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from frazil.config import Config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from frazil.pipeline.status import wording as words
+from frazil.pipeline.status import wording
 from frazil.pipeline.status.values import Phase
 
 if TYPE_CHECKING:
@@ -16,19 +16,19 @@ HEADER: Final = ("TABLE", "PHASE", "LAG", "ROWS", "LAST COMMIT", "SNAPSHOT", "NE
 
 
 def heading(status: PipelineStatus) -> str:
-    """Whose status this is."""
+    """Pipeline, version and roles."""
     facts = [status.pipeline, f"frazil {status.version}"]
     if status.roles:
         facts.append(" + ".join(status.roles))
     if status.started_at is not None:
-        facts.append(f"up {words.elapsed(status.started_at, status.at)}")
+        facts.append(f"up {wording.elapsed(status.started_at, status.at)}")
     return "  ".join(facts)
 
 
 def sentence(status: PipelineStatus) -> str:
-    """How the pipeline is."""
-    seen = words.freshness(status)
-    return words.headline(status) if seen is None else f"{words.headline(status)}. {seen}"
+    """The headline."""
+    seen = wording.freshness(status)
+    return wording.headline(status) if seen is None else f"{wording.headline(status)}. {seen}"
 
 
 def source_line(status: PipelineStatus) -> str | None:
@@ -42,64 +42,64 @@ def source_line(status: PipelineStatus) -> str | None:
     if source.health is not None:
         facts.append(source.health.summary)
     if source.unknown_since is not None:
-        facts.append(f"slot and log unknown since {words.ago(source.unknown_since, status.at)}")
+        facts.append(f"slot and log unknown since {wording.ago(source.unknown_since, status.at)}")
     if source.standby is not None:
         facts.append(f"standby: {source.standby}")
     if source.is_paused:
         facts.append("reading paused until what was read is written")
     if source.next_run is not None:
-        facts.append(f"next batch {words.until(source.next_run, status.at)}")
+        facts.append(f"next batch {wording.until(source.next_run, status.at)}")
     return "  ".join(facts)
 
 
 def table_row(table: TableStatus, status: PipelineStatus) -> tuple[str, ...]:
     """One table under ``HEADER``."""
-    commit = words.last_commit(table)
+    commit = wording.last_commit(table)
     return (
         table.table,
         _phase(table),
-        words.lag(table) if table.is_first_load else _lag(table.lag_seconds, table.lag_bytes),
-        words.rows(table),
-        words.UNKNOWN if commit is None else words.ago(commit.at, status.at),
-        words.UNKNOWN if commit is None else str(commit.snapshot_id or words.UNKNOWN),
+        wording.lag(table) if table.is_first_load else _lag(table.lag_seconds, table.lag_bytes),
+        wording.rows(table),
+        wording.UNKNOWN if commit is None else wording.ago(commit.at, status.at),
+        wording.UNKNOWN if commit is None else str(commit.snapshot_id or wording.UNKNOWN),
         _next_run(table, status.at),
     )
 
 
-def trouble_lines(status: PipelineStatus) -> list[str]:
+def problem_lines(status: PipelineStatus) -> list[str]:
     """What went wrong and what to do about it, the source first; none when all is well."""
     lines: list[str] = []
     source = status.source
     if source is not None and source.trouble is not None:
         about = "nothing is captured" if source.action_required else "the source cannot be read"
-        lines += _trouble(about, source.trouble, status.at)
+        lines += _problem(about, source.trouble, status.at)
     for table in status.tables:
         if table.trouble is not None:
             is_stopped = table.phase is Phase.STOPPED
             about = f"{table.table} {'is stopped' if is_stopped else 'is tried again'}"
-            lines += _trouble(about, table.trouble, status.at)
+            lines += _problem(about, table.trouble, status.at)
     return lines
 
 
 def status_lines(status: PipelineStatus) -> list[str]:
-    """Everything but the table itself, which stands between the two parts."""
+    """Everything but the table itself, which comes between the two parts."""
     return [line for line in (heading(status), sentence(status), source_line(status)) if line]
 
 
-def _trouble(about: str, trouble: ProblemStatus, now: datetime) -> list[str]:
-    code = "" if trouble.code is None else f" ({trouble.code})"
-    when = f"since {words.ago(trouble.since, now)}"
-    if trouble.retry_at is not None:
-        when += f", next try {words.until(trouble.retry_at, now)}"
-    return [f"{about} {when}{code}", f"  {trouble.reason}", f"  Next: {trouble.remedy}"]
+def _problem(about: str, problem: ProblemStatus, now: datetime) -> list[str]:
+    code = "" if problem.code is None else f" ({problem.code})"
+    when = f"since {wording.ago(problem.since, now)}"
+    if problem.retry_at is not None:
+        when += f", next try {wording.until(problem.retry_at, now)}"
+    return [f"{about} {when}{code}", f"  {problem.reason}", f"  Next: {problem.remedy}"]
 
 
 def _phase(table: TableStatus) -> str:
     if table.copy is not None and table.phase is Phase.COPYING:
         left = table.copy.remaining_seconds
-        rest = "" if left is None else f", {words.duration(left)} left"
+        rest = "" if left is None else f", {wording.duration(left)} left"
         return f"{table.phase} {table.copy.fraction:.0%}{rest}"
-    return f"{table.phase}, trouble" if _is_retried(table) else str(table.phase)
+    return f"{table.phase}, retrying" if _is_retried(table) else str(table.phase)
 
 
 def _is_retried(table: TableStatus) -> bool:
@@ -108,13 +108,13 @@ def _is_retried(table: TableStatus) -> bool:
 
 def _lag(seconds: float | None, count: int | None) -> str:
     if not count:
-        return words.duration(seconds)
+        return wording.duration(seconds)
     if seconds is None:
-        return words.size(count)
-    return f"{words.duration(seconds)}, {words.size(count)}"
+        return wording.size(count)
+    return f"{wording.duration(seconds)}, {wording.size(count)}"
 
 
 def _next_run(table: TableStatus, now: datetime) -> str:
     if table.phase is Phase.MERGING:
         return "runs"
-    return words.UNKNOWN if table.next_run is None else words.until(table.next_run, now)
+    return wording.UNKNOWN if table.next_run is None else wording.until(table.next_run, now)

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from frazil.cli.verbs.status.lines import HEADER, status_lines, table_row, trouble_lines
+from frazil.cli.verbs.status.lines import HEADER, problem_lines, status_lines, table_row
 from frazil.model.printable import printable
 from frazil.pipeline.status.values import Phase
 
@@ -52,7 +52,7 @@ class Screen:
         self._live.__exit__(kind, error, trace)
 
     def show(self, status: PipelineStatus | None, note: str | None) -> None:
-        """Paint; ``note`` says that the status is an old one, and why."""
+        """Paint; ``note`` is why the status is an old one."""
         parts: list[RenderableType] = []
         if note is not None:
             parts += [Text(printable(note), style=_TROUBLE), Text()]
@@ -72,7 +72,7 @@ def paint(status: PipelineStatus) -> list[RenderableType]:
 def _table(status: PipelineStatus) -> RenderableType:
     if not status.tables:
         return Text("no tables yet", style="dim")
-    # Never wider than the terminal: names give way first.
+    # Never wider than the terminal: names are shortened first.
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for title in HEADER:
         table.add_column(
@@ -89,7 +89,7 @@ def _table(status: PipelineStatus) -> RenderableType:
 
 
 def _troubles(status: PipelineStatus) -> list[RenderableType]:
-    lines = list(map(printable, trouble_lines(status)))
+    lines = list(map(printable, problem_lines(status)))
     return [Text(), *(Text(line, style="" if line[:1] == " " else "bold") for line in lines)]
 
 

@@ -1,4 +1,4 @@
-"""The verb ``status``: how every table stands, from the running process or from the lake."""
+"""The verb ``status``: the state of every table, from the running process or from the lake."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.cli.process.interrupting import Interrupted
-from frazil.cli.verbs.status.client import Answered, NoAnswer, ask_status
-from frazil.cli.verbs.status.lines import HEADER, status_lines, table_row, trouble_lines
+from frazil.cli.verbs.status.client import Answered, NoAnswer, request_status
+from frazil.cli.verbs.status.lines import HEADER, problem_lines, status_lines, table_row
 from frazil.errors import ConfigError
 from frazil.hooks import SystemClock
 from frazil.pipeline.status.json_form import redact_status, status_to_json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.telemetry.redaction import Redactor
 
-# As often as a person can follow.
+# As often as one can follow.
 WATCH_SECONDS: Final = 1.0
 
 
@@ -37,12 +37,12 @@ def show_status(
     watch: bool,
     clock: Clock | None = None,
 ) -> ExitCode:
-    """Print how the pipeline stands; with ``watch``, again and again until Ctrl-C."""
+    """Print the status of the pipeline; with ``watch``, repeatedly until Ctrl-C."""
     config = invocation.load(document).config
     if watch:
         _require_screen(output)
         return _watch(config, output, invocation.redactor, clock or SystemClock())
-    answer = ask_status(config)
+    answer = request_status(config)
     if isinstance(answer, Answered):
         status = answer.status
     else:
@@ -65,10 +65,10 @@ def print_status(status: PipelineStatus, output: OutputFormat) -> None:
         write_table([table_row(each, status) for each in status.tables], header=HEADER)
     else:
         write_line("no tables yet")
-    troubles = trouble_lines(status)
-    if troubles:
+    problems = problem_lines(status)
+    if problems:
         write_line()
-    for line in troubles:
+    for line in problems:
         write_line(line)
 
 
@@ -102,7 +102,7 @@ def _watch_screen(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
     seen: PipelineStatus | None = None
     with Screen() as screen:
         while True:
-            answer = ask_status(config)
+            answer = request_status(config)
             if isinstance(answer, Answered):
                 seen = redact_status(answer.status, redactor)
             screen.show(seen, answer.reason if isinstance(answer, NoAnswer) else None)
@@ -112,15 +112,15 @@ def _watch_screen(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
 def _watch_lines(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
     """A line of JSON whenever something other than the time has changed."""
     last: PipelineStatus | None = None
-    told: str | None = None
+    last_reason: str | None = None
     while True:
-        answer = ask_status(config)
+        answer = request_status(config)
         if isinstance(answer, NoAnswer):
-            if answer.reason != told:
+            if answer.reason != last_reason:
                 write_note(f"{answer.reason}; waiting for one")
-            told = answer.reason
+            last_reason = answer.reason
         else:
-            told = None
+            last_reason = None
             status = redact_status(answer.status, redactor)
             if last is None or status != replace(last, at=status.at):
                 write_json(status_to_json(status), indent=None)
@@ -130,7 +130,7 @@ def _watch_lines(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
 
 
 def _read_lake(config: Config, redactor: Redactor) -> PipelineStatus:
-    # Only here, because asking a process must not wait until Spark is imported.
+    # Only here, because querying a process must not wait until Spark is imported.
     from frazil.cli.verbs.status.lake import read_lake  # noqa: PLC0415
 
     return read_lake(config, redactor)

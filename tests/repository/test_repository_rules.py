@@ -11,9 +11,8 @@ LONGEST_MODULE = 500
 LONGEST_ROOT_CONFTEST = 100
 DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "manager"}
 
-# Addresses that may stand in a repository others clone: the loopback, placeholders, names that
-# nobody owns, the homes of licences and formats, and a public store in an example. A registry or
-# a mirror is none of them.
+# Addresses that may be in a public repository: the loopback, placeholders, reserved names, the
+# sites of licences and formats, and a public store in an example; no registry and no mirror.
 HARMLESS_HOST = re.compile(
     r"127\.0\.0\.1|[^.]*|.*[{}].*|.*\.example(?:\.com)?|.*\.cluster\.local"
     r"|(?:www|ant|iceberg)\.apache\.org|json-schema\.org|www\.w3\.org|github\.com"
@@ -24,7 +23,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
 def committed_files() -> list[Path]:
-    """Tracked files and those about to be; what git ignores is nobody's business."""
+    """Tracked files and those about to be, without what git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -44,7 +43,7 @@ def lines_in(file: Path) -> int:
     return len(file.read_text(encoding="utf-8").splitlines())
 
 
-def test_there_are_files_to_look_at() -> None:
+def test_there_are_files() -> None:
     assert ROOT / "src/frazil/errors.py" in python_files()
 
 
@@ -62,18 +61,19 @@ def test_no_module_or_folder_is_a_drawer_for_everything() -> None:
     drawers = []
     for file in python_files():
         path = file.relative_to(ROOT)
-        words = {*path.parts[:-1], path.stem, *path.stem.split("_")}
-        if words & DRAWERS:
+        parts = {*path.parts[:-1], path.stem, *path.stem.split("_")}
+        if parts & DRAWERS:
             drawers.append(str(path))
     assert drawers == []
 
 
-def test_no_room_is_empty() -> None:
-    rooms = [folder for folder in (ROOT / "src/frazil").iterdir() if folder.is_dir()]
+def test_no_package_is_empty() -> None:
+    packages = [folder for folder in (ROOT / "src/frazil").iterdir() if folder.is_dir()]
     empty = [
-        room.name
-        for room in rooms
-        if room.name != "__pycache__" and not any(f for f in room.rglob("*.py") if lines_in(f) > 5)
+        package.name
+        for package in packages
+        if package.name != "__pycache__"
+        and not any(f for f in package.rglob("*.py") if lines_in(f) > 5)
     ]
     assert empty == []
 
@@ -83,17 +83,17 @@ def text_of(file: Path) -> str:
 
 
 def test_no_committed_file_names_a_path_of_this_machine() -> None:
-    # Whichever machine this is. A checkout right below the root is left out: its name may be any
-    # word, such as the data folder of an example.
-    places = [str(ROOT)] if len(ROOT.parts) > 2 else []
+    # Whichever machine this is. A checkout right below the root is left out: its name may be that
+    # of a data folder in an example.
+    checkouts = [str(ROOT)] if len(ROOT.parts) > 2 else []
     homes = [str(Path.home())] if len(Path.home().parts) > 1 else []
-    named = "|".join(map(re.escape, [*places, *homes]))
+    named = "|".join(map(re.escape, [*checkouts, *homes]))
     machine = re.compile(rf"(?:{named}|/home/\w+|/Users/\w+)(?=/)")
     texts = {str(file.relative_to(ROOT)): text_of(file) for file in committed_files()}
     assert [name for name, text in texts.items() if machine.search(text)] == []
 
 
-def test_every_address_is_one_that_anybody_may_see() -> None:
+def test_every_address_is_a_public_one() -> None:
     found = [
         f"{file.relative_to(ROOT)}: {host}"
         for file in committed_files()

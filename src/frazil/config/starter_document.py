@@ -1,6 +1,6 @@
-"""A first document, commented in the words of the models: what ``frazil init`` writes; pure.
+"""The document that ``frazil init`` writes, commented with the models' descriptions; pure.
 
-Keys that were answered stand as they are. All others stand behind a #, each with its default, so
+Keys that were answered are set. All others are commented out, each with its default, so
 that taking the # away changes nothing until the value is changed, too.
 """
 
@@ -26,7 +26,7 @@ Schema: TypeAlias = "dict[str, object]"
 HEADER = """\
 # {title}
 # Lines that begin with a # show defaults: take it away from a key, and from those above it, to
-# differ. `frazil config show` prints what the document means, `frazil check` looks at what it
+# differ. `frazil config show` prints what the document means, `frazil check` tests what it
 # names. ${{NAME}} is a variable of the environment: secrets are not written here.
 """
 # Where comments begin, unless a line is longer.
@@ -140,7 +140,7 @@ class _Page:
             return
         default = self.defaults.get(path, entry.get("default", {}))
         value = self.given.get(path, default)
-        # A kind that can be no other needs no words.
+        # A kind without alternatives needs no description.
         shown = "" if meaning == value else meaning
         yield _line(path, _yaml(value), shown, is_active=is_active)
 
@@ -165,7 +165,7 @@ class _Page:
         """What is below a key; None for a value."""
         if path == ("source",):
             kind = self.given.get((*path, "kind"))
-            return None if kind is None else self.definitions[f"{str(kind).capitalize()}Source"]
+            return None if kind is None else self.definitions[f"{str(kind).capitalize()}Section"]
         name = str(entry.get("$ref", "")).rpartition("/")[2]
         found = self.definitions.get(name, {})
         return found if "properties" in found else None
@@ -218,7 +218,7 @@ def _given_of_source(answers: FirstAnswers) -> dict[KeyPath, object]:
 
 
 def _unused(answers: FirstAnswers) -> frozenset[KeyPath]:
-    """What this document has no use for: it would only be in the way."""
+    """Keys that mean nothing in this document."""
     others = {("catalog", key) for key, kind in KEYS_OF_KIND.items() if kind is not answers.catalog}
     if answers.catalog is CatalogKind.GLUE:
         others.add(("catalog", "uri"))
@@ -245,7 +245,7 @@ def _commented(text: str, meaning: str) -> str:
 
 
 def _yaml(value: object) -> str:
-    """A value on one line; JSON is YAML, and plain words read better."""
+    """A value on one line; JSON is YAML, and plain text reads better."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and not _NOT_TEXT.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The contracts hold, and each of them bites."""
+"""The import contracts hold, and each of them fails on a breach."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def project(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src" / "frazil", tmp_path / "src" / "frazil", ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
-def plant(house: Path, module: str, code: str) -> None:
-    file = house / "src" / "frazil" / module
+def add_code(project: Path, module: str, code: str) -> None:
+    file = project / "src" / "frazil" / module
     file.parent.mkdir(exist_ok=True)
     if file.parent.name != "frazil":
         (file.parent / "__init__.py").touch()
@@ -42,8 +42,8 @@ def plant(house: Path, module: str, code: str) -> None:
         lines.write(f"\n{code}\n")
 
 
-def test_the_contracts_hold(house: Path) -> None:
-    finished = lint(house)
+def test_the_contracts_hold(project: Path) -> None:
+    finished = lint(project)
     assert finished.returncode == 0, finished.stdout
     assert "0 broken" in finished.stdout
 
@@ -66,29 +66,29 @@ def test_the_contracts_hold(house: Path) -> None:
         ("web/driver.py", "import pyspark", "DataFrames stay where data moves"),
         ("cli/driver.py", "import pyspark", "DataFrames stay where data moves"),
         ("pipeline/driver.py", "import pyspark", "DataFrames stay where data moves"),
-        ("demo/gateway.py", "import py4j", "One door to Spark's JVM: clients"),
-        ("demo/driver.py", "import pydantic", "One door to the configuration's libraries"),
-        ("cli/driver.py", "import prometheus_client", "One door to logs, metrics"),
-        ("demo/serving.py", "import uvicorn", "One door to HTTP serving: web"),
-        ("cli/rendering.py", "import jinja2", "One door to HTTP serving: web"),
-        ("demo/terminal.py", "import typer", "One door to the terminal: cli"),
-        ("sources/driver.py", "import psycopg", "One door to Postgres: clients.postgres"),
+        ("demo/gateway.py", "import py4j", "One importer of Spark's JVM: clients"),
+        ("demo/driver.py", "import pydantic", "One importer of the configuration's libraries"),
+        ("cli/driver.py", "import prometheus_client", "One importer of logs, metrics"),
+        ("demo/serving.py", "import uvicorn", "One importer of HTTP serving: web"),
+        ("cli/rendering.py", "import jinja2", "One importer of HTTP serving: web"),
+        ("demo/terminal.py", "import typer", "One importer of the terminal: cli"),
+        ("sources/driver.py", "import psycopg", "One importer of Postgres: clients.postgres"),
         ("sources/postgres/checks/preflight.py", "import frazil.config", "Thinking is pure"),
         (
             "pipeline/driver.py",
             "import frazil.sources.postgres.source",
             "A kind of source is known to the registry alone",
         ),
-        ("cli/driver.py", "import pyroaring", "One door to roaring bitmaps: codec"),
+        ("cli/driver.py", "import pyroaring", "One importer of roaring bitmaps: codec"),
         ("codec/reaching.py", "def f():\n    import pyspark", "Thinking is pure"),
         ("codec/reaching.py", "import socket", "Thinking is pure"),
         ("pipeline/recovery.py", "import pyarrow", "What every process loads is light"),
     ],
     ids=lambda value: value.replace("/", ".") if value.endswith(".py") else "",
 )
-def test_a_breach_is_refused_by_name(house: Path, module: str, code: str, contract: str) -> None:
-    plant(house, module, code)
-    finished = lint(house)
+def test_a_breach_is_refused_by_name(project: Path, module: str, code: str, contract: str) -> None:
+    add_code(project, module, code)
+    finished = lint(project)
     assert finished.returncode != 0
     broken = [line for line in finished.stdout.splitlines() if "BROKEN" in line]
     reported = "\n".join(broken) + finished.stdout[finished.stdout.find("Broken contracts") :]

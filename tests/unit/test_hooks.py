@@ -44,7 +44,7 @@ def run_with(failpoints: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_failpoint_nobody_armed_does_nothing_and_costs_next_to_nothing() -> None:
+def test_an_unarmed_failpoint_does_nothing_and_costs_next_to_nothing() -> None:
     # Of this thread's own work: what others do meanwhile does not count.
     started = time.thread_time()
     for _ in range(100_000):
@@ -81,7 +81,7 @@ def test_delay_waits() -> None:
 def test_hold_waits_until_the_file_is_gone_and_says_that_it_was_reached(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
-    held = subprocess.Popen(
+    waiting = subprocess.Popen(
         [sys.executable, "-c", PASS_TWICE],
         env={**os.environ, "FRAZIL_FAILPOINTS": f"jars.fetched=hold({gate})@2"},
         stdout=subprocess.PIPE,
@@ -92,9 +92,9 @@ def test_hold_waits_until_the_file_is_gone_and_says_that_it_was_reached(tmp_path
     while not reached.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert reached.exists()
-    assert held.poll() is None
+    assert waiting.poll() is None
     gate.unlink()
-    output, _ = held.communicate(timeout=60)
+    output, _ = waiting.communicate(timeout=60)
     assert output == "once\ntwice\n"
 
 
@@ -115,7 +115,7 @@ def test_several_failpoints_are_read_at_once() -> None:
     }
 
 
-def test_a_manual_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_when_advanced() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     clock = ManualClock(start)
     clock.sleep(30)

@@ -1,4 +1,4 @@
-"""Pages say nothing that the code does not know: commands, keys, codes, metrics, files."""
+"""Pages name only commands, keys, codes, metrics and files that exist."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from frazil.telemetry.metric_names import METRICS
 from tools.site import external_fetches
 
 ROOT = Path(__file__).resolve().parents[2]
-# Generated pages are the code's own words, and decisions speak of their time.
-APART = {"decisions", "reference"}
-WRITTEN = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name not in APART)
+# Generated pages repeat the code, and decisions describe their time.
+EXCLUDED = {"decisions", "reference"}
+WRITTEN = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name not in EXCLUDED)
 FENCE = re.compile(r"(?ms)^```(?P<kind>\w*)[^\n]*\n(?P<text>.*?)^```")
 MINIMAL = {
     "pipeline": "shop",
@@ -49,26 +49,28 @@ def commands() -> list[tuple[str, list[str]]]:
     for page in WRITTEN:
         for block in fences(page, "sh"):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
-                if words and Path(words[0]).name == "frazil":
-                    found.append((named(page), words[1:]))
+                arguments = shlex.split(line, comments=True)
+                if arguments and Path(arguments[0]).name == "frazil":
+                    found.append((named(page), arguments[1:]))
     return found
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_there_are_pages_and_commands() -> None:
     assert len(WRITTEN) > 10
     assert len(commands()) > 20
 
 
 def test_every_command_of_a_page_exists_with_its_options() -> None:
-    for page, words in commands():
+    for page, arguments in commands():
         command: Any = get_command(app)
-        while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]
-        assert not getattr(command, "commands", {}), f"{page}: {words}"
+        while arguments and arguments[0] in getattr(command, "commands", {}):
+            command = command.commands[arguments.pop(0)]
+        assert not getattr(command, "commands", {}), f"{page}: {arguments}"
         options = {option for each in command.params for option in each.opts}
-        used = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
-        assert used <= {*options, "-h", "--help"}, f"{page}: {command.name} {words}"
+        used = {
+            each.partition("=")[0] for each in arguments if each.startswith("-") and each != "-"
+        }
+        assert used <= {*options, "-h", "--help"}, f"{page}: {command.name} {arguments}"
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)
@@ -125,7 +127,7 @@ def test_every_key_of_the_configuration_that_a_page_names_exists() -> None:
                 assert key in known_keys(), f"{named(page)}: {key}"
 
 
-def test_what_a_reload_takes_up_is_what_the_page_says() -> None:
+def test_the_page_names_what_a_reload_changes() -> None:
     page = (ROOT / "docs/how-to/watch.md").read_text(encoding="utf-8")
     (row,) = (line for line in page.splitlines() if line.startswith("| SIGHUP"))
     assert set(KEY.findall(row)) == RELOADABLE
@@ -138,7 +140,7 @@ def test_what_a_reload_takes_up_is_what_the_page_says() -> None:
         ('<link rel="stylesheet" href="//elsewhere.example/a.css">', 1),
         ("<style>@import 'https://elsewhere.example/a.css';</style>", 1),
         ("<p style=\"background: url('https://elsewhere.example/a.png')\">", 1),
-        ('<a href="https://elsewhere.example">a link that somebody may follow</a>', 0),
+        ('<a href="https://elsewhere.example">a link that a reader may follow</a>', 0),
         ('<script src="assets/a.js"></script>', 0),
     ],
 )
