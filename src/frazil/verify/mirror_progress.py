@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from frazil.model.marker import Marker
     from frazil.sources.row_source import RowSource
 
-# Often enough for a person who waits, seldom enough for a catalog that is asked.
+# Often enough for an operator who waits, seldom enough for the catalog.
 POLL_SECONDS = 1.0
-# An ingest that begins its stream again is away for a moment; one that does not run stays away.
+# An ingest that restarts its stream is absent for a moment; one that does not run stays absent.
 ABSENT_POLLS = 3
 _MILLISECONDS = 1000
 
@@ -41,10 +41,10 @@ class Passage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long somebody waits, and who is told that they do.
+    """How long to wait, and what to call while waiting.
 
-    A merge that runs somewhere takes what is captured within ``merge_limit``; what is left for
-    longer is left for good, unless somebody knows better and ``merges_run``.
+    A running merge reads captured changes within ``merge_limit``; if they wait longer, no merge
+    runs, unless ``merges_run`` says otherwise.
     """
 
     clock: Clock
@@ -64,22 +64,22 @@ class MirrorProgress:
     changelog: LakeTable
     mirror: LakeTable
     state: State | None = field(default=None, init=False)
-    # Whether a process reads the source, as far as is known.
+    # Whether the slot was in use when last checked.
     _is_read: bool = field(default=True, init=False)
     # The changelog's snapshot that has everything before the position.
     _needed: int | None = field(default=None, init=False)
 
     @property
     def is_read(self) -> bool:
-        """Whether a process reads the source, as far as is known."""
+        """Whether the slot was in use when last checked."""
         return self._is_read
 
     def position(self) -> Marker | None:
-        """Where the changelog stands."""
+        """The changelog's marker."""
         return self.changelog.load_marker(MarkerRole.INGEST)
 
     def wait(self, position: int, identity: str, patience: Patience) -> Passage:
-        """Until the mirror has passed, or it seems that it never will."""
+        """Wait until the mirror has passed, or does not seem to progress."""
         clock = patience.clock
         deadline = clock.monotonic() + patience.limit.total_seconds()
         self._needed, absences = None, 0
@@ -87,7 +87,7 @@ class MirrorProgress:
         if not isinstance(self.state, Streaming):
             return Passage.STOPPED
         while True:
-            passage = self._look(position, identity)
+            passage = self._check(position, identity)
             if passage is Passage.PASSED or clock.monotonic() >= deadline:
                 return passage
             absences = 0 if self._is_advanced(passage, patience) else absences + 1
@@ -97,18 +97,18 @@ class MirrorProgress:
             clock.sleep(POLL_SECONDS)
 
     def _is_advanced(self, passage: Passage, patience: Patience) -> bool:
-        """Whether somebody seems to work on what the mirror lacks."""
+        """Whether an ingest or a merge seems to work on what the mirror lacks."""
         if passage is Passage.NOT_MERGED:
             if patience.merges_run:
                 return True
             if self._is_left(passage, patience):
                 return False
-            # The process that captures merges as well, or another one does.
+            # A process that ingests also merges, or another one does.
             return self.rows.is_read()
         return self._is_read
 
     def _is_left(self, passage: Passage, patience: Patience) -> bool:
-        """Whether what is captured waits for longer than any merge that runs would leave it."""
+        """Whether captured changes wait longer than a running merge would leave them."""
         if passage is not Passage.NOT_MERGED or patience.merges_run:
             return False
         first = next(iter(self.unmerged()), None)
@@ -128,20 +128,19 @@ class MirrorProgress:
         found = (each.state for each in self.ledger.table_states() if each.table == self.source)
         return next(found, None)
 
-    def _look(self, position: int, identity: str) -> Passage:
+    def _check(self, position: int, identity: str) -> Passage:
         if self._needed is None:
             if not self._is_captured(position, identity):
                 return Passage.NOT_CAPTURED
-            # What was captured by now has all of it.
+            # The changelog's current snapshot has all of it.
             head = self.changelog.load_state().head
             self._needed = None if head is None else head.id
         return Passage.PASSED if self._is_merged() else Passage.NOT_MERGED
 
     def _is_captured(self, position: int, identity: str) -> bool:
-        """By the ledger, by the changelog itself, or because nothing of the table is left to read.
+        """By the ledger, by the changelog itself, or because the table has no unread changes.
 
-        The changelog of a table without changes stays where it is; the ledger moves on, though
-        not always at once.
+        The changelog of a table without changes does not move; the ledger does, after a delay.
         """
         parse, marker = self.rows.parse, self.position()
         at = 0 if marker is None else parse(marker.position)
