@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from frazil.sources.protocol import Claim, ObservableSource
     from frazil.sources.row_source import RowSource
 
-_OTHER_DOCUMENT = "name the document of the pipeline that is to end with -c"
-
 
 class TableSettingsOf(Protocol):
     """What the configuration says about the tables of a source."""
@@ -75,12 +73,12 @@ class SourceKind:
 
     def validate(self) -> None:
         """Raise ConfigError for what no run can start with; nothing is connected."""
-        self._refuse("be captured")
+        self._refuse()
 
     @property
     def policy(self) -> CapturePolicy:
         """How an ingest treats this source."""
-        self._refuse("be captured")
+        self._refuse()
 
     def open(
         self,
@@ -89,15 +87,15 @@ class SourceKind:
         is_stopping: Callable[[], bool] = lambda: False,  # noqa: ARG002 - for kinds
     ) -> ObservableSource:
         """The source itself; where it waits, it asks ``is_stopping`` whether to go on."""
-        self._refuse("be captured")
+        self._refuse()
 
     def claim(self) -> Claim:
         """The right to work for it, which one process has at a time."""
-        self._refuse("be captured")
+        self._refuse()
 
     def watch(self) -> HealthWatch:
         """The health of the source, for status, page and metrics."""
-        self._refuse("be captured")
+        self._refuse()
 
     def listed_tables(self) -> tuple[ListedTable, ...]:
         """Tables of the lake that its section names; most kinds name tables by templates."""
@@ -133,8 +131,8 @@ class SourceKind:
     def open_teardown(self) -> AbstractContextManager[Teardown]:
         """What the pipeline left at the source; nothing is changed until it is removed."""
         message = f"a source of the kind {self.name} keeps nothing of frazil's."
-        raise ConfigError(message, next_step=_OTHER_DOCUMENT)
+        raise ConfigError(message, next_step="name another document with -c")
 
-    def _refuse(self, what: str) -> NoReturn:
-        message = f"a source of the kind {self.name} cannot {what} by this version."
+    def _refuse(self) -> NoReturn:
+        message = f"a source of the kind {self.name} cannot be captured by this version."
         raise ConfigError(message, next_step="choose another source.kind")

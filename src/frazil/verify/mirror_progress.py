@@ -64,14 +64,14 @@ class MirrorProgress:
     changelog: LakeTable
     mirror: LakeTable
     state: State | None = field(default=None, init=False)
-    # Whether a process reads the source, as far as is known.
+    # Whether the slot was in use when last checked.
     _is_read: bool = field(default=True, init=False)
     # The changelog's snapshot that has everything before the position.
     _needed: int | None = field(default=None, init=False)
 
     @property
     def is_read(self) -> bool:
-        """Whether a process reads the source, as far as is known."""
+        """Whether the slot was in use when last checked."""
         return self._is_read
 
     def position(self) -> Marker | None:
@@ -79,7 +79,7 @@ class MirrorProgress:
         return self.changelog.load_marker(MarkerRole.INGEST)
 
     def wait(self, position: int, identity: str, patience: Patience) -> Passage:
-        """Until the mirror has passed, or it seems that it never will."""
+        """Wait until the mirror has passed, or does not seem to progress."""
         clock = patience.clock
         deadline = clock.monotonic() + patience.limit.total_seconds()
         self._needed, absences = None, 0
@@ -87,7 +87,7 @@ class MirrorProgress:
         if not isinstance(self.state, Streaming):
             return Passage.STOPPED
         while True:
-            passage = self._look(position, identity)
+            passage = self._check(position, identity)
             if passage is Passage.PASSED or clock.monotonic() >= deadline:
                 return passage
             absences = 0 if self._is_advanced(passage, patience) else absences + 1
@@ -103,7 +103,7 @@ class MirrorProgress:
                 return True
             if self._is_left(passage, patience):
                 return False
-            # The process that captures merges as well, or another one does.
+            # A process that ingests also merges, or another one does.
             return self.rows.is_read()
         return self._is_read
 
@@ -128,7 +128,7 @@ class MirrorProgress:
         found = (each.state for each in self.ledger.table_states() if each.table == self.source)
         return next(found, None)
 
-    def _look(self, position: int, identity: str) -> Passage:
+    def _check(self, position: int, identity: str) -> Passage:
         if self._needed is None:
             if not self._is_captured(position, identity):
                 return Passage.NOT_CAPTURED
@@ -138,7 +138,7 @@ class MirrorProgress:
         return Passage.PASSED if self._is_merged() else Passage.NOT_MERGED
 
     def _is_captured(self, position: int, identity: str) -> bool:
-        """By the ledger, by the changelog itself, or because nothing of the table is left to read.
+        """By the ledger, by the changelog itself, or because the table has no unread changes.
 
         The changelog of a table without changes does not move; the ledger does, after a delay.
         """

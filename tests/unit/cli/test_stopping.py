@@ -61,7 +61,7 @@ def test_a_running_batch_is_finished_and_no_other_is_begun(number: int, status: 
         code, said = end_of(process)
     assert code == status
     # The batch that is under way ends after the signal, and is the last one.
-    assert said == ["stopping", "batch 1 done", "1 commits", "ended: told to stop"]
+    assert said == ["stopping", "batch 1 done", "1 commits", "ended: stopped"]
 
 
 def test_an_idle_process_ends_at_once() -> None:
@@ -70,7 +70,7 @@ def test_an_idle_process_ends_at_once() -> None:
         process.send_signal(signal.SIGTERM)
         # Long before the grace.
         code, said = end_of(process)
-    assert (code, said) == (0, ["stopping", "ended: told to stop"])
+    assert (code, said) == (0, ["stopping", "ended: stopped"])
 
 
 def test_a_merge_that_outlasts_the_grace_is_abandoned_without_a_word() -> None:
@@ -78,7 +78,7 @@ def test_a_merge_that_outlasts_the_grace_is_abandoned_without_a_word() -> None:
         wait_for(process, "working")
         process.send_signal(signal.SIGTERM)
         code, said = end_of(process)
-    assert (code, said) == (0, ["stopping", "interrupted", "ended: told to stop"])
+    assert (code, said) == (0, ["stopping", "interrupted", "ended: stopped"])
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -85,3 +87,12 @@ def test_a_kind_is_made_from_its_section_and_connects_nothing(name: str, tmp_pat
         with pytest.raises(ConfigError, match=f"of the kind {name}"):
             use()
     assert (kind.rows(), kind.load_plan_facts()) == (None, None)
+
+
+def test_a_kind_is_imported_only_when_it_is_named() -> None:
+    code = (
+        "import sys, frazil.pipeline.configured_source\n"
+        "print([each for each in sys.modules if each.startswith('frazil.sources.')])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "['frazil.sources.registry']"

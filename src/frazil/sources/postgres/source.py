@@ -354,7 +354,7 @@ class PostgresSource:
         except BaseException:
             stream.close()
             raise
-        planner = StreamPlanner(settings.spool, settings.options, self._load_views)
+        planner = StreamPlanner(settings.spool, settings.options, self._views_of)
         return _Stream(stream, spool, planner, after=after, backend=backend)
 
     def _read_slot(self, after: int, *, purpose: str) -> tuple[ReplicationStream, int]:
@@ -478,9 +478,7 @@ class PostgresSource:
         with self._session("slot") as session:
             return load_slot(session, self._settings.slot)
 
-    def _load_views(
-        self, oids: Collection[int], types: Collection[int]
-    ) -> Mapping[str, CatalogView]:
+    def _views_of(self, oids: Collection[int], types: Collection[int]) -> Mapping[str, CatalogView]:
         publication = self._settings.publication
         with self._session("reading the catalog") as session, session.one_view():
             return load_views_of(session, oids, publication=publication, types=types)

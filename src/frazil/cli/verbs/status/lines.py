@@ -42,7 +42,7 @@ def source_line(status: PipelineStatus) -> str | None:
     if source.health is not None:
         facts.append(source.health.summary)
     if source.unknown_since is not None:
-        facts.append(f"slot and log unknown since {wording.ago(source.unknown_since, status.at)}")
+        facts.append(f"unknown since {wording.ago(source.unknown_since, status.at)}")
     if source.standby is not None:
         facts.append(f"standby: {source.standby}")
     if source.is_paused:
