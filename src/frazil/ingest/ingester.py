@@ -416,9 +416,10 @@ class Ingester:
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
             self._take_positions(result)
+            copied = [result.prepared[name].part.table for name in result.committed]
             table_states = [
-                TableState(name, result.prepared[name].part.table.identity, Streaming())
-                for name in result.committed
+                TableState(table=each.name, identity=each.identity, state=Streaming())
+                for each in copied
             ]
             # What may pass leaves the table where it is: to be read.
             table_states += [
@@ -431,11 +432,10 @@ class Ingester:
             self._being_read -= {each.table for each in table_states}
 
     def _failed(self, result: BatchResult) -> dict[str, TableState]:
-        at = self._position_text()
         for name, error in result.failures.items():
             log_paused(name, error)
         return {
-            name: self._state(name, Paused(at, error.told))
+            name: self._state(name, Paused(self._position_text(), error.told))
             for name, error in result.failures.items()
             if name in self._streaming()
         }
@@ -464,9 +464,8 @@ class Ingester:
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         if kept <= self._settings.held_bytes:
             return {}
-        at = self._position_text()
         forgotten = {
-            name: self._state(name, ResyncRequired(at, outlasted(state)))
+            name: self._state(name, ResyncRequired(self._position_text(), outlasted(state)))
             for name, state in paused.items()
         }
         for each in forgotten.values():
