@@ -423,6 +423,7 @@ class Ingester:
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
             self._take_positions(result)
+            copied = [result.prepared[name].part.table for name in result.committed]
             table_states = [
                 TableState(table=name, identity=prepared.part.table.identity, state=Streaming())
                 for name, prepared in result.prepared.items()
@@ -439,7 +440,6 @@ class Ingester:
             self._being_read -= {each.table for each in table_states}
 
     def _failed(self, result: BatchResult) -> dict[str, TableState]:
-        at = self._position_text()
         for name, error in result.failures.items():
             log_paused(name, Cause.of(error))
         return {
