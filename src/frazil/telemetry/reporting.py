@@ -95,7 +95,7 @@ def start_reporting(
     """
     if dsn is None:
         return NoReporting()
-    # A confession: a command that reports nothing must not wait for this import.
+    # Imported here: a command that reports nothing must not wait for this import.
     import sentry_sdk  # noqa: PLC0415
     from sentry_sdk.utils import BadDsn  # noqa: PLC0415
 

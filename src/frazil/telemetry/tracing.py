@@ -139,7 +139,7 @@ def start_tracing(
     """
     if endpoint is None:
         return NoTracing()
-    # A confession: an optional package that most installations lack.
+    # Imported here: an optional package that most installations lack.
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,

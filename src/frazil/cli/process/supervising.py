@@ -91,7 +91,7 @@ def supervise(
 def _cancel(interrupt: Callable[[], None]) -> None:
     try:
         interrupt()
-    except Exception as error:  # noqa: BLE001 - the engine may be gone; we end all the same
+    except Exception as error:  # noqa: BLE001 - the engine may be gone; we end anyway
         _log.debug("the engine did not answer", error=type(error).__name__)
 
 

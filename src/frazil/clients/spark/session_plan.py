@@ -27,7 +27,7 @@ _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionEx
 
 REDACTION_KEY = "spark.redaction.regex"
 _HADOOP = "spark.hadoop."
-# What travels between Spark's processes, and what they put down on disk meanwhile.
+# What travels between Spark's processes, and what they spill to disk.
 _ENCRYPTED = MappingProxyType(
     {
         "spark.authenticate": "true",
