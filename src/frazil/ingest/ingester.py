@@ -423,7 +423,6 @@ class Ingester:
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
             self._take_positions(result)
-            copied = [result.prepared[name].part.table for name in result.committed]
             table_states = [
                 TableState(table=name, identity=prepared.part.table.identity, state=Streaming())
                 for name, prepared in result.prepared.items()
@@ -443,7 +442,7 @@ class Ingester:
         for name, error in result.failures.items():
             log_paused(name, Cause.of(error))
         return {
-            name: self._state(name, Paused(at, Cause.of(error)))
+            name: self._state(name, Paused(self._position_text(), Cause.of(error)))
             for name, error in result.failures.items()
             if name in self._streaming()
         }

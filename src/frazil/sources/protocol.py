@@ -245,8 +245,8 @@ class Source(Protocol):
         """
 
 
-class ObservableSource(Source, Protocol):
-    """A source that says how far it has read; any thread may call these methods."""
+class ReadProgress(Protocol):
+    """How far a source has read; any thread may ask."""
 
     @property
     def reached(self) -> int | None:
@@ -262,3 +262,7 @@ class ObservableSource(Source, Protocol):
     @property
     def is_paused(self) -> bool:
         """Whether reading waits until what was read is written."""
+
+
+class ObservableSource(Source, ReadProgress, Protocol):
+    """A source that says how far it has read."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import ProblemStatus
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.sources.health import SourceHealth
+    from frazil.sources.protocol import ReadProgress
 
 # A plot of half an hour in steps that can be distinguished on a small screen.
 SAMPLE_SECONDS = 5.0
@@ -68,25 +69,6 @@ class Ingested(Protocol):
     @property
     def pending_commits(self) -> int:
         """Of the batch that is being written."""
-
-
-class WatchedSource(Protocol):
-    """The source, as the board sees it."""
-
-    @property
-    def reached(self) -> int | None:
-        """Every change before this position was planned."""
-
-    @property
-    def followed(self) -> frozenset[str]:
-        """The tables that the stream has all changes of."""
-
-    def received(self) -> tuple[int, frozenset[str]] | None:
-        """How far everything was received, and the tables of which nothing is to be written."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether nothing is read, because what was read has to be written first."""
 
 
 class StatusBoard:
@@ -110,7 +92,7 @@ class StatusBoard:
         # Of tables without a key.
         self._no_mirrors: set[str] = set()
         self._ingested: Ingested | None = None
-        self._source: WatchedSource | None = None
+        self._source: ReadProgress | None = None
         self._kind = ""
         self._names: Callable[[str], CapturedNames | None] = lambda _table: None
         self._merges: Callable[[], Sequence[MergeStatus]] | None = None
@@ -131,7 +113,7 @@ class StatusBoard:
     def follow_capture(
         self,
         ingested: Ingested,
-        source: WatchedSource,
+        source: ReadProgress,
         *,
         kind: str,
         names: Callable[[str], CapturedNames | None],
