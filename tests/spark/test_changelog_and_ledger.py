@@ -165,7 +165,7 @@ def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(tables: Table
 
 
 @pytest.mark.fault("N4")
-def test_a_changelog_that_was_set_back_stops(tables: Tables) -> None:
+def test_a_changelog_that_was_rolled_back_stops(tables: Tables) -> None:
     changelog = tables.changelog()
     first = append(changelog, None, 1)
     second = append(changelog, 1, 2)
@@ -252,7 +252,7 @@ def merge(mirror: MirrorTable, start: int | None, goal: int) -> Receipt:
     )
 
 
-def test_a_mirror_that_was_set_back_offers_where_to_go_on(tables: Tables) -> None:
+def test_a_mirror_that_was_rolled_back_offers_a_recoverable_marker(tables: Tables) -> None:
     mirror = tables.mirror()
     first = merge(mirror, None, 1)
     second = merge(mirror, 1, 2)

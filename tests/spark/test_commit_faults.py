@@ -220,7 +220,7 @@ def test_a_commit_that_lands_late_before_its_repeat_makes_the_repeat_a_no_op(
 
 
 @pytest.mark.fault("C2")
-def test_without_an_answer_to_the_question_either_the_outcome_is_unknown(
+def test_without_a_reply_to_the_check_the_outcome_is_unknown(
     numbers: Numbers, proxy: HttpProxy
 ) -> None:
     down = threading.Event()

@@ -156,7 +156,7 @@ def test_repeating_a_move_is_a_no_op_that_says_so(written: Written) -> None:
     assert written.table.load_state() == before
 
 
-def test_a_move_from_where_the_table_is_not_is_fenced(written: Written) -> None:
+def test_a_move_from_another_position_is_fenced(written: Written) -> None:
     written.append(1)
     written.append(2)
     with pytest.raises(errors.FencedError, match="moved by batch b1 of pipeline tests"):

@@ -146,7 +146,7 @@ def test_a_late_truncate_removes_only_what_is_older(
 
 
 @pytest.mark.fault("E2")
-def test_a_change_older_than_what_was_merged_breaks_the_promise_of_append(
+def test_a_change_older_than_what_was_merged_is_out_of_order_with_append(
     sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     table = sql_changelog("id bigint, v string, op string, seq bigint")
@@ -159,7 +159,7 @@ def test_a_change_older_than_what_was_merged_breaks_the_promise_of_append(
     assert table.rows() == [(1, "a")]
 
 
-def test_different_changes_of_one_key_at_one_sequence_are_no_coin_toss(
+def test_different_changes_of_one_key_at_one_sequence_are_an_error(
     sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     table = sql_changelog("id bigint, v string, op string, seq bigint")

@@ -40,7 +40,7 @@ def table(spark: SparkSession, lake: Lake, tmp_path: Path) -> Mirrored:
 
 
 @pytest.mark.fault("E5", "E6")
-def test_an_update_of_an_unknown_key_is_its_row_and_a_delete_of_one_is_nothing(
+def test_an_update_of_an_unknown_key_inserts_it_and_a_delete_has_no_effect(
     table: Mirrored,
 ) -> None:
     table.change_and_merge({1: "known", 2: "known"})
@@ -54,7 +54,7 @@ def test_an_update_of_an_unknown_key_is_its_row_and_a_delete_of_one_is_nothing(
 
 
 @pytest.mark.fault("X5")
-def test_a_sweep_for_orphans_leaves_the_files_of_a_merge_under_way(
+def test_orphan_removal_keeps_the_files_of_a_merge_in_progress(
     table: Mirrored, tmp_path: Path
 ) -> None:
     table.change_and_merge(dict.fromkeys(range(20), "first"))

@@ -146,7 +146,7 @@ def test_an_ignored_delete_is_nothing_in_one_merge_and_in_two(
     assert table.rows("id, v") == [(1, "a"), (2, "b")]
 
 
-def test_replays_are_known_by_what_a_change_said_and_not_by_columns_it_had_no_say_in(
+def test_replays_are_recognised_by_the_columns_that_a_change_determines(
     sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     columns = "id bigint, v string, old string, s struct<a: int, b: int>, op string, seq bigint"

@@ -55,7 +55,7 @@ def make_changelog(spark: SparkSession, catalog: str, rows: str) -> TablePair:
     return {"changelog": name, "mirror": f"{catalog}.public.users"}
 
 
-def test_the_example_runs_in_a_session_that_is_there(
+def test_the_example_runs_in_an_existing_session(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert SparkSession.getActiveSession() is not None
@@ -100,7 +100,7 @@ def test_a_foreign_changelog_keeps_its_sequence(
     assert [row.name for row in spark.table(tables["mirror"]).collect()] == ["one"]
 
 
-def test_a_thread_that_spark_has_not_met_may_merge(
+def test_a_thread_that_spark_does_not_know_may_merge(
     spark: SparkSession, catalog: str, tmp_path: Path
 ) -> None:
     tables = make_changelog(spark, catalog, "(1, 'one', 'INSERT', '1')")
@@ -113,7 +113,9 @@ def test_a_thread_that_spark_has_not_met_may_merge(
         assert pool.submit(merge).result().rows_read == 1
 
 
-def test_what_is_missing_is_said_before_anything_is_made(spark: SparkSession, catalog: str) -> None:
+def test_missing_requirements_are_reported_before_anything_is_created(
+    spark: SparkSession, catalog: str
+) -> None:
     names = TablePair(changelog="nowhere.a.b", mirror="nowhere.a.c")
     with pytest.raises(ConfigError, match="no catalog 'nowhere'"):
         frazil.merge_table(spark, **names, keys=["id"])

@@ -56,7 +56,7 @@ def files_of_the_index(table: Mirrored) -> set[Path]:
 
 
 @pytest.mark.fault("X5")
-def test_a_sweep_for_orphans_takes_nothing_that_the_index_needs(table: Mirrored) -> None:
+def test_orphan_removal_keeps_what_the_index_needs(table: Mirrored) -> None:
     table.change_and_merge(dict.fromkeys(range(10), "first"))
     table.change_and_merge({1: "second", 2: None})
     left_over = table.index_head().with_name("left-over.stats")

@@ -77,7 +77,7 @@ def test_the_seeds_have_every_key_in_every_kind_of_table() -> None:
     }
 
 
-def test_the_seeds_have_every_policy_and_every_kind_of_bad_luck() -> None:
+def test_the_seeds_have_every_policy_and_every_kind_of_fault() -> None:
     histories = [make_history(seed) for seed in SEEDS]
     steps = [step for each in histories for step in each.steps]
     assert {each.deletes for each in histories} == {"apply", "soft", "ignore"}

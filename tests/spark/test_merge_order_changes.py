@@ -76,7 +76,7 @@ def test_the_remedy_of_a_change_that_came_late_works(
     assert verify_index(table.spark, table.lake, table.settings).is_sound
 
 
-def test_rows_of_before_are_not_older_than_a_late_truncate(
+def test_earlier_rows_are_not_older_than_a_late_truncate(
     sql_changelog: Callable[..., SqlChangelog],
 ) -> None:
     table = sql_changelog(COLUMNS, order=Order.APPEND)
@@ -112,7 +112,7 @@ def test_a_mirror_goes_to_append_and_back_and_no_late_row_wins(
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_mirror_of_before_the_order_was_recorded_has_the_one_of_its_columns(
+def test_a_mirror_without_a_recorded_order_has_the_one_of_its_columns(
     order: Order, sql_changelog: Callable[..., SqlChangelog]
 ) -> None:
     table = sql_changelog(COLUMNS, order=order)

@@ -283,7 +283,7 @@ def test_the_index_is_shown_checked_and_rebuilt(shop: MergeShop) -> None:
     assert shop.rows("users") == {1: "one"}
 
 
-def test_a_catalog_that_stays_away_ends_a_single_run_with_1(shop: MergeShop) -> None:
+def test_a_catalog_that_stays_unavailable_ends_a_single_run_with_1(shop: MergeShop) -> None:
     text = shop.document.read_text()
     away = text.replace(f"sqlite:///{shop.folder}/catalog.db", "sqlite:////nowhere/at/all.db")
     # The session has the catalog of this shop already.

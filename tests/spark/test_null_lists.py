@@ -63,11 +63,11 @@ def test_lists_and_maps_arrive_as_they_were(
     }
 
 
-def test_no_list_is_null_on_the_way(rows: DataFrame) -> None:
+def test_no_list_is_null_in_transit(rows: DataFrame) -> None:
     nulls = [sf.count_if(sf.col(name).isNull()).alias(name) for name in LISTS]
     assert mark_null_lists(rows, LISTS).agg(*nulls).first() == (0, 0, 0)
 
 
-def test_rows_without_lists_travel_as_they_are(rows: DataFrame) -> None:
+def test_rows_without_lists_are_sent_unchanged(rows: DataFrame) -> None:
     plain = rows.select("id")
     assert mark_null_lists(plain, {}) is plain

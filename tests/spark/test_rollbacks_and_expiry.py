@@ -121,7 +121,7 @@ def test_a_mirror_that_was_replaced_stays_refused_after_expiry(table: Mirrored, 
 
 
 @pytest.mark.parametrize("kind", [Kind.SQLITE_FILE, Kind.REST_S3])
-def test_compaction_and_expiry_again_and_again_raise_no_alarm(
+def test_repeated_compaction_and_expiry_are_no_rollback(
     spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path, kind: Kind
 ) -> None:
     table = merged(spark, lake_of(kind), tmp_path)
@@ -173,7 +173,9 @@ def test_branches_that_come_forward_are_no_rollback(table: Mirrored) -> None:
     table.check_rows()
 
 
-def test_what_the_log_does_not_reach_is_refused_until_a_person_accepts_it(table: Mirrored) -> None:
+def test_what_the_log_does_not_reach_is_refused_until_an_operator_accepts_it(
+    table: Mirrored,
+) -> None:
     table.sql(f"alter table {{mirror}} set tblproperties ('{KEPT_VERSIONS_PROPERTY}'='1')")
     for _ in range(3):
         compact(table)

@@ -376,7 +376,7 @@ def test_modes_are_those_icebergs_own_configuration_gives(
         assert modes[ours.get(leaf.field.id)] == expected, leaf.name
 
 
-def test_a_task_writes_to_the_store_and_knows_where_every_row_lies(
+def test_a_task_writes_to_the_store_and_knows_the_position_of_every_row(
     remote: Bridge, object_store: ObjectStore, s3_catalog: RestCatalog
 ) -> None:
     columns = (ID, Field(2, "name", P.STRING), Field(3, "at", P.TIMESTAMPTZ))

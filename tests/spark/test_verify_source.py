@@ -237,7 +237,7 @@ def falsified(world: CapturedDatabase) -> Callable[[str], None]:
     return alter
 
 
-def test_a_row_changed_removed_or_doubled_by_hand_is_named_with_what_helps(
+def test_a_row_changed_removed_or_duplicated_by_hand_is_named_with_the_next_step(
     world: CapturedDatabase,
     falsified: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,

@@ -392,7 +392,7 @@ def test_columns_are_matched_by_id_after_a_rename(proofs: Proofs) -> None:
     assert found.columns == tuple(COLUMNS.values())
 
 
-def test_removed_rows_of_the_changelog_end_the_proof_with_a_reason(proofs: Proofs) -> None:
+def test_removed_rows_of_the_changelog_are_refused_with_a_reason(proofs: Proofs) -> None:
     changes: list[AnyChange] = [complete(1, 1, "one"), complete(2, 2, "two")]
     proofs.write_changes(changes)
     proofs.spark.sql(f"delete from {proofs.settings.changelog.quoted} where id = 1")

@@ -54,13 +54,13 @@ def test_a_marker_of_the_head_or_an_ancestor_is_valid() -> None:
     assert judge_marker(written_by(1), history) is Validity.VALID
 
 
-def test_a_marker_of_a_snapshot_that_is_not_in_the_line_is_rolled_back() -> None:
+def test_a_marker_of_a_snapshot_that_is_not_an_ancestor_is_rolled_back() -> None:
     assert judge_marker(written_by(9), line(APPEND, APPEND)) is Validity.ROLLED_BACK
     assert judge_marker(written_by(9), []) is Validity.ROLLED_BACK
 
 
 @pytest.mark.fault("N26")
-def test_a_line_that_is_cut_above_the_markers_snapshot_proves_nothing() -> None:
+def test_a_history_that_ends_before_the_markers_snapshot_proves_nothing() -> None:
     # 3 wrote the marker; 4 and 5 are its descendants, or came after a rollback to 2.
     assert judge_marker(written_by(3), snapshots((5, 4))) is Validity.UNPROVEN
     # The very snapshot is the missing parent: it is not listed, so nothing is known below it.
@@ -89,7 +89,7 @@ def test_a_snapshot_that_was_proven_before_ends_the_search() -> None:
     assert judge_marker(written_by(3), older, descendant=8) is Validity.ROLLED_BACK
 
 
-def test_the_line_is_read_no_further_than_needed() -> None:
+def test_the_history_is_read_no_further_than_needed() -> None:
     def ancestry() -> Iterator[SnapshotFacts]:
         yield from snapshots((4, 3), (3, 2))
         pytest.fail("read on after the answer was known")
@@ -97,7 +97,7 @@ def test_the_line_is_read_no_further_than_needed() -> None:
     assert judge_marker(written_by(3), ancestry()) is Validity.VALID
 
 
-def test_tables_without_sequence_numbers_are_judged_by_their_line_alone() -> None:
+def test_tables_without_sequence_numbers_are_judged_by_their_ancestry_alone() -> None:
     def unnumbered(*parents: tuple[int, int | None]) -> list[SnapshotFacts]:
         return [replace(each, sequence=0) for each in snapshots(*parents)]
 

@@ -42,7 +42,7 @@ def test_a_missing_file_is_named() -> None:
     assert f"missing (text of {ICEBERG}NotFoundException)" in str(translated_)
 
 
-def test_a_circle_of_causes_ends() -> None:
+def test_circular_causes_end() -> None:
     first = FakeException("a.B")
     first._cause = first
     error = Py4JJavaError.__new__(Py4JJavaError)
@@ -50,7 +50,7 @@ def test_a_circle_of_causes_ends() -> None:
     assert set(java_classes(error)) == {"a.B"}
 
 
-def test_an_error_of_the_gateway_itself_is_the_catalogs() -> None:
+def test_an_error_of_the_gateway_itself_is_a_catalog_error() -> None:
     with (
         pytest.raises(errors.CatalogError, match=r"refreshing failed: Py4JError\.") as caught,
         translated("a.t", "refreshing"),

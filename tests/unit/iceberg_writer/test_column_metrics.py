@@ -239,7 +239,7 @@ def test_values_too_long_for_a_footer_have_bounds_all_the_same(tmp_path: Path) -
     assert pairs(found, "upper-bounds") == {1: (b"z" * 15 + b"{").hex().upper()}
 
 
-def test_what_lies_in_lists_and_maps_has_sizes_only(tmp_path: Path) -> None:
+def test_fields_of_lists_and_maps_have_sizes_only(tmp_path: Path) -> None:
     found = described(tmp_path, DEEP, [{"x": 1, "l": [1]}, None], [[("a", 1)], None], [1, None])
     assert set(found["column-sizes"]["keys"]) == {3, 4, 6, 7, 8}
     assert pairs(found, "value-counts") == {3: 2, 4: 2}

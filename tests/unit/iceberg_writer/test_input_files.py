@@ -59,7 +59,7 @@ def test_an_unknown_store_is_refused_before_any_request() -> None:
         InputFiles({}).exists("hdfs://host/x")
 
 
-def test_half_a_credential_is_named_and_not_shown() -> None:
+def test_partial_credentials_are_named_and_not_shown() -> None:
     files = InputFiles({"s3.access-key-id": "AKIA-HUSH", "s3.region": "eu-north-1"})
     with pytest.raises(ConfigError, match="access_key, region do not go together") as failure:
         files.read("s3://bucket/x")
@@ -120,8 +120,6 @@ def test_what_is_too_large_is_refused_before_it_is_read(
         ("", False),
     ],
 )
-def test_a_file_lies_in_a_folder_of_the_table_or_elsewhere(
-    location: str, *, expected: bool
-) -> None:
+def test_a_file_is_in_a_folder_of_the_table_or_elsewhere(location: str, *, expected: bool) -> None:
     folders = ("s3://bucket/t/", "s3n://data/there", "file:///wh/./t")
     assert is_within(location, folders) is expected

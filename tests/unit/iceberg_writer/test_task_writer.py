@@ -249,7 +249,7 @@ def test_each_of_many_partitions_gets_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("N31")
-def test_nested_values_wait_for_their_turn_unharmed(tmp_path: Path) -> None:
+def test_nested_values_are_spilled_unchanged(tmp_path: Path) -> None:
     nested = Struct((Field(3, "l", list_of(4, map_of(5, P.STRING, 6, P.INT))),))
     schema = Schema(0, (Field(1, "id", P.LONG), Field(2, "s", nested)))
     spec = PartitionSpec(0, (PartitionField(1, 1000, "id", parse_transform("identity")),))
@@ -278,7 +278,7 @@ def test_a_local_disk_that_takes_nothing_is_told_with_the_setting(
     assert writer.abandon() == ()
 
 
-def test_work_that_is_given_up_gives_the_local_disk_back(tmp_path: Path) -> None:
+def test_abandon_frees_the_local_disk(tmp_path: Path) -> None:
     def opened() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -290,7 +290,7 @@ def test_work_that_is_given_up_gives_the_local_disk_back(tmp_path: Path) -> None
     assert opened() == before
 
 
-def test_giving_up_after_all_is_written_or_twice_is_no_error(tmp_path: Path) -> None:
+def test_abandon_after_close_or_twice_is_no_error(tmp_path: Path) -> None:
     for closes in (True, False):
         writer = writer_to(target(tmp_path, (1, "identity")), side_by_side=1)
         writer.write(batch(range(3)))
@@ -301,7 +301,7 @@ def test_giving_up_after_all_is_written_or_twice_is_no_error(tmp_path: Path) -> 
     spill.discard()
 
 
-def test_giving_up_on_a_full_disk_does_not_hide_why(
+def test_abandon_on_a_full_disk_does_not_hide_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = Path("/dev/full").open("wb")  # noqa: SIM115 - closed by who gives up

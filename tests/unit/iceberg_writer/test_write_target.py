@@ -42,7 +42,7 @@ def test_the_tables_properties_win() -> None:
     assert target.data_location == "s3://other/path"
 
 
-def test_a_target_travels_and_hides_its_credentials() -> None:
+def test_a_target_is_picklable_and_hides_its_credentials() -> None:
     target = plan_write_target(
         table="t",
         location="x",
@@ -92,7 +92,7 @@ def test_bloom_filters_are_taken_from_the_table() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "1", "often", "nan"])
-def test_a_chance_that_is_none_is_refused_by_name(text: str) -> None:
+def test_an_invalid_false_positive_rate_is_refused_by_name(text: str) -> None:
     name = "write.parquet.bloom-filter-fpp.column.id"
     properties = {"write.parquet.bloom-filter-enabled.column.id": "true", name: text}
     with pytest.raises(ConfigError, match=name):

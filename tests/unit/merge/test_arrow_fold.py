@@ -60,7 +60,7 @@ def outcomes(
     return complete
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_no_changes_have_no_outcome() -> None:
     empty = batch_of([])
     assert folded([], layout()) == []
     assert folded([empty, empty], layout()) == []
@@ -144,7 +144,7 @@ def test_a_null_was_sent_and_is_not_missing() -> None:
     assert outcomes(upsert(1, 1), null) == {1: KeyOutcome(KeyAction.UPSERT, null.values)}
 
 
-def test_ids_of_the_key_and_of_columns_that_the_mirror_has_not_are_no_unchanged_columns() -> None:
+def test_ids_of_the_key_and_of_unknown_columns_are_no_unchanged_columns() -> None:
     batch = batch_of([upsert(1, 1)])
     position = batch.schema.get_field_index(UNCHANGED)
     named = pa.array([[KEY, 77]], pa.list_(pa.int32()))
@@ -153,7 +153,7 @@ def test_ids_of_the_key_and_of_columns_that_the_mirror_has_not_are_no_unchanged_
     assert (result.missing, result.needs_mirror.tolist()) == ({}, [False])
 
 
-def test_what_lies_hidden_under_a_null_is_not_unchanged() -> None:
+def test_values_hidden_under_a_null_are_not_unchanged_columns() -> None:
     batch = batch_of([upsert(0, 1), upsert(1, 2, unchanged={3})])
     position = batch.schema.get_field_index(UNCHANGED)
     values = pa.array([2, 2, 3], pa.int32())
@@ -194,7 +194,7 @@ def test_the_last_change_says_whether_the_source_called_it_an_update() -> None:
 # What cannot be folded here.
 
 
-def test_a_key_change_that_left_columns_out_is_for_the_other_form() -> None:
+def test_a_key_change_that_left_columns_out_needs_the_linked_fold() -> None:
     drop, insert = moved(1, 2, 1, unchanged={4})
     with pytest.raises(LinkedRowsError, match=r"^1 rows"):
         outcomes(drop, insert)
@@ -236,7 +236,7 @@ def without_sequence(change: Change[int, object]) -> pa.RecordBatch:
     ],
     ids=["signed", "signed lower half", "sequence", "no sequence", "columns"],
 )
-def test_batches_that_break_the_agreement_are_refused(batch: pa.RecordBatch, message: str) -> None:
+def test_invalid_batches_are_refused(batch: pa.RecordBatch, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         folded([batch], layout())
 
@@ -416,7 +416,7 @@ def with_repeats(
 
 @settings(max_examples=300)
 @given(data=st.data(), deletes=POLICIES, sequence=st.sampled_from(sorted(SEQUENCES)))
-def test_every_history_cut_anywhere_folds_as_specified(
+def test_every_history_split_anywhere_folds_as_specified(
     data: st.DataObject, deletes: Deletes, sequence: str
 ) -> None:
     history = data.draw(transactions(partial_moves=False))

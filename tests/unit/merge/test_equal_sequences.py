@@ -78,7 +78,7 @@ def test_older_is_late_newer_is_not_and_nothing_is_read_for_them() -> None:
     assert mirror.read_positions == []
 
 
-def test_the_same_is_a_replay_and_anything_else_a_contradiction() -> None:
+def test_an_equal_change_is_a_replay_and_any_other_a_contradiction() -> None:
     row = found([(0, 5)])
     assert late((UPSERT, "a", 5), row, ("a", False))
     assert late((SOFT_DELETE, None, 5), row, ("a", True))
@@ -135,7 +135,7 @@ def test_a_row_without_a_sequence_has_the_default_sequence() -> None:
     ]
 
 
-def test_one_of_two_rows_that_says_the_same_is_enough() -> None:
+def test_one_equal_row_of_two_is_enough() -> None:
     twice = found([(0, 5), (0, 5)])
     assert late((UPSERT, "a", 5), twice, ("b", False), ("a", False))
 

@@ -197,7 +197,7 @@ def test_both_halves_of_a_key_change_may_have_one_sequence() -> None:
     assert outcomes(complete, drop, insert) == outcomes(insert, drop, complete) == expected
 
 
-def test_all_changes_of_one_sequence_see_the_state_below_it() -> None:
+def test_all_changes_of_one_sequence_see_the_state_before_it() -> None:
     complete, heir = upsert(1, 1), upsert(1, 2)
     insert = upsert(2, 2, unchanged={4}, previous=1)
     expected = {1: written(heir), 2: written(insert, c4=complete.values[4])}
@@ -234,7 +234,7 @@ def test_a_row_inserted_after_a_delete_can_be_updated_in_part() -> None:
     assert outcomes(delete(1, 1), complete, partial) == expected
 
 
-def test_columns_of_a_row_that_the_mirror_has_not_stop_the_merge() -> None:
+def test_columns_of_a_row_that_is_not_in_the_mirror_stop_the_merge() -> None:
     changes = [upsert(1, 1, unchanged={2}), *moved(7, 2, 2, unchanged={2}), upsert(3, 4)]
     with pytest.raises(MissingImageError, match=r"^2 keys"):
         after({}, changes)
@@ -286,7 +286,7 @@ def test_a_change_that_is_repeated_counts_once() -> None:
     ],
     ids=["values", "columns sent", "previous key", "action"],
 )
-def test_different_changes_at_one_sequence_are_an_error_and_not_a_coin_toss(
+def test_different_changes_at_one_sequence_are_an_error(
     other: Change[int, object],
 ) -> None:
     third = upsert(1, 2, values={})
@@ -353,7 +353,7 @@ def test_a_key_change_with_soft_deletes_keeps_the_old_row_and_moves_its_columns(
     assert found == {1: Row(old, deleted=True), 2: Row({**insert.values, 4: "c"})}
 
 
-def test_with_soft_deletes_a_truncate_is_the_callers_to_spell_out() -> None:
+def test_with_soft_deletes_a_truncate_must_be_given_as_deletes() -> None:
     with pytest.raises(ValueError, match="DELETEs"):
         fold([TruncateChange(1)], deletes=Deletes.SOFT)
 
@@ -417,7 +417,7 @@ MIRRORS = st.sets(KEYS).map(
 
 @settings(max_examples=300)
 @given(data=st.data(), deletes=POLICIES)
-def test_merges_cut_anywhere_give_what_one_merge_and_a_replay_give(
+def test_merges_split_anywhere_are_equal_to_one_merge_and_a_replay(
     data: st.DataObject, deletes: Deletes
 ) -> None:
     history = data.draw(transactions(truncates=deletes is not Deletes.SOFT))
@@ -434,7 +434,7 @@ def test_merges_cut_anywhere_give_what_one_merge_and_a_replay_give(
 
 @settings(max_examples=300)
 @given(mirror=MIRRORS, changes=wild_changes(links=True), deletes=POLICIES)
-def test_whatever_a_replay_can_complete_the_fold_completes_alike(
+def test_the_fold_completes_what_a_replay_can_complete(
     mirror: Mirror, changes: list[AnyChange], deletes: Deletes
 ) -> None:
     try:

@@ -306,7 +306,7 @@ def test_what_is_not_newer_is_late_and_deletes_are_remembered(tmp_path: Path) ->
         [(1, UP, 5, "a"), (1, UP, 6, "y"), (3, UP, 5, "x"), (3, DEL, 7, None)],
     ],
 )
-def test_a_contradiction_is_found_also_below_a_newer_change(
+def test_a_contradiction_is_found_even_before_a_newer_change(
     changes: list[SentChange], tmp_path: Path
 ) -> None:
     table = Table(tmp_path)
@@ -366,7 +366,7 @@ def test_a_contradiction_is_found_in_whichever_chunk_the_newer_change_comes(
 
 
 @pytest.mark.fault("N29")
-def test_a_replay_below_a_newer_change_and_what_is_older_are_nothing(tmp_path: Path) -> None:
+def test_a_replay_before_a_newer_change_and_older_changes_have_no_effect(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.merge((1, UP, 5, "a"), (3, DEL, 5, None))
     table.merge(
@@ -398,7 +398,7 @@ def test_a_row_that_another_engine_doubled_is_removed_twice_and_counted(tmp_path
     assert sorted(written.deleted) == [0, 1]
 
 
-def test_files_are_numbered_on(tmp_path: Path) -> None:
+def test_file_ordinals_continue(tmp_path: Path) -> None:
     table = Table(tmp_path, per_key=False)
     table.merge((1, UP, 1, "a"))
     assert table.merge((2, UP, 2, "b")).entries.file.tolist() == [1]

@@ -34,7 +34,7 @@ def outcomes(
     return outcomes_in([fold_linked(table, layout(deletes))])
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_no_changes_have_no_outcome() -> None:
     assert outcomes() == {}
     assert len(fold_linked(batch_of([]).schema.empty_table(), layout())) == 0
 

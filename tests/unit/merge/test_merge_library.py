@@ -61,7 +61,7 @@ def merge(**changes: Any) -> None:
         ({}, "the Spark session has no catalog 'lake'"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_a_sentence(changes: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_argument_is_described(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as raised:
         merge(**changes)
     assert raised.value.next_step

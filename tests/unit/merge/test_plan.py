@@ -83,12 +83,12 @@ def test_a_delete_that_removed_nothing_does_not_move_the_first_merge() -> None:
     assert taken(planned(facts, settings=settings)) == (None, 1, 10, 3)
 
 
-def test_a_table_made_by_a_replacing_select_is_read_like_any_other() -> None:
+def test_a_table_created_by_create_or_replace_as_select_is_read_like_any_other() -> None:
     created = replace(snapshot(1, OVERWRITE), added_rows=10)
     assert taken(planned(changelog(created, snapshot(2)))) == (None, 2, 10, 0)
 
 
-def test_rows_replaced_before_the_first_merge_stop_it_with_a_way_out() -> None:
+def test_rows_replaced_before_the_first_merge_stop_it_with_the_next_step() -> None:
     facts = changelog(snapshot(1), snapshot(2, OVERWRITE, removes=True), snapshot(3))
     with pytest.raises(errors.ForeignChangeError, match="snapshot 2 replaced changes") as refused:
         planned(facts)

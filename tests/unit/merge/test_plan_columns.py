@@ -89,7 +89,7 @@ def test_other_types_are_no_sequence(type_: Type) -> None:
         ("id", list_of(30, P.INT), "'id' is list<int>, which is no single value"),
     ],
 )
-def test_a_column_of_another_type_is_refused_and_not_left_aside(
+def test_a_column_of_another_type_is_refused_and_not_ignored(
     name: str, type_: Type, said: str
 ) -> None:
     with pytest.raises(errors.ConfigError) as refused:
@@ -196,5 +196,5 @@ def test_a_column_called_like_one_of_ours_or_of_icebergs_is_refused_by_name(name
 
 
 @pytest.mark.parametrize("name", ["hi", "lo", "row", "rows", "c0", "_0", "frazil_hi", "_files"])
-def test_other_names_are_nobodys(name: str) -> None:
+def test_other_names_are_allowed(name: str) -> None:
     assert planned(with_column(name)) is not None

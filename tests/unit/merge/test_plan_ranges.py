@@ -50,7 +50,7 @@ def test_one_snapshot_larger_than_max_rows_is_merged_alone() -> None:
     assert taken(planned(changelog(*appends(1, 500, 1)), after=1)) == (1, 2, 500, 1)
 
 
-def test_compactions_count_no_rows_and_are_passed_over() -> None:
+def test_compactions_count_no_rows_and_are_skipped() -> None:
     facts = changelog(snapshot(1), snapshot(2), snapshot(3, REPLACE, rows=9999), snapshot(4))
     assert taken(planned(facts, after=1)) == (1, 4, 20, 0)
 
@@ -74,7 +74,7 @@ def test_a_copy_that_is_not_finished_waits() -> None:
     assert planned(changelog(snapshot(1, incomplete=True))) is None
 
 
-def test_a_copy_that_goes_on_leaves_what_came_before_it() -> None:
+def test_a_copy_in_progress_lets_earlier_changes_be_merged() -> None:
     facts = changelog(snapshot(1), snapshot(2), snapshot(3, incomplete=True))
     assert taken(planned(facts, after=1)) == (1, 2, 10, 1)
 
@@ -131,7 +131,7 @@ def test_expiry_past_the_marker_is_never_skipped_over() -> None:
     assert lost.value.next_step == "frazil resync shop.users"
 
 
-def test_a_changelog_that_was_set_back_stops() -> None:
+def test_a_changelog_that_was_rolled_back_stops() -> None:
     with pytest.raises(errors.RolledBackError, match="snapshot 9") as refused:
         planned(changelog(*appends(1, 1)), after=9)
     assert refused.value.next_step == "frazil resync shop.users"
@@ -164,7 +164,7 @@ def test_rows_without_a_marker_stop() -> None:
 # What may happen to a changelog besides appends.
 
 
-def test_retention_of_what_was_merged_is_passed_over() -> None:
+def test_retention_of_merged_changes_is_skipped() -> None:
     facts = changelog(*appends(1, 1, 1), snapshot(4, DELETE), snapshot(5), retention={4: 2})
     assert taken(planned(facts, after=2)) == (2, 5, 11, 0)
 

@@ -68,7 +68,7 @@ def test_a_range_begins_with_the_newest_copy_that_was_not_merged() -> None:
 
 @pytest.mark.fault("N57")
 @pytest.mark.parametrize("operation", [OVERWRITE, DELETE])
-def test_what_was_done_to_a_changelog_before_a_copy_is_of_no_concern(
+def test_damage_of_a_changelog_before_a_copy_is_ignored(
     operation: SnapshotOperation,
 ) -> None:
     removal = snapshot(2, operation=operation, removes=True)

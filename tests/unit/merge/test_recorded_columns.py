@@ -28,7 +28,7 @@ from tests.unit.merge.schema_facts import (
 P = Primitive
 
 
-def test_the_number_of_a_source_attribute_is_handed_on() -> None:
+def test_the_number_of_a_source_attribute_is_kept() -> None:
     before = first(ID, NAME)
     document = json.loads(before.columns)
     document["fields"][1]["attribute"] = 7

@@ -138,7 +138,7 @@ def test_names_that_are_one_to_spark_are_refused() -> None:
 # A mirror that follows.
 
 
-def test_nothing_changed_is_nothing_to_do() -> None:
+def test_without_differences_there_are_no_steps() -> None:
     before = first()
     plan = then(before, *SOURCE, settings=STRICT)
     assert plan == before
@@ -295,7 +295,7 @@ def test_a_dropped_column_is_dropped_if_configured() -> None:
     assert '"changelog":12,' not in plan.columns
 
 
-def test_a_column_that_was_kept_goes_when_the_owner_changes_his_mind() -> None:
+def test_a_kept_column_is_dropped_when_the_setting_changes() -> None:
     kept = then(first(), ID, *SOURCE[2:])
     assert "name" not in names(then(kept, ID, *SOURCE[2:], settings=DROPPING))
 
@@ -326,7 +326,7 @@ def test_a_column_dropped_and_made_again_is_another_column() -> None:
     ]
 
 
-def test_a_field_dropped_inside_a_struct_is_kept_or_goes_likewise() -> None:
+def test_a_field_dropped_inside_a_struct_is_kept_or_dropped_likewise() -> None:
     inner = Struct((Field(22, "y", P.INT, required=True), Field(29, "x", P.INT)))
     fields = changed(replace(POINT, type=inner))
     kept = then(first(), *fields)
@@ -350,7 +350,7 @@ def test_a_field_dropped_inside_a_struct_is_kept_or_goes_likewise() -> None:
     assert dropped.mappings[3].fits
 
 
-def test_a_column_that_partitioning_needs_does_not_go() -> None:
+def test_a_column_that_partitioning_needs_is_not_dropped() -> None:
     before = first(ID, NAME)
     with pytest.raises(UnsupportedSchemaChangeError, match="partitioned or sorted by it"):
         plan_schema(

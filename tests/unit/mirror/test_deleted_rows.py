@@ -76,7 +76,7 @@ def test_many_vectors_of_one_file_are_read_at_once(tmp_path: Path) -> None:
     assert len(inputs.ranges_read) == 1
 
 
-def test_vectors_far_apart_are_read_by_themselves(tmp_path: Path) -> None:
+def test_vectors_far_apart_are_read_separately(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     long = {f"filler-{at}": numbers.choice(2**22, 200_000).tolist() for at in range(2)}
     pointers = vectors(tmp_path, {"a": [1], **long, "b": [2]})
@@ -146,7 +146,7 @@ def test_the_vector_of_another_file_is_damage_even_if_it_counts_as_many_rows(
         load_deleted(data_file(0, wrong), INPUTS)
 
 
-def test_a_store_that_is_away_is_not_damage(tmp_path: Path) -> None:
+def test_an_unavailable_store_is_not_damage(tmp_path: Path) -> None:
     # A folder where a file should be: there, but not to be read.
     pointer = replace(
         position_deletes(tmp_path, data_file(0).location, [3]), location=str(tmp_path)
@@ -196,7 +196,7 @@ def test_a_row_that_its_file_cannot_have_is_damage(position: int) -> None:
         LiveRows([data_file(0)], INPUTS).mask(np.array([0], np.int32), np.array([position]))
 
 
-def test_what_a_process_remembers_is_bounded_and_the_last_used_stays(tmp_path: Path) -> None:
+def test_the_cache_of_a_process_is_bounded_and_keeps_the_last_used(tmp_path: Path) -> None:
     wanted = [
         _Wanted(name, replace(pointer, length=40))
         for name, pointer in vectors(tmp_path, {"a": [1], "b": [2], "c": [3]}).items()

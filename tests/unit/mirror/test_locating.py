@@ -171,7 +171,7 @@ def test_signed_hashes_are_refused(tmp_path: Path) -> None:
         KeyLocator(task_index(tmp_path)).locate(np.zeros(1, np.int64), np.zeros(1, np.uint64))
 
 
-def test_what_a_task_gets_can_travel_and_shows_no_secret(tmp_path: Path) -> None:
+def test_a_task_index_is_picklable_and_hides_its_credentials(tmp_path: Path) -> None:
     young = entries_from([((5, 0), 0, 1)], lower=False)
     index = replace(
         task_index(tmp_path, young=young), io_properties=(("s3.secret-access-key", "hush"),)
@@ -315,7 +315,7 @@ def test_without_a_cache_the_answer_is_the_same(large: tuple[Path, Entries, Inde
 @pytest.mark.parametrize(
     "damage", ["gone", "cut", "empty", "checksum", "entries", "bucket", "offset", "length"]
 )
-def test_a_damaged_part_is_named_and_answers_nothing(
+def test_a_damaged_part_is_named_and_not_used(
     large: tuple[Path, Entries, IndexRun], tmp_path: Path, damage: str, wanted: list[int]
 ) -> None:
     _, entries, run = large
@@ -411,7 +411,7 @@ def test_deletes_that_are_lost_are_named(tmp_path: Path) -> None:
     assert len(KeyLocator(index).locate(*requested([(2, 0)])).key) == 0
 
 
-def test_a_store_that_is_away_is_not_damage(tmp_path: Path) -> None:
+def test_an_unavailable_store_is_not_damage(tmp_path: Path) -> None:
     run = write_run(tmp_path, entries_from([((1, 0), 0, 0)], lower=False))
     index = task_index(
         tmp_path, runs=(replace(run, parts=(replace(run.parts[0], location=str(tmp_path)),)),)

@@ -230,7 +230,7 @@ NESTED_MAP = map_of(3, P.STRING, 4, P.INT)
     ],
     ids=str,
 )
-def test_null_and_empty_stay_apart(type_: Type, written: list[Any]) -> None:
+def test_null_and_empty_stay_distinct(type_: Type, written: list[Any]) -> None:
     field = Field(1, "c", type_)
     given_ = pa.array(written, arrow_type(type_))
     schema = Schema(0, (field,))

@@ -137,7 +137,7 @@ def test_what_is_in_use_is_not_removed_for_more_of_the_same(tmp_path: Path) -> N
     assert len(cached_files(tmp_path)) == 2
 
 
-def test_a_blob_larger_than_the_cache_is_not_cached_and_pushes_nothing_out(
+def test_a_blob_larger_than_the_cache_is_not_cached_and_evicts_nothing(
     tmp_path: Path,
 ) -> None:
     clock, fetcher = noon(), Fetcher()

@@ -96,7 +96,7 @@ def expected_of(
 
 @given(st.lists(st.lists(CHANGE, max_size=12), max_size=3), st.none() | st.integers(0, 10))
 @settings(max_examples=80)
-def test_of_tombstones_the_newest_stays_until_its_time(
+def test_of_tombstones_the_newest_is_kept_until_it_expires(
     parts: list[list[tuple[int, int, int, int | None, int]]], before: int | None
 ) -> None:
     # One row has one sequence, whichever run has it.
@@ -119,7 +119,7 @@ def test_of_tombstones_the_newest_stays_until_its_time(
     assert merged.is_sorted
 
 
-def test_of_equal_tombstones_the_one_to_be_kept_for_longest_stays() -> None:
+def test_of_equal_tombstones_the_one_that_expires_last_is_kept() -> None:
     parts = [with_sequences([(7, TOMBSTONE, -1, 5, recorded)]) for recorded in (10, 30, 20)]
     merged = merge_entries(parts, files=[], inputs=INPUTS)
     assert merged.recorded is not None
