@@ -163,11 +163,11 @@ def merge_table(
         raise
 
 
-def library_step(told: str | None) -> str:
-    """What helps in a notebook, where the commands that a pipeline has are of no use."""
-    # Where a rebuild would be refused for the same reason.
+def library_step(step: str | None) -> str:
+    """The next step for a notebook, which has no pipeline commands."""
+    # A rebuild would be refused for the same reason.
     others = (NEWER_STEP, OTHER_MIRROR_STEP, APPEND_STEP)
-    refused = [each for each in others if each in (told or "")]
+    refused = [each for each in others if each in (step or "")]
     return refused[0] if refused else _REBUILD
 
 

@@ -183,7 +183,7 @@ def test_a_marker_of_another_source_needs_a_resync(table: MemoryTable) -> None:
 )
 def test_a_marker_that_is_gone_is_no_beginning(role: MarkerRole, step: str) -> None:
     table = MemoryTable()
-    refused = refuse(table, appended(1, 2, role), errors.MarkerLostError, "is gone")
+    refused = refuse(table, appended(1, 2, role), errors.MarkerLostError, "is missing")
     assert refused.next_step == step
     table.change(table.version.foreign(total_records="4"))
     refused = refuse(table, appended(None, 1, role), errors.MarkerLostError, "4 rows and no marker")
@@ -231,7 +231,7 @@ def test_an_operator_sets_a_marker_only_over_the_one_that_was_seen(table: Memory
     over = StrictCommit(move=Override(INGEST, seen, goal(9)))
     assert table.committer.commit(over).outcome is CommitOutcome.COMMITTED
     assert marker(table).position == "9"
-    refuse(table, over, errors.CommitConflictError, "moved meanwhile")
+    refuse(table, over, errors.CommitConflictError, "moved by another process")
     # One that nobody can read is replaced as well, if it is the one that was seen.
     table.change(replace(table.version, texts={"frazil.ingest": "?"}))
     table.committer.commit(StrictCommit(move=Override(INGEST, "?", goal(10))))
@@ -362,7 +362,7 @@ def test_other_work_meanwhile_fences_and_a_foreign_commit_conflicts(table: Memor
         table.committer.commit(appended(1, 2))
 
     table.meanwhile = lambda: table.change(table.version.foreign())
-    with pytest.raises(errors.CommitConflictError, match="nobody else has done the work"):
+    with pytest.raises(errors.CommitConflictError, match="no other did the work"):
         table.committer.commit(appended(7, 8))
     assert marker(table).position == "7"
 

@@ -39,7 +39,7 @@ def test_a_missing_file_is_named() -> None:
     error = thrown("java.lang.RuntimeException", f"{ICEBERG}NotFoundException")
     translated_ = translate(error, table="a.t", doing="refreshing the table")
     assert type(translated_) is errors.StorageError
-    assert f"missing (text of {ICEBERG}NotFoundException)" in str(translated_)
+    assert f"gone (text of {ICEBERG}NotFoundException)" in str(translated_)
 
 
 def test_circular_causes_end() -> None:

@@ -299,14 +299,14 @@ def test_the_log_is_bounded_too_where_every_table_is_paused(
     assert isinstance(ledger.known[NAME].state, ResyncRequired if is_forgotten else Paused)
     assert source.acknowledged == ([LATER] if is_forgotten else [])
     assert ledger.marker.position == (LATER if is_forgotten else BEGAN)
-    # Nobody needs what follows either.
+    # No table needs what follows either.
     source.log = {LATER: 0, BEGAN: 0}
     ingester.step()
     assert source.acknowledged == ([LATER] if is_forgotten else [])
 
 
 @pytest.mark.fault("N45")
-def test_what_a_live_table_or_a_copy_needs_is_kept_though_nothing_is_streamed() -> None:
+def test_what_a_streaming_table_or_a_copy_needs_is_kept_though_nothing_is_streamed() -> None:
     source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     source.streams, source.log = False, {BEGAN: 1000}
     ingester = ingester_of(source, ledger, held_bytes=500)
@@ -325,7 +325,7 @@ class Broken:
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def load_place(self) -> Any:
+    def load_position(self) -> Any:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -343,11 +343,11 @@ def test_a_broken_table_does_not_keep_the_source_from_being_prepared(
     assert position_if_known(lambda: broken, is_streaming=is_streaming) is None
 
 
-def test_a_position_that_a_live_table_may_tell_later_is_waited_for() -> None:
+def test_a_position_that_a_streaming_table_may_have_later_is_waited_for() -> None:
     away: Any = Broken(StorageError("away"))
     with pytest.raises(StorageError):
         position_if_known(lambda: away, is_streaming=True)
-    # One that is held is not worth that: it has its own error already.
+    # A paused table has its own error already.
     assert position_if_known(lambda: away, is_streaming=False) is None
 
 

@@ -29,7 +29,7 @@ WITHOUT: dict[type[errors.FrazilError], tuple[str, str]] = {
     errors.CatalogError: (
         "the catalog is away or busy, and the work is done again when it answers",
         "tests/spark/test_commit_faults.py::"
-        "test_a_commit_that_did_not_land_is_told_apart_and_repeated",
+        "test_a_commit_that_did_not_land_is_recognised_and_repeated",
     ),
     errors.CommitConflictError: (
         "the work is planned again by itself",
@@ -38,7 +38,7 @@ WITHOUT: dict[type[errors.FrazilError], tuple[str, str]] = {
     errors.CommitUnknownError: (
         "the next start looks for the commit",
         "tests/spark/test_commit_faults.py::"
-        "test_without_an_answer_to_the_question_either_the_outcome_is_unknown",
+        "test_without_a_reply_to_the_check_the_outcome_is_unknown",
     ),
     errors.DamagedIndexError: (
         "the index is rebuilt by itself",

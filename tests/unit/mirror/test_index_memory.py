@@ -24,7 +24,7 @@ KEYS = 6_000_000
 PROGRAM = """
 import resource, sys
 import numpy as np, pyarrow as pa
-from frazil.mirror.index.run_building import FILE, HI, LO, POSITION, RunStore, _BucketWriting
+from frazil.mirror.index.run_building import FILE, HI, LO, POSITION, RunStore, _BucketWriter
 from frazil.model.key_index import KeyHash
 folder, rows, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -37,7 +37,7 @@ def batches():
         yield pa.RecordBatch.from_pydict({
             HI: hashes, LO: zeros, FILE: zeros.astype(np.int32), POSITION: np.arange(count) + first
         })
-writing = _BucketWriting(RunStore("t", folder, ()), "run", 0, KeyHash.XXHASH64, False, 0, False)
+writing = _BucketWriter(RunStore("t", folder, ()), "run", 0, KeyHash.XXHASH64, False, 0, False)
 print(len(list(writing.write(batches()))))
 """
 

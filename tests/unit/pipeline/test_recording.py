@@ -255,7 +255,7 @@ def test_each_step_after_a_failure_is_an_event_of_its_own(stage: Stage, lines: i
     logged = events(lines)
     assert [(each["event"], each["level"]) for each in logged] == [
         ("merge failed and is tried again", "warning"),
-        ("table stopped until somebody acts", "error"),
+        ("table paused, action required", "error"),
         ("merge failed and its attempts are used up", "error"),
         ("merge gives way to another process", "warning"),
     ]

@@ -86,7 +86,7 @@ def test_a_table_that_is_captured_has_one_line() -> None:
     again = replace(LIVE, state=Copying(), recorded=Streaming())
     assert describe_table(again) == [("capture", "the table is copied again")]
     held = replace(LIVE, state=Paused("0/1A", Cause(None, "its changelog is gone")))
-    assert describe_table(held) == [("capture", "held at 0/1A: its changelog is gone")]
+    assert describe_table(held) == [("capture", "paused at 0/1A: its changelog is gone")]
 
 
 def test_the_source_is_described_with_what_is_run_there() -> None:

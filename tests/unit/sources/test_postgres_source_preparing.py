@@ -77,9 +77,9 @@ class Server(PostgresSource):
         )
 
     def _require_unread(self) -> None:
-        """Nobody else does."""
+        """No other process reads it."""
 
-    def _load_traces(self) -> Any:
+    def _load_artifacts(self) -> Any:
         return PUBLICATION, SLOT
 
     def _publish(self, *_tables: object, **_options: object) -> Mapping[str, Any]:
@@ -107,7 +107,7 @@ class Silence:
 @pytest.mark.fault("N34")
 def test_without_a_stream_the_log_is_compared_with_what_the_ledger_says() -> None:
     source = Server(stops=True)
-    # Whoever stops does not wait for a log that sends nothing.
+    # A process that stops does not wait for a log that sends nothing.
     with pytest.raises(ShutdownRequested):
         source.prepare([], SINCE)
     assert source.read_from == [IN_THE_LEDGER.begin]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.hooks import Clock
 
-# Credentials that somebody made for a while. The end is told with them, or not at all.
+# Credentials that expire. Their expiry comes with them, or not at all.
 _VENDED = re.compile(r"s3\.session-token|gcs\.oauth2\.token|adls\.sas-token\.")
 _ENDS = re.compile(
     r"s3\.session-token-expires-at-ms|gcs\.oauth2\.token-expires-at"
@@ -52,7 +52,7 @@ def is_vended(access: Mapping[str, str]) -> bool:
 
 
 class Renewal:
-    """When a table with vended credentials must be loaded anew, counted from its loading."""
+    """When a table with vended credentials must be loaded again, counted from its loading."""
 
     def __init__(self, access: Mapping[str, str], clock: Clock) -> None:
         self._clock = clock
@@ -66,6 +66,6 @@ class Renewal:
 
     def _seconds(self, access: Mapping[str, str]) -> float:
         now = self._clock.now().timestamp()
-        told = [value for name, value in access.items() if _ENDS.fullmatch(name)]
-        ends = [int(value) / 1000 - now for value in told if value.isdecimal()]
+        stated = [value for name, value in access.items() if _ENDS.fullmatch(name)]
+        ends = [int(value) / 1000 - now for value in stated if value.isdecimal()]
         return min([RENEWED_AFTER_SECONDS, *(each / 2 for each in ends)])

@@ -208,7 +208,7 @@ class LakeTable:
             return self._table.operations().refresh()
 
     def _renew(self) -> None:
-        """Load the table anew before vended credentials end: refreshing keeps the old ones."""
+        """Load the table again before vended credentials expire: refreshing keeps the old ones."""
         if self._renewal.is_due():
             self._table = self._reload()
             self._committer.go_on_with(self._table)

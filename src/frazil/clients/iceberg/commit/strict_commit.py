@@ -150,7 +150,7 @@ class Committer:
         self._proven: tuple[int, int] | None = None
 
     def go_on_with(self, table: JavaObject) -> None:
-        """The same table, loaded anew; that it is the same is proven at every commit."""
+        """Use the same table, loaded again; every commit proves that it is the same."""
         self._table = table
 
     def commit(self, commit: StrictCommit) -> Receipt:

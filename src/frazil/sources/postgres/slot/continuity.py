@@ -60,7 +60,7 @@ def check_timeline(
     """Refuse a server whose history left ours before the position we have reached.
 
     ``generation`` is the timeline on which that position was counted. A standby that is behind may
-    still come there, be it after a restart or a fail-over of its primary: SourceUnavailableError.
+    still come there, also after a restart or a fail-over of its primary: SourceUnavailableError.
     What it has left for good is another history there too.
     """
     _check_switches(switches, generation=generation, position=position)

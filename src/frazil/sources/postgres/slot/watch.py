@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from frazil.model.postgres.facts import SlotFacts
     from frazil.sources.postgres.settings import PostgresSettings
 
-# Never back, and not where it could not be read from either: that is told when it is read.
+# Never back, and not where it could not be read from either: that is reported when it is read.
 _ADVANCE = """
     select pg_replication_slot_advance(slot_name, %(position)s::pg_lsn)
     from pg_replication_slots
