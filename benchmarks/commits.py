@@ -82,7 +82,7 @@ class Numbers:
         self.java.refresh()
         started = time.perf_counter()
         append = self.java.newAppend()
-        self.gateway.feed_files(append, FileIntake.APPEND, files, self.java.specs())
+        self.gateway.apply_files(append, FileIntake.APPEND, files, self.java.specs())
         append.commit()
         return time.perf_counter() - started
 

@@ -72,7 +72,7 @@ class _Watching(StatusBoard):
             if each.snapshot_id is not None:
                 key = each.table.partition(".")[2], each.snapshot_id
                 self._goals[key] = parse_lsn(str(each.goal))
-        if not report.is_whole:
+        if not report.is_copy:
             self.phases["ingest of a batch"].append(report.seconds)
             self.phases["rows of a batch"].append(report.rows)
         super().record_batch(report)

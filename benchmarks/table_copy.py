@@ -140,8 +140,8 @@ class _Contest:
             ingester.start()
             self.ours.parts_seconds["founding the pipeline"] = time.perf_counter() - began
             while (report := ingester.copy_tables()) is not None:
-                if report.troubles:
-                    raise AssertionError(dict(report.troubles))
+                if report.failures:
+                    raise AssertionError(dict(report.failures))
                 rows += report.rows
         finally:
             ingester.close()

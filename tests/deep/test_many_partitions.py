@@ -53,8 +53,8 @@ def test_fifty_thousand_partitions_take_bounded_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, f"file:{tmp_path}"]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     sys.stdout.write(finished.stdout)
-    told = json.loads(finished.stdout)
-    assert (told["files"], told["rows"]) == (50_000, 500_000)
+    found = json.loads(finished.stdout)
+    assert (found["files"], found["rows"]) == (50_000, 500_000)
     # The waiting rows are mapped from a file: they count as resident and can be taken back.
-    assert told["peak"] < 1024 * 2**20
-    assert told["anonymous"] < 512 * 2**20
+    assert found["peak"] < 1024 * 2**20
+    assert found["anonymous"] < 512 * 2**20

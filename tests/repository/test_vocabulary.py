@@ -23,7 +23,7 @@ RETIRED = {
     "GiveUp": "RetriesExhausted",
     "GiveWay": "Fenced",
     "index_care": "index_operations",
-    "last_words": "exception_hooks",
+    "output_tail": "exception_hooks",
     "MergeGround": "MergeTarget",
     "needs a person": "action required",
     "seams": "hooks",

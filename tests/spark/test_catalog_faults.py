@@ -133,7 +133,7 @@ class Lender:
             "client.region": self.store.region,
             "s3.access-key-id": self.store.access_key,
             "s3.secret-access-key": self.store.secret_key,
-            # Told to end soon; when it does, the test says.
+            # Said to expire soon; when it does is up to the test.
             "s3.session-token-expires-at-ms": str(int(time.time() * 1000) + 1000),
         }
         if self.in_config:

@@ -97,7 +97,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
 
 
 def seen(findings: Findings) -> dict[str, str]:
-    return {each.about: each.found for each in findings.looked_at}
+    return {each.about: each.found for each in findings.checked}
 
 
 def test_without_a_source_every_changelog_must_be_there(shop: Shop) -> None:
@@ -183,7 +183,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     findings = check_lake(config.model_copy(update={"catalog": catalog}), SourceFindings())
     (problem,) = findings.problems
     assert isinstance(findings.error, CatalogError)
-    assert findings.looked_at == ()
+    assert findings.checked == ()
     assert "that the catalog runs" in problem.sentence
 
 

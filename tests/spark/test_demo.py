@@ -84,7 +84,7 @@ class Demo:
         wait_until(self._has_data, PATIENCE_SECONDS)
 
     def processes(self) -> list[psutil.Process]:
-        """Whatever of it runs: by what it was told, for parents may be gone."""
+        """Whatever of it runs, found by its arguments, because parents may be gone."""
         return [each for each in psutil.process_iter() if self._is_ours(each)]
 
     def _has_data(self) -> bool:

@@ -319,7 +319,7 @@ def test_a_defect_in_a_task_pauses_its_table_after_a_few_attempts(
         world.check(ORDERS)
     report = ingester.step()
     assert report is not None
-    (error,) = report.troubles.values()
+    (error,) = report.failures.values()
     assert isinstance(error, DefectError)
     state = world.states(ingester)[USERS]
     assert isinstance(state, Paused)

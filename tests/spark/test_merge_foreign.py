@@ -180,7 +180,7 @@ def equality_deletes(table: Mirrored, *keys: int) -> None:
     )
     delta = opened._table.newRowDelta()
     specs = opened._table.specs()
-    opened._gateway.feed_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
+    opened._gateway.apply_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
     delta.commit()
 
 

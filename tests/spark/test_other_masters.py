@@ -178,7 +178,7 @@ os.execv(sys.executable, [sys.executable, "-c", *sys.argv[2:]])
 """
 
 
-def somebody() -> int:
+def unprivileged_user() -> int:
     """A user whom nobody knows; ourselves where only we can reach the interpreter."""
     above = Path(sys.executable).resolve().parents
     is_for_all = all(each.stat().st_mode & stat.S_IXOTH for each in above)
@@ -188,7 +188,7 @@ def somebody() -> int:
 @pytest.mark.fault("O4")
 def test_a_user_without_name_and_home_with_one_folder_and_few_files_is_enough() -> None:
     with tempfile.TemporaryDirectory(prefix="frazil-test-", dir="/tmp") as name:
-        folder, user = Path(name), somebody()
+        folder, user = Path(name), unprivileged_user()
         (folder / "cache").mkdir(0o755)
         (folder / "cache" / "jars").mkdir(0o755)
         for jar in ensure_jars(ICEBERG_RUNTIME, SQLITE_DRIVER):

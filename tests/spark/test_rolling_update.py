@@ -109,9 +109,9 @@ def stand_by(process: PipelineProcess) -> None:
     assert "frazil lock" in source["standby"]
     with urlopen(f"{process.address}/readyz", timeout=60) as answer:  # noqa: S310 - our own server
         assert answer.status == 200
-    told = process.command("status")
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "Standby: another process does the work" in told.stdout
+    status = process.command("status")
+    assert status.returncode == 0, status.stdout + status.stderr
+    assert "Standby: another process does the work" in status.stdout
     require_quiet(process)
 
 
@@ -145,7 +145,7 @@ def test_a_rolling_update_under_load_loses_and_doubles_nothing(
                 for each in processes[1:]:
                     stand_by(each)
                 first.send(signal.SIGTERM)
-                assert first.wait() == 0, first.last_words()
+                assert first.wait() == 0, first.output_tail()
                 second, third = wait_for_a_successor(processes[1:])
                 wait_until_it_works(second, load)
                 require_quiet(second)
@@ -157,7 +157,7 @@ def test_a_rolling_update_under_load_loses_and_doubles_nothing(
             verified = third.command("verify")
             assert verified.returncode == 0, verified.stdout + verified.stderr[-2000:]
             third.send(signal.SIGTERM)
-            assert third.wait() == 0, third.last_words()
+            assert third.wait() == 0, third.output_tail()
             require_each_change_once(lake, load.rounds)
         finally:
             for each in processes:

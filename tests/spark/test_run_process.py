@@ -1,4 +1,4 @@
-"""``frazil run`` as a person meets it: one story in one folder, told by all that shows it."""
+"""``frazil run`` as a user meets it: one story in one folder, shown by status, page and metrics."""
 
 from __future__ import annotations
 
@@ -149,19 +149,19 @@ def test_status_page_command_and_metrics_tell_the_same(story: Story) -> None:
     tables = story.tables()
     assert {each["table"] for each in asked["tables"]} == set(tables) == {USERS, ORDERS}
     page = html.unescape(story.pipeline.page("/"))
-    for told in asked["tables"]:
-        shown = tables[told["table"]]
+    for printed in asked["tables"]:
+        shown = tables[printed["table"]]
         stable = ("captured", "merged", "index", "commits", "mirror", "changelog", "trouble")
-        assert {name: told[name] for name in stable} == {name: shown[name] for name in stable}
-        for operation, rows in told["captured"].items():
-            labels = {"table": told["table"], "operation": operation}
+        assert {name: printed[name] for name in stable} == {name: shown[name] for name in stable}
+        for operation, rows in printed["captured"].items():
+            labels = {"table": printed["table"], "operation": operation}
             assert story.metrics("frazil_source_events_total", **labels) == rows
-        for action, keys in told["merged"].items():
-            labels = {"table": told["mirror"], "action": action}
+        for action, keys in printed["merged"].items():
+            labels = {"table": printed["mirror"], "action": action}
             assert story.metrics("frazil_merge_rows_total", **labels) == keys
-        index = told["index"]
-        assert story.metrics("frazil_index_entries", table=told["mirror"]) == index["entries"]
-        assert all(str(each["snapshot_id"]) in page for each in told["commits"])
+        index = printed["index"]
+        assert story.metrics("frazil_index_entries", table=printed["mirror"]) == index["entries"]
+        assert all(str(each["snapshot_id"]) in page for each in printed["commits"])
     phases = [each["phase"] for each in tables.values()]
     assert story.metrics("frazil_tables", phase="stopped") == phases.count("stopped") == 0
     slot = asked["source"]["slot"]
@@ -192,8 +192,8 @@ def test_a_stopped_table_says_the_same_everywhere_and_its_remedy_mends_it(story:
 
     asked = story.pipeline.command("status")
     assert asked.returncode == 3
-    told = " ".join(asked.stdout.split())
-    assert all(text in told for text in (code, reason, remedy))
+    shown_text = " ".join(asked.stdout.split())
+    assert all(text in shown_text for text in (code, reason, remedy))
     page = html.unescape(story.pipeline.page("/"))
     assert all(text in page for text in (code, reason, remedy))
     assert story.metrics("frazil_table_stopped", table=USERS, code=code) == 1
@@ -228,7 +228,7 @@ def test_a_reload_takes_the_interval_and_refuses_the_rest_by_name(story: Story) 
 def test_a_jvm_that_dies_ends_the_process_within_seconds(story: Story) -> None:
     story.pipeline.jvm().kill()
     assert story.pipeline.wait() == 1
-    assert "the JVM that Spark runs in has ended" in story.pipeline.last_words()
+    assert "the JVM that Spark runs in has ended" in story.pipeline.output_tail()
 
 
 @pytest.mark.fault("N55")

@@ -64,7 +64,7 @@ def folder(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @contextmanager
 def writing(database: Database) -> Iterator[None]:
-    """Somebody writes all the time, as far as one connection can."""
+    """Another session writes all the time, as fast as one connection can."""
     database.run(
         "create table item (id int primary key, n int)",
         "insert into item select i, 0 from generate_series(1, 2000) i",

@@ -240,7 +240,7 @@ class CapturedDatabase:
         return {
             name.removeprefix("public."): error
             for report in self.reports
-            for name, error in report.troubles.items()
+            for name, error in report.failures.items()
         }
 
     def check_confirmed(self) -> None:

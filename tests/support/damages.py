@@ -62,7 +62,7 @@ class Damaging:
         )
         delta = opened._table.newRowDelta()
         specs = opened._table.specs()
-        opened._gateway.feed_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
+        opened._gateway.apply_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
         delta.commit()
 
     def lose_data(self) -> None:

@@ -16,7 +16,7 @@ from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_names import CapturedNames
 from frazil.sources.postgres.health import describe_health
-from frazil.sources.postgres.slot.watch import SlotLook
+from frazil.sources.postgres.slot.watch import SlotObservation
 from tests.support.merge_twins import report_of
 from tests.support.postgres_sound import SLOT as SOUND_SLOT
 
@@ -86,7 +86,7 @@ class Pipeline:
             table=USERS, phase=phase, since=START, next_run=START, error=error
         )
 
-    def captures(self, *, is_whole: bool = False, **operations: int) -> None:
+    def captures(self, *, is_copy: bool = False, **operations: int) -> None:
         ingested = TableIngested(
             table=USERS,
             changelog=f"{USERS}_changelog",
@@ -102,7 +102,7 @@ class Pipeline:
                 tables=(ingested,),
                 acknowledged="0/10",
                 seconds=0.5,
-                is_whole=is_whole,
+                is_copy=is_copy,
             )
         )
 
@@ -113,7 +113,7 @@ class Pipeline:
         self.board.record_step(10.0)
 
     def observe(self, newest: int) -> None:
-        health = describe_health(SlotLook(newest, SLOT), slot=SLOT.name)
+        health = describe_health(SlotObservation(newest, SLOT), slot=SLOT.name)
         self.board.record_answer(health, asked=self.clock.monotonic())
 
     def status(self) -> PipelineStatus:

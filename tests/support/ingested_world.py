@@ -39,7 +39,7 @@ def asking(method: str, path: str) -> Match:
 
 @dataclass
 class World:
-    """A source, its changelog and its mirror; a step is one of a new process unless told."""
+    """A source, its changelog and its mirror; by default each step is one of a new process."""
 
     spark: SparkSession
     catalog: str

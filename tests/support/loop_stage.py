@@ -1,4 +1,4 @@
-"""A merge loop on a clock that moves when somebody waits, and everything it reported."""
+"""A merge loop on a clock that moves when it waits, and everything it reported."""
 
 from __future__ import annotations
 

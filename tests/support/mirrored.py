@@ -175,7 +175,7 @@ class Mirrored:
         append = table._table.newAppend()
         descriptors = [file.descriptor for file in writer.close()]
         specs = table._table.specs()
-        table._gateway.feed_files(append, FileIntake.APPEND, descriptors, specs)
+        table._gateway.apply_files(append, FileIntake.APPEND, descriptors, specs)
         append.commit()
 
     def merge(self) -> MergeReport:

@@ -114,16 +114,16 @@ class PipelineProcess:
         deadline = clock.monotonic() + PATIENCE_SECONDS
         while not is_so():
             self.require_alive()
-            assert clock.monotonic() < deadline, f"not {what}: {self.last_words()}"
+            assert clock.monotonic() < deadline, f"not {what}: {self.output_tail()}"
             clock.sleep(0.2)
 
     def require_alive(self) -> None:
         """It has not ended."""
         assert self.process is not None
         status = self.process.poll()
-        assert status is None, f"the pipeline ended with {status}: {self.last_words()}"
+        assert status is None, f"the pipeline ended with {status}: {self.output_tail()}"
 
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         """The end of its log."""
         return self.log.read_text()[-3000:]
 

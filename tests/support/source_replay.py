@@ -232,7 +232,7 @@ class Capture:
             batch = self.source.plan(start, limit)
             if batch is not None:
                 moves = batch.end is not None and batch.end != start.acknowledged
-                assert batch.parts or batch.troubles or moves
+                assert batch.parts or batch.failures or moves
                 assert batch.parts or not batch.splits
                 return batch
             if self.source.has_reached(newest):
@@ -247,7 +247,7 @@ class Capture:
         """Commit a batch, or some tables of it; then all of it is acknowledged, if it may be."""
         readings = read(batch)
         batch.check()
-        self.failures |= {each.table: each.error for each in batch.troubles} | readings.failures
+        self.failures |= {each.table: each.error for each in batch.failures} | readings.failures
         names = {part.table.name for part in batch.parts}
         assert set(readings.rows) | set(readings.failures) <= names
         for part in batch.parts:
@@ -285,7 +285,7 @@ class Capture:
             if batch is None:
                 return batches
             self.commit(batch)
-            if batch.parts or batch.troubles:
+            if batch.parts or batch.failures:
                 batches.append(batch)
         message = "the source never comes to its end"
         raise AssertionError(message)

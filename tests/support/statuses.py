@@ -231,7 +231,7 @@ def copying() -> PipelineStatus:
 
 
 def stopped() -> PipelineStatus:
-    """One table needs a person, one is tried again, the rest goes on."""
+    """One table requires action, one is tried again, the rest goes on."""
     before = running()
     invoices = table(
         "public.invoices",
@@ -244,7 +244,7 @@ def stopped() -> PipelineStatus:
     )
     conflict = ProblemStatus(
         code="FRZ-LAK-05",
-        reason="public.orders: somebody else committed first, three times in a row.",
+        reason="public.orders: another writer committed first, three times in a row.",
         remedy="Nothing: it is tried again.",
         since=NOW - seconds(18),
         retry_at=NOW + seconds(5),

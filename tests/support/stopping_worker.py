@@ -1,8 +1,8 @@
 """A process with a merge loop over one made-up table, for tests that send it signals.
 
 ``python stopping_worker.py KIND GRACE``: the table is ``idle``, merges ``batches`` without end, or
-``hangs``. The first batch lasts until the process was told to stop. Prints a line when it works,
-when it was told, and when it ends.
+``hangs``. The first batch lasts until the process is asked to stop. Prints a line when it works,
+when it is asked, and when it ends.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-class Told(threading.Event):
-    """The wish to stop, told to the test before anybody acts on it."""
+class AnnouncedStop(threading.Event):
+    """The request to stop, printed for the test before it takes effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class Told(threading.Event):
 class Table:
     """One of the three kinds."""
 
-    def __init__(self, kind: str, told: Told) -> None:
+    def __init__(self, kind: str, stop: AnnouncedStop) -> None:
         self._kind = kind
-        self._told = told
+        self._stop = stop
         self._interrupted = threading.Event()
 
     def merge(self, *, stop: Callable[[], bool]) -> MergeReport:
-        """Works until told to stop, or for ever, or not at all."""
+        """Works until stopped, or for ever, or not at all."""
         batches = 0
         say("working")
         if self._kind == "hangs":
@@ -61,7 +61,7 @@ class Table:
         while self._kind == "batches" and not stop():
             batches += 1
             say(f"batch {batches} begins")
-            self._told.said.wait()
+            self._stop.said.wait()
             say(f"batch {batches} done")
         return report_of("users", batches)
 
@@ -73,7 +73,7 @@ class Table:
 
 def main(kind: str, grace: float) -> int:
     """Run until a signal comes."""
-    stop = Told()
+    stop = AnnouncedStop()
     table = Table(kind, stop)
     with StopSignals() as signals:
         loop = MergeLoop(

@@ -99,7 +99,7 @@ def run_batch(
     when another process moves the markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
-    result.failures |= {each.table: each.error for each in batch.troubles}
+    result.failures |= {each.table: each.error for each in batch.failures}
     for part in batch.parts:
         _prepare(part, tables[part.table.name], result)
     began = clock.monotonic()

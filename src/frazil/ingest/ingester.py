@@ -116,7 +116,7 @@ class Ingester:
                 self._retrying.forget()
             self._is_started, self._retries_paused = True, False
 
-    def retry_held(self) -> None:
+    def retry_paused(self) -> None:
         """Try paused tables again with the next step: an operator says they were repaired."""
         self._retries_paused = True
 
@@ -490,8 +490,8 @@ class Ingester:
             tables=tuple(result.committed.values()),
             acknowledged=self.acknowledged,
             seconds=self._clock.monotonic() - began,
-            is_whole=is_copy,
-            troubles=dict(result.failures),
+            is_copy=is_copy,
+            failures=dict(result.failures),
         )
 
     def _new_name(self) -> str:

@@ -38,15 +38,15 @@ class TableIngested:
 class BatchReport:
     """A batch that is recorded; the source was acknowledged up to ``acknowledged``.
 
-    ``troubles`` are the tables that were left out, and why.
+    ``failures`` are the tables that were left out, and why.
     """
 
     batch: str
     tables: tuple[TableIngested, ...]
     acknowledged: Position | None
     seconds: float
-    is_whole: bool = False
-    troubles: Mapping[str, FrazilError] = field(default_factory=dict)
+    is_copy: bool = False
+    failures: Mapping[str, FrazilError] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -135,7 +135,7 @@ def _current_index(work: MergeWork, head: SnapshotFacts | None) -> tuple[KeyInde
     """The index of the head; an empty one for a range that leaves nothing of what it describes."""
     if head is None or work.range_.replaces_mirror:
         return work.keeper.empty(head), None
-    found = work.keeper.find(head, work.target.mirror.table.walk_ancestry())
+    found = work.keeper.find(head, work.target.mirror.table.iter_ancestry())
     return (found, None) if isinstance(found, KeyIndex) else _rebuilt_index(work, head, found)
 
 

@@ -73,7 +73,7 @@ def load_index_facts(session: SparkSession, lake: Lake, settings: MergeSettings)
     """The facts about the index; reads only its head."""
     del session
     target = _load_target(lake, settings)
-    found = load_index(target.mirror.table.walk_ancestry(), target.inputs, target.expected)
+    found = load_index(target.mirror.table.iter_ancestry(), target.inputs, target.expected)
     index = found.base if isinstance(found, Unusable) else found
     state, detail = ("current", "") if isinstance(found, KeyIndex) else (found.reason, found.detail)
     runs = () if index is None else index.manifest.runs
@@ -115,7 +115,7 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
     target = _load_target(lake, settings)
     if target.head is None:
         return IndexVerdict(0, 0, 0)
-    found = load_index(target.mirror.table.walk_ancestry(), target.inputs, target.expected)
+    found = load_index(target.mirror.table.iter_ancestry(), target.inputs, target.expected)
     if isinstance(found, Unusable):
         message = f"there is no index of the current state: {found.detail}."
         step = command("index", "rebuild", settings.mirror)

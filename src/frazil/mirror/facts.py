@@ -8,7 +8,7 @@ from frazil.errors import MarkerLostError, RolledBackError
 from frazil.model.marker import MarkerRole
 from frazil.model.table_facts import (
     COLUMNS_PROPERTY,
-    ORDER_FLOOR_PROPERTY,
+    DEFAULT_SEQUENCE_PROPERTY,
     ORDER_PROPERTY,
     MirrorFacts,
 )
@@ -44,7 +44,7 @@ def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
         columns=state.properties.get(COLUMNS_PROPERTY),
         order=state.properties.get(ORDER_PROPERTY),
         # Empty if a restart removed it.
-        order_floor=state.properties.get(ORDER_FLOOR_PROPERTY) or None,
+        default_sequence=state.properties.get(DEFAULT_SEQUENCE_PROPERTY) or None,
         total_rows=0 if state.head is None else state.head.count("total-records"),
         marker_text=state.properties.get(MarkerRole.MERGE.property_name),
         problem=problem,

@@ -53,7 +53,7 @@ class MirrorTable:
         None when no snapshot of the history was written by a merge of ours. Not for changelogs:
         merging a change again is harmless, appending it again is not.
         """
-        return nearest_marker(self.table.walk_with_expired(), MarkerRole.MERGE)
+        return nearest_marker(self.table.iter_with_expired(), MarkerRole.MERGE)
 
     def apply(
         self,

@@ -18,10 +18,10 @@ _ESCAPED: Final = re.compile(r"[\\']")
 
 def command(*arguments: object) -> str:
     """``frazil`` with these arguments, as a shell reads them."""
-    return " ".join((PROGRAM, *(quote_word(str(each)) for each in arguments)))
+    return " ".join((PROGRAM, *(quote_argument(str(each)) for each in arguments)))
 
 
-def quote_word(text: str) -> str:
+def quote_argument(text: str) -> str:
     """One argument as a shell reads it, without anything that a terminal obeys."""
     if printable(text) == text and "`" not in text:
         return shlex.quote(text)

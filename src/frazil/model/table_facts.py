@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS_PROPERTY = "frazil.columns"
 # The order that a mirror was merged with last, and the sequence that its rows without one have.
 ORDER_PROPERTY = "frazil.order"
-ORDER_FLOOR_PROPERTY = "frazil.order-floor"
+DEFAULT_SEQUENCE_PROPERTY = "frazil.order-floor"
 # In the summary of a changelog's snapshot: at this point the source's state is incomplete.
 INCOMPLETE_KEY = "frazil.incomplete"
 # In the summary of a changelog's snapshot: it holds a copy of the entire source table, and nothing
@@ -89,7 +89,7 @@ class ChangelogFacts:
 class MirrorFacts:
     """A mirror at the moment it was loaded; ``columns`` is the text of ``frazil.columns``.
 
-    ``order`` and ``order_floor`` are those of ``frazil.order`` and ``frazil.order-floor``.
+    ``order`` and ``default_sequence`` are those of ``frazil.order`` and ``frazil.order-floor``.
     ``problem`` says why the marker cannot be trusted; ``marker`` is then what is written there, if
     that can be read at all, and ``marker_text`` always.
     """
@@ -106,6 +106,6 @@ class MirrorFacts:
     columns: str | None
     total_rows: int
     order: str | None = None
-    order_floor: str | None = None
+    default_sequence: str | None = None
     marker_text: str | None = None
     problem: FrazilError | None = None

@@ -113,7 +113,7 @@ class PipelineRun:
             case _:
                 self.loop.set_interval(config.ingest.interval)
         if self.capture is not None:
-            self.capture.ingester.retry_held()
+            self.capture.ingester.retry_paused()
         if self._requests is not None:
             self._requests.mended()
 

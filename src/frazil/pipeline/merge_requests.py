@@ -63,7 +63,7 @@ class MergeRequests:
                 if named is None:
                     continue
                 if str(named.mirror) in self._known:
-                    self._loop.request([str(named.mirror)], was_mended=report.is_whole)
+                    self._loop.request([str(named.mirror)], was_mended=report.is_copy)
                 else:
                     self._unsettled[each.table] = named
             self._settle(lake)

@@ -42,7 +42,7 @@ class CheckOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class CheckedItem:
     """Something without a problem, and what was seen of it."""
 
     about: str
@@ -65,7 +65,7 @@ class Findings:
     ``tables`` are those that the configuration chooses; None where no source was read.
     """
 
-    looked_at: tuple[LookedAt, ...] = ()
+    checked: tuple[CheckedItem, ...] = ()
     problems: tuple[Problem, ...] = ()
     error: FrazilError | None = None
     tables: tuple[FoundTable, ...] | None = None

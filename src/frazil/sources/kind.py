@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from frazil.errors import ConfigError
 from frazil.model.policy import OnWiden
-from frazil.sources.findings import CheckOutcome, Findings, LookedAt
+from frazil.sources.findings import CheckedItem, CheckOutcome, Findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,7 @@ class SourceKind:
     def check(self) -> Findings:
         """Everything about the source; what prevents the check is a problem too."""
         skipped = f"a source of the kind {self.name} is not checked"
-        return Findings(looked_at=(LookedAt("source", skipped, CheckOutcome.SKIPPED),))
+        return Findings(checked=(CheckedItem("source", skipped, CheckOutcome.SKIPPED),))
 
     def load_plan_facts(self) -> PlanFacts | None:
         """What ``frazil plan`` needs; None: only merges are planned."""

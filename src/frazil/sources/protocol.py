@@ -108,7 +108,7 @@ def _no_check() -> None:
 class Batch:
     """Splits that are read together, what they bring, and how far the source is then.
 
-    ``troubles`` are tables that this batch leaves out, and why. Once all parts are committed, the
+    ``failures`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
     many read at a time. ``check`` is called when all is read and before anything is committed:
     it raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and
@@ -119,7 +119,7 @@ class Batch:
     splits: tuple[Split, ...]
     parts: tuple[TablePart, ...]
     end: Position | None
-    troubles: tuple[TableFailure, ...] = ()
+    failures: tuple[TableFailure, ...] = ()
     most_tasks: int | None = None
     check: Callable[[], None] = _no_check
     witness: str | None = None

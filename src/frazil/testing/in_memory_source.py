@@ -160,7 +160,7 @@ class InMemorySource:
                 if name not in gone
             ),
             end=end,
-            troubles=tuple(_gone(name) for name in sorted(gone)),
+            failures=tuple(_gone(name) for name in sorted(gone)),
         )
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:

@@ -121,7 +121,7 @@ class MirrorProgress:
         """The changelog's snapshots that the mirror does not have, oldest first."""
         marker = self.mirror.load_marker(MarkerRole.MERGE)
         merged = None if marker is None else int(str(marker.position))
-        newest = takewhile(lambda each: each.id != merged, self.changelog.walk_ancestry())
+        newest = takewhile(lambda each: each.id != merged, self.changelog.iter_ancestry())
         return tuple(reversed(tuple(newest)))
 
     def _load_state(self) -> State | None:

@@ -81,7 +81,7 @@ class SourceSnapshot:
     keys: DataFrame | None
 
 
-class SourceComparing:
+class SourceComparer:
     """Compares one mirror with its source; lives on the driver, and caches rows until released."""
 
     def __init__(

@@ -23,7 +23,7 @@ from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.verify.mirror_progress import MirrorProgress, Passage, Patience
 from frazil.verify.mirror_verifier import NOTHING_MERGED, Verification, verify_mirror
 from frazil.verify.row_comparison import SAMPLES, Differences
-from frazil.verify.source_comparison import MOST_MOVING, SourceComparing
+from frazil.verify.source_comparison import MOST_MOVING, SourceComparer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +109,7 @@ class SourceVerifier:
             changelog=self._lake.open(settings.changelog),
             mirror=self._lake.open(settings.mirror),
         )
-        comparing = SourceComparing(
+        comparing = SourceComparer(
             self._session,
             settings,
             changelog=progress.changelog,
@@ -153,7 +153,7 @@ class _Proof:
     # Of the table at the source, as the ledger has it.
     identity: str | None
     progress: MirrorProgress
-    comparing: SourceComparing
+    comparing: SourceComparer
     patience: Patience
     verify_with_changelog: Callable[[], Verification]
 

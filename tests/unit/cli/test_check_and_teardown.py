@@ -17,7 +17,7 @@ from frazil.errors import (
     PermissionError,  # noqa: A004 - the published name of this error
 )
 from frazil.sources.artifacts import Artifact
-from frazil.sources.findings import CheckOutcome, Findings, LookedAt, stops, warns
+from frazil.sources.findings import CheckedItem, CheckOutcome, Findings, stops, warns
 from frazil.sources.postgres.artifacts import ArtifactKind
 from frazil.telemetry.redaction import Redactor
 
@@ -44,7 +44,7 @@ pipeline: shop
 catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
 source: {kind: buffer, dsn: 'postgresql://h/d'}
 """
-FINE = Findings(looked_at=(LookedAt("server", "PostgreSQL 18"),))
+FINE = Findings(checked=(CheckedItem("server", "PostgreSQL 18"),))
 WARNED = Findings(problems=(warns("It has no key.", "alter table …;", table="a.b"),))
 STOPPED = Findings(problems=(stops("It may not.", "grant it;", "and that;"),))
 REFUSED = Findings(problems=STOPPED.problems, error=PermissionError("no."))
@@ -63,7 +63,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 
     def check(config: Config, _source: Findings) -> Findings:
         checked.append(config)
-        return Findings(looked_at=(LookedAt("catalog", "answers"),))
+        return Findings(checked=(CheckedItem("catalog", "answers"),))
 
     monkeypatch.setattr(check_verb, "check_lake", check)
     return checked
@@ -88,7 +88,10 @@ def test_warnings_do_not_fail_and_denied_access_has_its_own_status(
 
 def test_every_line_of_a_fix_follows_its_problem() -> None:
     found = Findings(
-        looked_at=(LookedAt("server", "fine"), LookedAt("disk", "not seen", CheckOutcome.SKIPPED)),
+        checked=(
+            CheckedItem("server", "fine"),
+            CheckedItem("disk", "not seen", CheckOutcome.SKIPPED),
+        ),
         problems=(*WARNED.problems, *STOPPED.problems),
     )
     assert list(table_rows(found)) == [

@@ -182,9 +182,9 @@ class Update:
             "total-data-files": len(live),
             "total-records": len(live),
         }
-        told = {name: str(each) for name, each in summary.items()}
+        counts = {name: str(each) for name, each in summary.items()}
         staged = replace(version, files=frozenset(live), deletes=frozenset(deletes))
-        self._staging.version = staged.with_snapshot({**told, **self._summary}, version.head)
+        self._staging.version = staged.with_snapshot({**counts, **self._summary}, version.head)
 
 
 class Staging:
@@ -234,7 +234,7 @@ class Gateway:
     def statistics_file(self, *entry: object) -> tuple[object, ...]:
         return entry
 
-    def feed_files(
+    def apply_files(
         self, update: Update, intake: FileIntake, files: Sequence[str], _specs: object
     ) -> None:
         update.take(intake, files)
@@ -249,7 +249,7 @@ class Gateway:
 class MemoryTable:
     """A table and its catalog; ``meanwhile`` happens before a commit arrives there.
 
-    ``reply`` is called once it has landed, ``opening`` whenever the table is opened anew.
+    ``reply`` is called once it has landed, ``opening`` whenever the table is opened again.
     """
 
     def __init__(self, version: Version | None = None) -> None:

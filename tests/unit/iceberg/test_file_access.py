@@ -53,11 +53,11 @@ def test_credentials_are_renewed_at_half_their_time_at_the_latest(
     access: dict[str, str | int], seconds: float
 ) -> None:
     clock = ManualClock(START)
-    told = {
+    properties = {
         name: value if isinstance(value, str) else str(int((START.timestamp() + value) * 1000))
         for name, value in access.items()
     }
-    renewal = Renewal(told, clock)
+    renewal = Renewal(properties, clock)
     if seconds:
         clock.sleep(seconds - 0.5)
         assert not renewal.is_due()

@@ -50,10 +50,10 @@ def table() -> MemoryTable:
 
 
 def test_files_marker_and_all_that_belongs_to_them_land_together(table: MemoryTable) -> None:
-    told: list[SnapshotRef] = []
+    given: list[SnapshotRef] = []
 
     def statistics(snapshot: SnapshotRef) -> StatisticsFile:
-        told.append(snapshot)
+        given.append(snapshot)
         return StatisticsFile("/lake/index.puffin", 900, 80)
 
     schema = Schema(1, (Field(1, "id", Primitive.LONG), Field(7, "more", Primitive.LONG)))
@@ -76,7 +76,7 @@ def test_files_marker_and_all_that_belongs_to_them_land_together(table: MemoryTa
     assert version.files == {"data-1", "data-2"}
     assert (version.schema, version.last_column) == (1, 7)
     assert version.texts["frazil.table"] == "t"
-    assert (told, version.statistics) == (
+    assert (given, version.statistics) == (
         [SnapshotRef(2, 2)],
         ((2, "/lake/index.puffin", 900, 80, []),),
     )

@@ -44,7 +44,7 @@ def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
         met = result_of(DEFECT)
         retrying.count(met)
         assert retrying.may_pass(NAME, DEFECT)
-        # Told as something that may pass, because the capture of the others goes on.
+        # Reported as something that may pass, because the capture of the others goes on.
         with pytest.raises(WriteFailedError, match="reference 1"):
             retrying.require_final_of(met)
     retrying.count(result_of(DEFECT))

@@ -112,12 +112,12 @@ def test_anything_folds_or_fails_as_specified(
 
 def news_of(
     merged: list[Change[int, object]],
-    told: list[Change[int, object]],
+    sent: list[Change[int, object]],
     deletes: Deletes = Deletes.APPLY,
 ) -> FoldResult[int, object]:
     """What the changes make of a mirror that has the merged ones already."""
-    batch = batch_of([*told, *merged])
-    flags = pa.array([False] * len(told) + [True] * len(merged))
+    batch = batch_of([*sent, *merged])
+    flags = pa.array([False] * len(sent) + [True] * len(merged))
     table = pa.Table.from_batches([batch.add_column(0, MERGED, flags)])
     return FoldResult(outcomes_in([fold_linked(table, layout(deletes))]))
 
@@ -164,12 +164,12 @@ def test_a_history_told_from_its_last_merged_change_on_ends_the_same(
     data: st.DataObject, deletes: Deletes
 ) -> None:
     history = data.draw(transactions())
-    changes = [each for told in history for each in told if isinstance(each, Change)]
+    changes = [each for sent in history for each in sent if isinstance(each, Change)]
     cut = data.draw(st.integers(1, len(changes)))
     once = mirror_after({}, fold(changes, deletes=deletes))
     first = mirror_after({}, fold(changes[:cut], deletes=deletes))
     if cut < len(changes) and changes[cut].previous_key is not None:
         # The halves of a key change come in one snapshot.
         return
-    told = data.draw(shuffled(changes[cut - 1 :]))
-    assert mirror_after(first, news_of(changes[cut - 1 : cut], told, deletes)) == once
+    sent = data.draw(shuffled(changes[cut - 1 :]))
+    assert mirror_after(first, news_of(changes[cut - 1 : cut], sent, deletes)) == once

@@ -367,7 +367,7 @@ def test_rows_merged_with_order_append_count_as_the_highest_sequence_from_then_o
     recorded: str | None, order: Order, default_sequence: str, *, is_described: bool
 ) -> None:
     marker = replace(merged_through("1"), sequence="0009")
-    facts = replace(mirror(marker), order=recorded, order_floor="0005")
+    facts = replace(mirror(marker), order=recorded, default_sequence="0005")
     plan = plan_merge(changelog(*appends(10, 20)), facts, replace(SETTINGS, order=order))
     assert plan is not None
     assert plan.default_sequence == default_sequence

@@ -194,8 +194,8 @@ def test_what_a_newer_frazil_wrote_is_not_replaced(*, rebuild: bool) -> None:
 
 
 def test_in_a_notebook_everything_else_is_rebuilt() -> None:
-    for told in (None, "frazil resync shop.users"):
-        assert library_step(told) == "frazil.merge_table(..., rebuild=True)"
+    for step in (None, "frazil resync shop.users"):
+        assert library_step(step) == "frazil.merge_table(..., rebuild=True)"
     # Rows that leave columns out would be refused in a mirror made again, too.
     assert library_step(partial_rows(1).next_step) == "set order: append for this table"
 
@@ -268,7 +268,7 @@ def test_a_restart_leaves_no_row_that_counts_as_the_highest_sequence(
     recorded: str, *, rebuild: bool
 ) -> None:
     settings = replace(SETTINGS, order=Order.PER_KEY)
-    there = replace(mirror(at_epoch("1", 0)), order=recorded, order_floor="0005")
+    there = replace(mirror(at_epoch("1", 0)), order=recorded, default_sequence="0005")
     facts = changelog(snapshot(1), copied(2, 1))
     plan = plan_merge(facts, there, settings, rebuild=rebuild)
     assert plan is not None

@@ -1,6 +1,6 @@
 """An index is used if it is the newest snapshot's own, counts as that does, and lies in the table.
 
-Of any other it is told why not, and whether the next one can be made of it.
+For any other the reason is given, and whether the next one can be made from it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def refused(found: KeyIndex | Unusable, reason: RepairReason, *, keeps: bool = False) -> str:
-    """What is told of an index that cannot be used, and whether some of it can."""
+    """The reason why an index cannot be used, and whether some of it can."""
     assert isinstance(found, Unusable)
     assert found.reason is reason
     assert (found.base is not None) is keeps
@@ -242,8 +242,8 @@ def test_a_file_table_that_counts_otherwise_than_the_snapshot_is_only_a_base(
 
 def test_deletes_that_concern_no_file_are_counted_as_files_and_not_as_rows(table: Table) -> None:
     head = table.head(replace(table.manifest, idle_deletes=2))
-    told = {"total_delete_files": 4, "total_position_deletes": 900}
-    assert isinstance(table.load([table.snapshot(head=head, **told)]), KeyIndex)
+    totals = {"total_delete_files": 4, "total_position_deletes": 900}
+    assert isinstance(table.load([table.snapshot(head=head, **totals)]), KeyIndex)
     refused(table.load([table.snapshot(head=head)]), RepairReason.DAMAGED, keeps=True)
 
 
@@ -253,5 +253,5 @@ def test_a_delete_file_of_several_data_files_counts_once(table: Table) -> None:
     files = tuple(replace(each, deletes=(*each.deletes, shared)) for each in (one, other))
     assert count_deletes(files) == 3
     head = table.head(replace(table.manifest, files=files))
-    told = {"total_delete_files": 3, "total_position_deletes": 5}
-    assert isinstance(table.load([table.snapshot(head=head, **told)]), KeyIndex)
+    totals = {"total_delete_files": 3, "total_position_deletes": 5}
+    assert isinstance(table.load([table.snapshot(head=head, **totals)]), KeyIndex)

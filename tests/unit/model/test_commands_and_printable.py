@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.cli.app import app
-from frazil.model.command import command, quote_word
+from frazil.model.command import command, quote_argument
 from frazil.model.printable import printable, printable_json, printable_lines
 
 pytestmark = pytest.mark.fault("N48")
@@ -65,7 +65,7 @@ def test_a_command_has_nothing_that_a_terminal_obeys(name: str) -> None:
 
 def test_a_plain_name_stays_plain() -> None:
     assert command("position", "set", "public.users") == "frazil position set public.users"
-    assert quote_word("a b") == "'a b'"
+    assert quote_argument("a b") == "'a b'"
 
 
 @given(text=st.text())

@@ -32,7 +32,7 @@ SOON = RetryPolicy(attempts=3, base_seconds=0.001, longest_seconds=0.002)
 
 
 def report(*, copy: bool = False) -> BatchReport:
-    return BatchReport(batch="b", tables=(), acknowledged="0/1", seconds=0.1, is_whole=copy)
+    return BatchReport(batch="b", tables=(), acknowledged="0/1", seconds=0.1, is_copy=copy)
 
 
 class Script:
@@ -119,7 +119,7 @@ def test_once_copies_tables_before_changes() -> None:
     stage = Stage(Script(report(), copy=(report(copy=True), None), behind=1))
     assert stage.once() is Ending.DONE
     assert stage.script.done == ["copy", "copy", "step"]
-    assert [each.is_whole for each in stage.reports] == [True, False]
+    assert [each.is_copy for each in stage.reports] == [True, False]
     assert stage.script.is_closed
 
 
@@ -174,7 +174,7 @@ def test_both_lanes_run_until_stopped() -> None:
     stage = Stage(Script(report(), report(), copy=(report(copy=True), None)))
     stage.script.when_empty = stage.stop.set
     assert stage.loop.run() is Ending.STOPPED
-    assert {each.is_whole for each in stage.reports} == {True, False}
+    assert {each.is_copy for each in stage.reports} == {True, False}
 
 
 def test_a_lane_that_fails_for_good_ends_the_other_one() -> None:

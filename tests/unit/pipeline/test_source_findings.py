@@ -50,7 +50,7 @@ def judge(config: Config, facts: PostgresFacts = SOUND) -> SourceFindings:
 
 
 def seen(findings: Findings) -> dict[str, str]:
-    return {each.about: each.found for each in findings.looked_at}
+    return {each.about: each.found for each in findings.checked}
 
 
 def test_a_server_in_order_has_no_problem_and_everything_is_listed(tmp_path: Path) -> None:

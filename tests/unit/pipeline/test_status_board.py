@@ -18,7 +18,7 @@ from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import Phase
 from frazil.sources.postgres.health import describe_health
-from frazil.sources.postgres.slot.watch import SlotLook
+from frazil.sources.postgres.slot.watch import SlotObservation
 from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
 from tests.support.merge_twins import report_of
 
@@ -145,7 +145,7 @@ def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds is None
     # Known to the board, and the merges do not know it yet.
-    pipeline.captures(is_whole=True, READ=5)
+    pipeline.captures(is_copy=True, READ=5)
     pipeline.reaches(150)
     assert pipeline.users().lag_seconds is None
     pipeline.merges_stand(MergeStep.MERGING)
@@ -157,7 +157,7 @@ def test_a_table_that_was_just_read_is_not_fresh_before_its_first_merge(
 
 def test_a_table_without_a_key_is_as_fresh_as_its_changelog(pipeline: Pipeline) -> None:
     pipeline.set_state(Streaming())
-    pipeline.captures(is_whole=True, READ=5)
+    pipeline.captures(is_copy=True, READ=5)
     pipeline.board.dismiss(USERS)
     pipeline.reaches(100)
     assert pipeline.users().lag_seconds == 0
@@ -166,7 +166,7 @@ def test_a_table_without_a_key_is_as_fresh_as_its_changelog(pipeline: Pipeline) 
 def test_without_merges_a_table_is_as_fresh_as_its_changelog() -> None:
     ingest = Pipeline(merges_here=False)
     ingest.set_state(Streaming())
-    ingest.captures(is_whole=True, READ=5)
+    ingest.captures(is_copy=True, READ=5)
     ingest.reaches(100)
     assert ingest.users().lag_seconds == 0
 
@@ -182,7 +182,7 @@ def test_the_slot_and_the_next_batch_are_shown(pipeline: Pipeline) -> None:
     assert (shown["retained_bytes"], shown["safe_bytes"]) == (20, 4096)
     assert (shown["state"], shown["confirmed"]) == ("reserved", "0/10")
     assert source.next_run == START + timedelta(seconds=7)
-    slot = SlotLook(30, replace(SLOT, wal_status=WalStatus.LOST))
+    slot = SlotObservation(30, replace(SLOT, wal_status=WalStatus.LOST))
     pipeline.board.record_answer(describe_health(slot, slot=SLOT.name), asked=0.0)
     lost = pipeline.status().source
     assert lost is not None

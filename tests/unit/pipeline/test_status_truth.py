@@ -43,7 +43,7 @@ def test_a_table_without_a_mirror_commit_is_in_its_first_load(pipeline: Pipeline
     assert pipeline.users().is_first_load
     # Copied, and its first merge runs.
     pipeline.set_state(Streaming())
-    pipeline.captures(is_whole=True, READ=5)
+    pipeline.captures(is_copy=True, READ=5)
     pipeline.merges_stand(MergeStep.MERGING)
     pipeline.board.record_merge_start(USERS)
     pipeline.lake_shows(orders=5, orders_changelog=9, users_changelog=5)
@@ -140,7 +140,7 @@ def test_a_copy_counts_in_the_rate_while_it_runs_and_only_once(pipeline: Pipelin
     pipeline.clock.advance(SAMPLE_SECONDS)
     pipeline.board.tick()
     assert pipeline.status().samples[-1].changes_per_second == 500 / SAMPLE_SECONDS
-    pipeline.captures(is_whole=True, READ=800)
+    pipeline.captures(is_copy=True, READ=800)
     pipeline.clock.advance(SAMPLE_SECONDS)
     # The progress stays until the next one begins.
     pipeline.progress = replace(pipeline.progress, rows=800)
@@ -182,7 +182,7 @@ def test_a_table_that_was_copied_is_behind_until_the_stream_has_caught_up(
     pipeline.set_state(Streaming())
     pipeline.merges_stand(MergeStep.WAITING)
     pipeline.reaches(100)
-    pipeline.captures(is_whole=True, READ=5)
+    pipeline.captures(is_copy=True, READ=5)
     pipeline.merges_users()
     # The stream starts again from what is acknowledged.
     pipeline.reached = 40

@@ -1,7 +1,7 @@
 """Tables captured from a stream without a server.
 
 Messages go through the spool into segments, segments through the planner into batches, and what a
-batch hands to tasks is read. The catalog is what it would show by the time somebody looks.
+batch hands to tasks is read. The catalog is what it would show by the time it is read.
 """
 
 from __future__ import annotations
@@ -164,6 +164,6 @@ def rows(batch: Batch, table: str = ORDERS) -> list[tuple[object, ...]]:
 
 
 def part_of(batch: Batch, table: str = ORDERS) -> TablePart:
-    assert batch.troubles == ()
+    assert batch.failures == ()
     (part,) = [each for each in batch.parts if each.table.name == table]
     return part

@@ -182,7 +182,7 @@ def test_a_dropped_table_with_changes_to_come_fails(subject: InMemorySubject) ->
     subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
     subject.drop_table(ORDERS)
     (batch,) = capture.catch_up()
-    assert [each.table for each in batch.troubles] == [ORDERS]
+    assert [each.table for each in batch.failures] == [ORDERS]
     assert [part.table.name for part in batch.parts] == [ITEMS]
 
 
@@ -194,7 +194,7 @@ def test_changes_that_were_not_requested_move_the_acknowledgement_only(
     end = subject.database.transact(insert("other.audit", 1))
     batch = capture.next_batch()
     assert batch is not None
-    assert (batch.parts, batch.splits, batch.troubles) == ((), (), ())
+    assert (batch.parts, batch.splits, batch.failures) == ((), (), ())
     assert batch.end == end
     capture.commit(batch)
     assert capture.next_batch() is None

@@ -91,7 +91,7 @@ def test_what_described_only_rows_that_a_table_has_is_no_news_to_it(tmp_path: Pa
 
     batch = capture.all(segments)
 
-    assert batch.troubles == ()
+    assert batch.failures == ()
     assert rows(batch) == [(0x30, 3, "c", 6)]
     assert rows(batch, ITEMS) == [(0x30, 7, "x")]
     # To a table that has none of it, all of it is news.
@@ -289,7 +289,7 @@ def test_a_column_that_came_back_within_one_transaction_stops_its_table(tmp_path
 
     batch = capture.all(segments)
 
-    (trouble,) = batch.troubles
+    (trouble,) = batch.failures
     assert (trouble.table, trouble.error.table) == (ORDERS, ORDERS)
     assert isinstance(trouble.error, UnsupportedSchemaChangeError)
     assert "came back" in str(trouble.error)
@@ -307,7 +307,7 @@ def test_the_catalog_is_asked_again_only_when_the_server_describes_a_table(tmp_p
     segments = capture.segment(*transaction(0x30, row(2, "b")))
     capture.commit(capture.all(segments))
     assert len(capture.looks) == 1
-    # Told again, it may be another table by now, although it looks the same.
+    # Sent again, it may be another table by now, although it looks the same.
     segments = capture.segment(*transaction(0x40, relation(view()), row(3, "c")))
     capture.commit(capture.all(segments))
     assert len(capture.looks) == 2
@@ -322,7 +322,7 @@ def test_a_change_behind_what_is_known_is_read_by_a_new_look(tmp_path: Path) -> 
 
     batch = capture.all(segments)
 
-    assert batch.troubles == ()
+    assert batch.failures == ()
     assert rows(batch) == [(0x30, 2, "b", None), (0x30, 3, "c", 5)]
     # With the types of what was known, and of what came.
     assert capture.looks[-1] == {INT, TEXT}
@@ -342,7 +342,7 @@ def test_columns_are_recognised_by_the_transaction_that_described_them(tmp_path:
     other = Capture(tmp_path / "other", {ORDERS: view()})
     other.catalog[ORDERS] = now
     batch, _ = other.plan(other.segment(relation(now), *transaction(0x20, row(1, 5))))
-    (trouble,) = batch.troubles
+    (trouble,) = batch.failures
     assert isinstance(trouble.error, UnsupportedSchemaChangeError)
 
 
@@ -358,7 +358,7 @@ def test_a_table_that_is_not_in_the_catalog_stops_and_the_others_go_on(tmp_path:
 
     batch = capture.all(segments)
 
-    (trouble,) = batch.troubles
+    (trouble,) = batch.failures
     assert isinstance(trouble.error, UnsupportedSchemaChangeError)
     assert trouble.error.next_step == "frazil resync shop.orders"
     assert [each.table.name for each in batch.parts] == [ITEMS]
@@ -378,7 +378,7 @@ def test_a_defect_in_one_table_is_told_as_one_and_the_others_go_on(tmp_path: Pat
 
     batch = capture.all(segments)
 
-    (trouble,) = batch.troubles
+    (trouble,) = batch.failures
     assert isinstance(trouble.error, DefectError)
     assert trouble.error.table == ORDERS
     assert "secret" not in str(trouble.error)
@@ -430,13 +430,13 @@ WHOLE_ROW = {"identity_columns": BOTH}
 def test_rows_are_found_by_the_key_that_they_were_sent_with(
     tmp_path: Path,
     before: dict[str, Any],
-    told: dict[str, Any],
+    sent: dict[str, Any],
     now: dict[str, Any],
     key: tuple[int, ...],
 ) -> None:
     capture = Capture(tmp_path, {ORDERS: view(**before)})
     capture.catalog[ORDERS] = view(**now)
-    segments = capture.segment(relation(view(), **told), *transaction(0x20, row(1, "a")))
+    segments = capture.segment(relation(view(), **sent), *transaction(0x20, row(1, "a")))
 
     batch = capture.all(segments)
 

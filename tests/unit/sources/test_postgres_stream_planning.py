@@ -65,7 +65,7 @@ def planned(folder: Path, after: int, *segments: Segment, end: int | None = None
     taken = Taken(segments, segments[-1].end_lsn if end is None else end)
     batch, rest = planner.plan(taken, progress)
     assert rest.segments == ()
-    assert batch.troubles == ()
+    assert batch.failures == ()
     return batch
 
 

@@ -69,7 +69,7 @@ def findings_json(parts: Sequence[Findings], redactor: Redactor) -> dict[str, ob
                 "found": redactor.redact(each.found),
             }
             for part in parts
-            for each in part.looked_at
+            for each in part.checked
         ],
     }
 
@@ -95,7 +95,7 @@ def table_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
 
     Problems that one statement fixes are listed above it together.
     """
-    for each in findings.looked_at:
+    for each in findings.checked:
         yield each.outcome.value, each.about, each.found
     for severity in Severity:
         problems = [each for each in findings.problems if each.severity is severity]

@@ -21,7 +21,7 @@ from frazil.config import (
 )
 from frazil.config.models.naming import LONGEST_PIPELINE_NAME
 from frazil.errors import ConfigError
-from frazil.model.command import command, quote_word
+from frazil.model.command import command, quote_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ def next_steps(answers: FirstAnswers, output: Path) -> tuple[str, ...]:
     """What to type now."""
     option = () if output == Path(DEFAULT_PATH) else ("-c", output)
     sets = [
-        f"  export {name}={quote_word(sample)}   # yours, of course"
+        f"  export {name}={quote_argument(sample)}   # yours, of course"
         for name, sample in answers.variables.items()
     ]
     return ("next:", *sets, f"  {command('check', *option)}")

@@ -12,7 +12,7 @@ from frazil.clients.spark.session import open_session
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.checks.warehouse_trial import try_writing
 from frazil.pipeline.tables.captured_names import CapturedNames
-from frazil.sources.findings import Findings, LookedAt, problem_of, stops, warns
+from frazil.sources.findings import CheckedItem, Findings, problem_of, stops, warns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -58,11 +58,11 @@ def inspect_lake(lake: Lake, config: Config, source: SourceFindings) -> Findings
     ]
     judged = (_judged(report, config, source.not_made) for report in reports)
     for found in (_warehouse(lake, config), *judged):
-        if isinstance(found, LookedAt):
+        if isinstance(found, CheckedItem):
             seen.append(found)
         elif found is not None:
             problems.append(found)
-    return Findings(looked_at=tuple(seen), problems=tuple(problems))
+    return Findings(checked=tuple(seen), problems=tuple(problems))
 
 
 def _closed(error: errors.FrazilError) -> Findings:
@@ -70,11 +70,13 @@ def _closed(error: errors.FrazilError) -> Findings:
     return Findings(problems=(problem_of(error, advice=advice),), error=error)
 
 
-def _catalog(config: Config) -> LookedAt:
-    return LookedAt("catalog", f"{config.catalog.name}, kind {config.catalog.kind.value}, answers")
+def _catalog(config: Config) -> CheckedItem:
+    return CheckedItem(
+        "catalog", f"{config.catalog.name}, kind {config.catalog.kind.value}, answers"
+    )
 
 
-def _warehouse(lake: Lake, config: Config) -> LookedAt | Problem:
+def _warehouse(lake: Lake, config: Config) -> CheckedItem | Problem:
     warehouse = config.catalog.warehouse or "the catalog's own"
     try:
         try_writing(lake, config)
@@ -85,7 +87,7 @@ def _warehouse(lake: Lake, config: Config) -> LookedAt | Problem:
         if config.storage.s3.endpoint is not None:
             advice += _CHECKSUMS
         return problem_of(error, advice=advice)
-    return LookedAt("warehouse", f"{warehouse}: a table was created, written, read and removed")
+    return CheckedItem("warehouse", f"{warehouse}: a table was created, written, read and removed")
 
 
 def _marker_tables(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:
@@ -107,7 +109,7 @@ def _marker_tables(config: Config, names: Mapping[str, Named]) -> Iterator[Marke
 
 def _judged(
     report: MarkerReport, config: Config, not_made: Collection[str]
-) -> LookedAt | Problem | None:
+) -> CheckedItem | Problem | None:
     name, kind, problem = str(report.marker_table.name), report.marker_table.kind, report.problem
     if isinstance(problem, errors.TableNotFoundError):
         # The check of the source has reported why no run creates it.
@@ -115,20 +117,20 @@ def _judged(
     if problem is not None:
         return problem_of(problem)
     if report.marker is None:
-        return LookedAt(name, f"{kind} is there and empty")
+        return CheckedItem(name, f"{kind} is there and empty")
     if report.marker.pipeline != config.pipeline:
         return warns(
             f"The {kind} {name} was last written by the pipeline {report.marker.pipeline}: two "
             "pipelines must not share a table.",
             table=name,
         )
-    return LookedAt(name, f"{kind} is there, at {report.position}")
+    return CheckedItem(name, f"{kind} is there, at {report.position}")
 
 
-def _missing(report: MarkerReport, config: Config) -> LookedAt | Problem | None:
+def _missing(report: MarkerReport, config: Config) -> CheckedItem | Problem | None:
     name, kind = str(report.marker_table.name), report.marker_table.kind
     if config.source is not None or kind is TableRole.MIRROR:
-        return LookedAt(name, f"{kind} is not there yet: the first run creates it")
+        return CheckedItem(name, f"{kind} is not there yet: the first run creates it")
     if kind is TableRole.LEDGER:
         # Merges alone keep no ledger.
         return None

@@ -172,7 +172,7 @@ class IcebergGateway:
         space = self._root.catalog.Namespace.of(levels)
         return self._root.catalog.TableIdentifier.of(space, table)
 
-    def feed_files(
+    def apply_files(
         self, update: JavaObject, intake: FileIntake, descriptors: Sequence[str], specs: JavaObject
     ) -> None:
         """Pass data or delete files to an update, in a few gateway calls however many they are.

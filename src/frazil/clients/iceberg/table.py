@@ -125,13 +125,13 @@ class LakeTable:
         """The current snapshot and its ancestors, newest first."""
         return self._reader.ancestry(self._refreshed())
 
-    def walk_ancestry(self) -> Iterator[SnapshotFacts]:
+    def iter_ancestry(self) -> Iterator[SnapshotFacts]:
         """The same, loaded one by one as the caller iterates."""
         return self._reader.iter_ancestry(self._refreshed())
 
-    def walk_with_expired(self) -> Iterator[SnapshotFacts]:
+    def iter_with_expired(self) -> Iterator[SnapshotFacts]:
         """The same, with expired snapshots as far as earlier versions of the metadata list them."""
-        return self._committer.walk_with_expired(self._refreshed())
+        return self._committer.iter_with_expired(self._refreshed())
 
     def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
         """The data files of a snapshot with their deletes, from the manifests."""

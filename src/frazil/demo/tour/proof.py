@@ -59,7 +59,7 @@ class TourProof:
 
     def _seconds_since(self, mirror: TableName, before: int) -> float:
         """How long the merges took that the mirror has had since a snapshot."""
-        since = takewhile(lambda each: each.id != before, self._lake.open(mirror).walk_ancestry())
+        since = takewhile(lambda each: each.id != before, self._lake.open(mirror).iter_ancestry())
         snapshots = {each.id for each in since}
         return sum(
             commit.seconds or 0.0

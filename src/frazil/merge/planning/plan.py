@@ -32,7 +32,7 @@ from frazil.model.schema.layout_expressions import (
     quoted_if_odd,
 )
 from frazil.model.schema.partitioning import MANY_PARTITIONS, TransformKind, expected_partitions
-from frazil.model.table_facts import ORDER_FLOOR_PROPERTY
+from frazil.model.table_facts import DEFAULT_SEQUENCE_PROPERTY
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
@@ -120,7 +120,7 @@ class MergePlan:
         """The table property with the default sequence; empty text if a restart removes it."""
         if self.default_sequence is None and self.replaces is None:
             return {}
-        return {ORDER_FLOOR_PROPERTY: self.default_sequence or ""}
+        return {DEFAULT_SEQUENCE_PROPERTY: self.default_sequence or ""}
 
     @property
     def tasks(self) -> int:
@@ -234,7 +234,7 @@ def _refuse_old_format(mirror: MirrorFacts, settings: MergeSettings) -> None:
 
 def _default_sequence(mirror: MirrorFacts, converted_at: Marker | None) -> str | None:
     sequence = None if converted_at is None else converted_at.sequence
-    return mirror.order_floor if sequence is None else sequence
+    return mirror.default_sequence if sequence is None else sequence
 
 
 def _order_change(

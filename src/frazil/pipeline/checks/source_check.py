@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
-from frazil.sources.findings import Findings, LookedAt, Severity, problem_of, warns
+from frazil.sources.findings import CheckedItem, Findings, Severity, problem_of, warns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ def name_tables(config: Config, found: Findings) -> SourceFindings:
         *(_unused(config, names) if found.tables is not None else ()),
     ]
     stopped = {each.table for each in problems if each.severity is Severity.STOPS}
-    lines, not_made = list(found.looked_at), set[str]()
+    lines, not_made = list(found.checked), set[str]()
     for table in tables:
         named = names[table.name]
         if not isinstance(named, CapturedNames):
@@ -64,9 +64,9 @@ def name_tables(config: Config, found: Findings) -> SourceFindings:
             mirror = f" and mirror {named.mirror} by {', '.join(table.key)}"
         else:
             not_made.add(str(named.mirror))
-        lines.append(LookedAt(table.name, f"becomes changelog {named.changelog}{mirror}"))
+        lines.append(CheckedItem(table.name, f"becomes changelog {named.changelog}{mirror}"))
     return SourceFindings(
-        looked_at=tuple(lines),
+        checked=tuple(lines),
         problems=tuple(sorted(problems, key=lambda each: each.severity is not Severity.STOPS)),
         error=found.error,
         tables=found.tables,

@@ -50,11 +50,11 @@ class IngestRecorder:
         if report.tables:
             self._metrics.observe(names.BATCH_ROWS, report.rows)
             self._metrics.observe(names.BATCH_DURATION, report.seconds, role=_ROLE)
-        for error in report.troubles.values():
+        for error in report.failures.values():
             self._metrics.add(names.ERRORS, code=error.code)
             self._report(error)
         _log.info(
-            "tables copied" if report.is_whole else "batch ingested",
+            "tables copied" if report.is_copy else "batch ingested",
             batch=report.batch,
             tables=len(report.tables),
             rows=report.rows,

@@ -148,10 +148,10 @@ class StatusBoard:
             self._follow_copy()
             self._throughput.add_batch(report)
             for each in report.tables:
-                if report.is_whole:
+                if report.is_copy:
                     self._capture.join(each.table)
                 # How fresh a copy is, is unknown until its changes follow.
-                base = None if report.is_whole else self._capture.through_of(each.table)
+                base = None if report.is_copy else self._capture.through_of(each.table)
                 self._expect_of(self._names(each.table), base)
                 self._lake.request(each.changelog, MarkerRole.INGEST, each.table)
 

@@ -38,7 +38,7 @@ def load_lake_facts(lake: Lake, name: TableName, role: MarkerRole | None, table:
     """
     try:
         opened = lake.open(name)
-        newest = tuple(islice(opened.walk_ancestry(), _LAST_COMMITS))
+        newest = tuple(islice(opened.iter_ancestry(), _LAST_COMMITS))
         if role is not None:
             opened.load_marker(role)
     except TableNotFoundError:

@@ -64,7 +64,7 @@ class StatusTally:
                     seconds=each.seconds,
                 )
             )
-        for error in report.troubles.values():
+        for error in report.failures.values():
             self.add_error(error)
 
     def add_merge(self, mirror: str, report: MergeReport, at: datetime) -> None:

@@ -29,7 +29,7 @@ class Throughput:
 
     def add_batch(self, report: BatchReport) -> None:
         """A batch that is recorded; what its progress reported is counted already."""
-        if not report.is_whole:
+        if not report.is_copy:
             self._rows += report.rows
             return
         if report.rows > self._copied:

@@ -15,7 +15,7 @@ from frazil.sources.postgres.slot.watch import SlotWatch
 if TYPE_CHECKING:
     from frazil.model.postgres.facts import SlotFacts
     from frazil.sources.postgres.settings import PostgresSettings
-    from frazil.sources.postgres.slot.watch import SlotLook
+    from frazil.sources.postgres.slot.watch import SlotObservation
 
 # What the server calls a slot whose log is there for as long as it is needed.
 _SAFE: Final = frozenset({"reserved", "extended"})
@@ -41,7 +41,7 @@ class PostgresHealth:
         self._watch.close()
 
 
-def describe_health(found: SlotLook, *, slot: str, stops_lost: bool = True) -> SourceHealth:
+def describe_health(found: SlotObservation, *, slot: str, stops_lost: bool = True) -> SourceHealth:
     """What the slot and the log mean; pure."""
     slot_health = None if found.slot is None else _slot_health(found.slot, found.newest)
     facts = None if slot_health is None else show_slot(slot_health)

@@ -97,7 +97,7 @@ def _recoverable(
     table: LakeTable, role: MarkerRole, marker: Marker | None, error: FrazilError
 ) -> Marker | None:
     # Only a mirror may go on from an older state: merging twice is harmless.
-    nearest = nearest_marker(table.walk_with_expired(), role) if role is MarkerRole.MERGE else None
+    nearest = nearest_marker(table.iter_with_expired(), role) if role is MarkerRole.MERGE else None
     if nearest is None and _is_unproven(error):
         # Nothing indicates a rollback; an operator who knows that there was none may go on.
         return marker

@@ -57,7 +57,7 @@ def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
     table = lake.open(marker_table.name)
     state = table.load_state()
     report = load_report(table, state, marker_table, role)
-    nearest = nearest_marker(table.walk_with_expired(), role)
+    nearest = nearest_marker(table.iter_with_expired(), role)
     position = _found(report) if request.to is None else parse_position(request.to)
     source = request.source
     if changelog is not None:

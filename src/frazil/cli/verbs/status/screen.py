@@ -66,7 +66,7 @@ def paint(status: PipelineStatus) -> list[RenderableType]:
     """The same lines as in a pipe, in colour and as wide as the terminal."""
     first, *others = map(printable, status_lines(status))
     lines = [Text(first, style="bold"), *(Text(line) for line in others), Text()]
-    return [*lines, _table(status), *_troubles(status)]
+    return [*lines, _table(status), *_problems(status)]
 
 
 def _table(status: PipelineStatus) -> RenderableType:
@@ -88,7 +88,7 @@ def _table(status: PipelineStatus) -> RenderableType:
     return table
 
 
-def _troubles(status: PipelineStatus) -> list[RenderableType]:
+def _problems(status: PipelineStatus) -> list[RenderableType]:
     lines = list(map(printable, problem_lines(status)))
     return [Text(), *(Text(line, style="" if line[:1] == " " else "bold") for line in lines)]
 

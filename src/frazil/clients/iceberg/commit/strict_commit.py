@@ -264,13 +264,13 @@ class Committer:
             return
         proven = self._proven
         known = proven[1] if proven is not None and writer and proven[0] == writer.id else None
-        validity = judge_marker(found, self.walk_with_expired(metadata), descendant=known)
+        validity = judge_marker(found, self.iter_with_expired(metadata), descendant=known)
         if validity is not Validity.VALID:
             raise self._rolled_back(found, role, validity)
         if writer is not None and head is not None:
             self._proven = (writer.id, head.id)
 
-    def walk_with_expired(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
+    def iter_with_expired(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
         """The head and its ancestors, newest first, with expired ones while the log has them."""
         return MetadataLog(self._gateway, self._table, metadata, self._reader).iter_ancestry()
 
@@ -338,7 +338,7 @@ class Committer:
         self, transaction: JavaObject, changes: FileChanges, head: SnapshotFacts | None
     ) -> JavaObject:
         specs = transaction.table().specs()
-        apply_files = self._gateway.feed_files
+        apply_files = self._gateway.apply_files
         if changes.replaces_everything:
             update = transaction.newOverwrite()
             update.overwriteByRowFilter(self._gateway.expressions.alwaysTrue())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
-from frazil.sources.findings import Findings, LookedAt, problem_of
+from frazil.sources.findings import CheckedItem, Findings, problem_of
 from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_blocking
 from frazil.sources.postgres.checks.source_findings import judge_source
@@ -81,5 +81,5 @@ def _with_replication(
             next_step="name one server in source.dsn",
         )
         return replace(findings, problems=(problem_of(other), *findings.problems))
-    reached = LookedAt("replication", "a connection for it works")
-    return replace(findings, looked_at=(*findings.looked_at, reached))
+    reached = CheckedItem("replication", "a connection for it works")
+    return replace(findings, checked=(*findings.checked, reached))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from frazil.model.postgres.facts import VERSION_STEP
 from frazil.model.postgres.lsn import format_lsn
-from frazil.sources.findings import Findings, FoundTable, LookedAt
+from frazil.sources.findings import CheckedItem, Findings, FoundTable
 from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.checks.server_checks import CONNECTIONS_NEEDED, OLDEST_MAJOR, is_usable
 from frazil.sources.postgres.publication.checks import may_create_publication
@@ -32,7 +32,7 @@ def judge_source(facts: PostgresFacts, wanted: PreflightSettings, key_of: KeyOf)
     keys = {name: key_of(name) for name in (str(each.name) for each in facts.tables)}
     settings = replace(wanted, keys={name: key for name, key in keys.items() if key})
     return Findings(
-        looked_at=(
+        checked=(
             *_server(facts.server),
             *_slot(facts, settings),
             *_publication(facts, settings),
@@ -51,50 +51,52 @@ def _key(table: TableFacts, facts: PostgresFacts, settings: PreflightSettings) -
     return () if isinstance(key, NoKey) else key
 
 
-def _server(server: ServerFacts) -> Iterator[LookedAt]:
+def _server(server: ServerFacts) -> Iterator[CheckedItem]:
     if server.major >= OLDEST_MAJOR:
         # Since version 10 the last four digits are the minor version.
         version = f"{server.major}.{server.version % VERSION_STEP}"
         role = "standby" if server.is_standby else "primary"
         way = "over TLS" if server.uses_tls else "not encrypted"
-        yield LookedAt("server", f"PostgreSQL {version}, {role}, database {server.database}, {way}")
+        yield CheckedItem(
+            "server", f"PostgreSQL {version}, {role}, database {server.database}, {way}"
+        )
     if server.wal_level == "logical":
-        yield LookedAt("wal_level", server.wal_level)
+        yield CheckedItem("wal_level", server.wal_level)
     if server.role.may_replicate:
-        yield LookedAt("role", f"{server.role.name} may replicate")
+        yield CheckedItem("role", f"{server.role.name} may replicate")
     free = min(server.max_slots - server.slots_used, server.max_senders - server.senders_used)
     if free >= CONNECTIONS_NEEDED:
-        yield LookedAt(
+        yield CheckedItem(
             "capacity",
             f"{server.slots_used} of {server.max_slots} slots and {server.senders_used} of "
             f"{server.max_senders} replication connections are taken",
         )
 
 
-def _slot(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[LookedAt]:
+def _slot(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[CheckedItem]:
     slot = facts.slot
     if slot is None:
-        yield LookedAt("slot", f"{settings.slot} is not there yet: the first run creates it")
+        yield CheckedItem("slot", f"{settings.slot} is not there yet: the first run creates it")
     elif is_usable(slot, facts.server):
         position = slot.confirmed_flush
         where = "" if position is None else f", confirmed through {format_lsn(position)}"
-        yield LookedAt("slot", f"{slot.name} is there{where}")
+        yield CheckedItem("slot", f"{slot.name} is there{where}")
 
 
-def _publication(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[LookedAt]:
+def _publication(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[CheckedItem]:
     publication = facts.publication
     if publication is not None:
         sent = len(publication.tables)
-        yield LookedAt("publication", f"{publication.name} is there and sends {_count(sent)}")
+        yield CheckedItem("publication", f"{publication.name} is there and sends {_count(sent)}")
     elif may_create_publication(facts, settings):
-        yield LookedAt(
+        yield CheckedItem(
             "publication", f"{settings.publication} is not there yet: the first run creates it"
         )
 
 
-def _tables(facts: PostgresFacts) -> Iterator[LookedAt]:
+def _tables(facts: PostgresFacts) -> Iterator[CheckedItem]:
     if facts.tables:
-        yield LookedAt("tables", f"source.tables chooses {_count(len(facts.tables))}")
+        yield CheckedItem("tables", f"source.tables chooses {_count(len(facts.tables))}")
 
 
 def _count(tables: int) -> str:

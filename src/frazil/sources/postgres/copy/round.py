@@ -117,7 +117,7 @@ class CopyRound:
             splits=tuple(split for name in chosen for split in _splits(self._tables[name])),
             parts=tuple(self._part(self._tables[name]) for name in chosen),
             end=None,
-            troubles=failures,
+            failures=failures,
             most_tasks=self._settings.copy_connections,
             check=self._check,
         )

@@ -25,7 +25,7 @@ _ADVANCE = """
 
 
 @dataclass(frozen=True, slots=True)
-class SlotLook:
+class SlotObservation:
     """The end of the server's log, and the slot; None while there is none."""
 
     newest: int
@@ -46,14 +46,14 @@ class SlotWatch:
         self._settings = settings
         self._session: Session | None = None
 
-    def look(self) -> SlotLook:
+    def look(self) -> SlotObservation:
         """Query the server; raises SourceUnavailableError and what else connecting raises."""
         if self._session is None:
             self._session = connect(self._settings.dsn, purpose="watch")
         try:
             # The log first: what the slot has by then cannot be further.
             newest = load_position(self._session)
-            return SlotLook(newest, load_slot(self._session, self._settings.slot))
+            return SlotObservation(newest, load_slot(self._session, self._settings.slot))
         except errors.FrazilError:
             self.close()
             raise

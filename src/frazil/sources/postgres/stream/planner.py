@@ -162,7 +162,7 @@ class StreamPlanner:
             splits=tuple(_splits(taken.segments)) if parts else (),
             parts=tuple(parts),
             end=format_lsn(end),
-            troubles=tuple(failures),
+            failures=tuple(failures),
         )
 
     def _tables(self, taken: Taken, progress: Progress) -> Iterator[_Captured]:
