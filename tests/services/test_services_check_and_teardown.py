@@ -134,7 +134,7 @@ def without_lake(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(
     server: Postgres, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Shop]:
-    with database_on(server, "looked_at") as database:
+    with database_on(server, "checked") as database:
         database.run(f"create role {ROLE} login password '{PASSWORD}'", *TABLES)
         try:
             yield Shop(database, tmp_path / "frazil.yaml", capsys, monkeypatch)
@@ -268,7 +268,7 @@ def test_a_publication_that_sends_too_little_is_completed_by_the_advice(shop: Sh
 @pytest.mark.parametrize(
     ("user", "database", "code", "sentence"),
     [
-        (ROLE, "looked_at", ExitCode.PERMISSION, "source.dsn is wrong"),
+        (ROLE, "checked", ExitCode.PERMISSION, "source.dsn is wrong"),
         (None, "nowhere", ExitCode.FAILED, "correct the database in source.dsn"),
     ],
 )

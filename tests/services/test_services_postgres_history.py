@@ -117,7 +117,7 @@ def test_a_server_that_crashed_is_gone_on_with(server: Postgres, subject: Postgr
 
 
 @pytest.mark.fault("N45")
-def test_a_slot_that_nobody_reads_moves_on_and_never_back(subject: PostgresSubject) -> None:
+def test_an_unread_slot_moves_on_and_never_back(subject: PostgresSubject) -> None:
     capture = begun(subject, ORDERS)
     early = capture.acknowledged
     capture.source.close()

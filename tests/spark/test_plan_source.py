@@ -126,7 +126,7 @@ def test_a_new_pipeline_is_planned_without_a_trace_and_a_run_does_what_was_said(
     assert of(found, "public.orders")["capture"]["has_changes"] is False
 
 
-def test_what_waits_at_the_source_and_what_waits_for_a_merge_are_told_apart(
+def test_what_waits_at_the_source_differs_from_what_waits_for_a_merge(
     planning: Planning,
 ) -> None:
     world = planning.world
@@ -183,7 +183,7 @@ def test_what_keeps_a_run_from_beginning_is_a_problem_with_its_remedy(planning: 
     assert all(each["capture"]["copies"] for each in found["tables"])
 
 
-def test_tables_that_leave_or_cannot_be_named_are_told(planning: Planning) -> None:
+def test_tables_that_leave_or_cannot_be_named_are_listed(planning: Planning) -> None:
     world = planning.world
     world.catch_up()
     world.run("create table orders_changelog (id int primary key)")
@@ -194,7 +194,7 @@ def test_tables_that_leave_or_cannot_be_named_are_told(planning: Planning) -> No
     assert of(found, "public.keyless")["capture"]["state"].startswith("left at ")
 
 
-def test_a_slot_that_somebody_reads_is_not_looked_into(planning: Planning) -> None:
+def test_a_slot_in_use_is_not_peeked_at(planning: Planning) -> None:
     world = planning.world
     world.catch_up()
     slot = f"{world.document['pipeline']}_frazil"

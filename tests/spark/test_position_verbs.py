@@ -170,7 +170,7 @@ def test_a_dry_run_shows_and_changes_nothing(shop: Shop, capsys: Capture) -> Non
     assert shop.ledger.table.load_state().head is None
 
 
-def test_on_a_terminal_somebody_is_asked(
+def test_on_a_terminal_it_asks_for_confirmation(
     shop: Shop, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))

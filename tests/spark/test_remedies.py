@@ -380,7 +380,7 @@ def test_the_command_in_the_message_heals_a_mirror_of_a_pipeline_without_a_sourc
 
 
 @pytest.mark.parametrize("case", ["doubled", "rolled back", "unmarked", "overwritten", "clash"])
-def test_users_of_the_library_are_told_of_a_remedy_that_they_have(
+def test_users_of_the_library_get_a_remedy_that_they_have(
     spark: SparkSession, tmp_path: Path, case: str
 ) -> None:
     shop, damaged = filled(spark, tmp_path)
@@ -421,7 +421,7 @@ def test_users_of_the_library_are_told_of_a_remedy_that_they_have(
     assert shop.rows("users") == {1: "third", 3: "first"}
 
 
-def test_a_table_of_somebody_else_is_not_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_of_another_owner_is_not_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     shop = MergeShop.open(spark, tmp_path)
     name = f"{shop.catalog}.public.users"
     spark.sql(f"create table {name} (id bigint, name string) using iceberg")

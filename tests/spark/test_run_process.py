@@ -248,7 +248,7 @@ def test_after_a_restart_totals_come_from_the_lake(story: Story) -> None:
 
 
 @pytest.mark.fault("N55")
-def test_while_the_server_is_away_nothing_is_told_of_its_slot(story: Story) -> None:
+def test_while_the_server_is_away_its_slot_is_unknown(story: Story) -> None:
     story.pipeline.wait_until(lambda: bool(story.source().get("slot")), "slot shown")
     assert story.metrics("frazil_slot_retained_bytes") is not None
     story.proxy.refuse_all()

@@ -139,7 +139,7 @@ def check_interrupted(folder: Path, after: float) -> None:
         assert code == 0, said
 
 
-def run_told_to_end(folder: Path, number: signal.Signals, after: float) -> None:
+def run_until_signalled(folder: Path, number: signal.Signals, after: float) -> None:
     code, said = end(folder, number, after, "run")
     assert code == (130 if number == signal.SIGINT else 0), (after, said[-3000:])
 
@@ -159,11 +159,11 @@ def test_a_second_ctrl_c_does_not_leave_a_jvm_either(folder: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_sigterm_to_the_whole_group_is_a_clean_end(folder: Path) -> None:
+def test_sigterm_to_the_process_group_is_a_clean_end(folder: Path) -> None:
     draw = random.Random(a_seed())  # noqa: S311
-    run_told_to_end(folder, signal.SIGTERM, draw.uniform(0.02, 4))
-    run_told_to_end(folder, signal.SIGTERM, draw.uniform(15, 25))
-    run_told_to_end(folder, signal.SIGINT, draw.uniform(5, 25))
+    run_until_signalled(folder, signal.SIGTERM, draw.uniform(0.02, 4))
+    run_until_signalled(folder, signal.SIGTERM, draw.uniform(15, 25))
+    run_until_signalled(folder, signal.SIGINT, draw.uniform(5, 25))
 
 
 @pytest.mark.deep
@@ -174,4 +174,4 @@ def test_signals_at_many_moments(folder: Path) -> None:
     while time.monotonic() < deadline:
         check_interrupted(folder, draw.uniform(0.02, LONGEST_SECONDS))
         number = draw.choice([signal.SIGTERM, signal.SIGINT])
-        run_told_to_end(folder, number, draw.uniform(0.02, 30))
+        run_until_signalled(folder, number, draw.uniform(0.02, 30))

@@ -169,7 +169,7 @@ def test_a_fault_that_passes_costs_at_most_a_run(
     ],
     ids=["taken back for ingest", "half a part of merge", "no reply to merge"],
 )
-def test_a_file_that_is_never_whole_is_never_referenced(
+def test_an_incomplete_file_is_never_referenced(
     world: World, proxy: HttpProxy, path: str, match: Match, fault: Fault
 ) -> None:
     """Whatever the store keeps of it: readers see what they saw, until the next run."""

@@ -180,7 +180,7 @@ def test_a_catalog_that_refuses_tls_gets_no_password(
     assert b"".join(outcomes[1]) == b""
 
 
-def test_tasks_refuse_a_store_that_nobody_vouches_for(
+def test_tasks_refuse_a_store_with_an_untrusted_certificate(
     folder: Path, object_store: ObjectStore
 ) -> None:
     certificate = make_certificate(folder, "for tasks")

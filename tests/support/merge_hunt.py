@@ -124,13 +124,13 @@ class Hunt:
 def _overhearing() -> Iterator[list[str]]:
     """Spark's messages about failed tasks, which are hidden otherwise: they may show rows."""
     heard: list[str] = []
-    original = task_errors._told
+    original = task_errors._as_error
 
     def overheard(text: str, *, table: str, doing: str) -> FrazilError:
         heard.append(text[-_HEARD:])
         return original(text, table=table, doing=doing)
 
-    with mock.patch.object(task_errors, "_told", overheard):
+    with mock.patch.object(task_errors, "_as_error", overheard):
         yield heard
 
 

@@ -164,7 +164,7 @@ def test_a_batch_that_is_in_is_not_written_twice(table: MemoryTable) -> None:
     assert table.version is before
 
 
-def test_who_was_overtaken_is_told_by_whom(table: MemoryTable) -> None:
+def test_an_overtaken_commit_names_the_batch_that_came_first(table: MemoryTable) -> None:
     refuse(table, appended(None, 2), errors.FencedError, "ingest.*batch-1.*batch-2")
 
 
@@ -190,7 +190,7 @@ def test_a_marker_that_is_gone_is_no_beginning(role: MarkerRole, step: str) -> N
     assert refused.next_step == step
 
 
-def test_a_table_that_somebody_emptied_may_be_begun() -> None:
+def test_a_table_that_was_emptied_may_be_begun() -> None:
     table = MemoryTable()
     table.change(table.version.foreign(total_records="0"))
     assert at(table) is None
@@ -286,7 +286,7 @@ class _Idle(Staging):
         return update
 
 
-def test_a_store_that_fails_while_staging_is_told_as_such(table: MemoryTable) -> None:
+def test_a_store_that_fails_while_staging_is_a_storage_error(table: MemoryTable) -> None:
     def refusing(version: Version) -> Staging:
         staging = Staging(version)
         staging.newAppend = _raising(f"{ICEBERG}RuntimeIOException")  # type: ignore[method-assign]

@@ -268,7 +268,7 @@ def test_nested_values_are_spilled_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("O2")
-def test_a_local_disk_that_takes_nothing_is_told_with_the_setting(
+def test_a_full_local_disk_is_reported_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "not there"))

@@ -68,7 +68,7 @@ def test_a_table_that_is_new_or_comes_back_is_copied(before: TableState | None) 
     assert judged(before, table()) == (stands(Copying()),)
 
 
-def test_a_table_nobody_wants_is_not_taken_up() -> None:
+def test_a_table_that_is_not_selected_is_not_captured() -> None:
     assert judged(None, table(), is_wanted=False) == ()
 
 
@@ -84,7 +84,7 @@ def test_a_table_removed_from_the_configuration_leaves(state: object) -> None:
 @pytest.mark.parametrize(
     "state", [Streaming(), Copying(), Paused("0/10", Cause(None, "why"))], ids=str
 )
-def test_what_did_not_change_is_not_told(state: object) -> None:
+def test_an_unchanged_state_is_not_reported(state: object) -> None:
     assert judged(stands(state), table()) == ()
 
 
@@ -121,7 +121,7 @@ def test_a_table_that_is_gone_stops_by_name(state: object) -> None:
     assert judged(stands(state), None) == (stands(Gone(POSITION)),)
 
 
-def test_a_table_that_stays_away_is_told_once() -> None:
+def test_a_table_that_stays_away_is_reported_once() -> None:
     assert judged(stands(Gone("0/10")), None) == ()
 
 
@@ -193,7 +193,7 @@ def test_a_missing_table_that_is_to_be_read_again_keeps_its_identity() -> None:
     assert judged(stands(Copying()), missing) == (stands(Copying(Cause.of(OBSTACLE))),)
 
 
-def test_what_went_wrong_in_a_copy_waits_until_somebody_acts() -> None:
+def test_a_failed_copy_waits_until_an_operator_acts() -> None:
     failed = stands(Copying(Cause(None, "why")))
     assert judged(failed, table()) == ()
     assert judged(failed, table(), retries_paused=True) == (stands(Copying()),)
@@ -210,7 +210,7 @@ def test_what_sends_no_changes_is_not_the_table_that_had_its_name() -> None:
     assert judged(None, silent) == (WAITS,)
 
 
-def test_a_held_table_is_left_alone_unless_somebody_may_have_acted() -> None:
+def test_a_paused_table_is_left_alone_unless_an_operator_may_have_acted() -> None:
     held = stands(Paused(POSITION, Cause("FRZ-SCH-01", "it cannot be followed.")))
     found = {NAME: table()}
     changed = judge_tables(

@@ -160,7 +160,7 @@ def test_a_row_that_the_merged_half_of_a_sequence_has_replaced_is_missing() -> N
 @pytest.mark.fault("N29")
 @settings(max_examples=300)
 @given(data=st.data(), deletes=POLICIES)
-def test_a_history_told_from_its_last_merged_change_on_ends_the_same(
+def test_a_history_repeated_from_its_last_merged_change_ends_the_same(
     data: st.DataObject, deletes: Deletes
 ) -> None:
     history = data.draw(transactions())

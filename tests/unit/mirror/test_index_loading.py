@@ -151,7 +151,7 @@ def test_without_an_index_all_is_read(table: Table) -> None:
     refused(table.load([]), RepairReason.NO_ANCESTOR)
 
 
-def test_a_head_that_is_gone_or_damaged_is_told_and_a_store_that_is_away_is_not(
+def test_a_missing_or_damaged_head_is_reported_and_an_unreachable_store_is_raised(
     table: Table,
 ) -> None:
     missing = table.load([table.snapshot(head=f"{table.folder}/gone.puffin")])

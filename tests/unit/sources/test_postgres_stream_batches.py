@@ -365,7 +365,7 @@ def test_a_table_that_is_not_in_the_catalog_stops_and_the_others_go_on(tmp_path:
     assert rows(batch, ITEMS) == [(0x20, 7, "x")]
 
 
-def test_a_defect_in_one_table_is_told_as_one_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_defect_in_one_table_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     def options(table: str) -> TableOptions:
         if table == ORDERS:
             raise KeyError("a secret")

@@ -85,10 +85,10 @@ def running_tasks(table: str, doing: str) -> Iterator[None]:
         missing = missing_file(error)
         if missing is not None:
             raise gone_file(missing, table=table, doing=doing) from None
-        raise _told(str(error), table=table, doing=doing) from None
+        raise _as_error(str(error), table=table, doing=doing) from None
 
 
-def _told(text: str, *, table: str, doing: str) -> errors.FrazilError:
+def _as_error(text: str, *, table: str, doing: str) -> errors.FrazilError:
     carried = _CARRIED.search(text)
     if carried is not None:
         return _unpacked(carried[1], table)

@@ -95,7 +95,7 @@ class _Search:
             self.kept[path] = [i for i in range(len(node.items)) if (*path, i) not in self.pruned]
             inner = spot_below(spot, 0) if spot else None
             return [self._plain(node.items[i], (*path, i), inner) for i in self.kept[path]]
-        if node.value is None and spot is not None and _stands_for_defaults(spot):
+        if node.value is None and spot is not None and _means_defaults(spot):
             return {}
         return node.value
 
@@ -145,6 +145,6 @@ def _without_kind(location: KeyPath) -> KeyPath:
     return location
 
 
-def _stands_for_defaults(spot: Spot) -> bool:
+def _means_defaults(spot: Spot) -> bool:
     """Whether nothing means a section whose keys are all commented out."""
     return spot.shape in {Shape.SECTION, Shape.MAPPING} and not spot.is_optional

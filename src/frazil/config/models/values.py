@@ -72,7 +72,7 @@ def nearest(name: str, known: list[str]) -> str | None:
     return close[0] if close else None
 
 
-def _whole_number(value: object, *, minimum: int) -> object:
+def _integer(value: object, *, minimum: int) -> object:
     if isinstance(value, Substituted) and _WHOLE_NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -82,11 +82,11 @@ def _whole_number(value: object, *, minimum: int) -> object:
 
 
 def _positive(value: object) -> object:
-    return _whole_number(value, minimum=1)
+    return _integer(value, minimum=1)
 
 
 def _natural(value: object) -> object:
-    return _whole_number(value, minimum=0)
+    return _integer(value, minimum=0)
 
 
 def _truth(value: object) -> object:

@@ -143,7 +143,9 @@ class _Tour:
             watch.stream(lively)
         watch.until_caught_up()
         watch.settle()
-        watch.done("Streamed", f"{_told(watch.counts)}; usually {watch.usual_lag:.1f} s behind")
+        watch.done(
+            "Streamed", f"{_describe_counts(watch.counts)}; usually {watch.usual_lag:.1f} s behind"
+        )
 
     def _workload(self, *, reshapes: bool) -> ShopWorkload:
         pace = self.watch.pace
@@ -179,7 +181,7 @@ class _Tour:
         )
 
 
-def _told(counts: ShopCounts) -> str:
+def _describe_counts(counts: ShopCounts) -> str:
     """What happened in the shop, with what is hardest to follow."""
     parts = [f"{counts.transactions:,} transactions"]
     if Happening.COLUMN_ADDED in counts.kinds:
