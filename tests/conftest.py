@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
-# Here, so that all suites of a worker share them: a service that nobody asks still costs.
+# Here, so that all suites of a worker share them: an unused service still costs.
 from tests.support.services import (
     etcd,
     file_catalog,
@@ -32,9 +32,9 @@ __all__ = [
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
 settings.register_profile(
-    "house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "frazil", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("house")
+settings.load_profile("frazil")
 
 # The files that take a minute or more, longest first. One that is missing costs nothing but time:
 # taken last, it is run by one worker while the other has nothing to do.

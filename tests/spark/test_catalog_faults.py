@@ -113,7 +113,7 @@ def test_a_catalog_that_answers_with_what_was_loses_and_doubles_nothing(
 
 @dataclass
 class Lender:
-    """Every loan reaches the store by a door of its own, which closes when the loan has ended."""
+    """Every loan goes through a proxy of its own, which refuses once the loan has ended."""
 
     store: ObjectStore
     stack: ExitStack
@@ -125,10 +125,10 @@ class Lender:
         answer = json.loads(body or b"{}")
         if "metadata" not in answer:
             return body
-        door = self.stack.enter_context(HttpProxy(self.store.endpoint, keep_host=True))
-        self.loans.append(door)
+        proxy = self.stack.enter_context(HttpProxy(self.store.endpoint, keep_host=True))
+        self.loans.append(proxy)
         loan = {
-            "s3.endpoint": door.url,
+            "s3.endpoint": proxy.url,
             "s3.path-style-access": "true",
             "client.region": self.store.region,
             "s3.access-key-id": self.store.access_key,
@@ -147,8 +147,8 @@ class Lender:
 
     def end_all(self) -> None:
         """All that was lent so far has expired."""
-        for door in self.loans:
-            door.script(lambda *_: True, *[EXPIRED] * FOR_EVER)
+        for proxy in self.loans:
+            proxy.script(lambda *_: True, *[EXPIRED] * FOR_EVER)
 
 
 @pytest.fixture(params=[True, False], ids=["in the config", "as storage credentials"])

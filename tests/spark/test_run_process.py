@@ -198,9 +198,9 @@ def test_a_stopped_table_says_the_same_everywhere_and_its_remedy_mends_it(story:
     assert all(text in page for text in (code, reason, remedy))
     assert story.metrics("frazil_table_stopped", table=USERS, code=code) == 1
     assert story.metrics("frazil_tables", phase="stopped") == 1
-    (held,) = story.pipeline.events("table held")
-    assert (held["table"], held["code"]) == (USERS, code)
-    assert (held["reason"], held["remedy"]) == (reason, remedy)
+    (paused,) = story.pipeline.events("table paused")
+    assert (paused["table"], paused["code"]) == (USERS, code)
+    assert (paused["reason"], paused["remedy"]) == (reason, remedy)
 
     story.sql(f"update {ORDERS} set price = 4 where id <= 7")
     story.wait_until_merged(ORDERS, update=8)

@@ -1,4 +1,4 @@
-"""How each table stands after a look at the source."""
+"""The state of each table after the source was inspected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table(identity: str = "same") -> SourceTable:
     return SourceTable(name=NAME, identity=identity, shape="", columns=())
 
 
-def stands(state: object, identity: str = "same") -> TableState:
+def state_of(state: object, identity: str = "same") -> TableState:
     return TableState(table=NAME, identity=identity, state=state)  # type: ignore[arg-type]
 
 
@@ -63,9 +63,9 @@ def judged(
     )
 
 
-@pytest.mark.parametrize("before", [None, stands(Removed("0/10"), "other")])
+@pytest.mark.parametrize("before", [None, state_of(Removed("0/10"), "other")])
 def test_a_table_that_is_new_or_comes_back_is_copied(before: TableState | None) -> None:
-    assert judged(before, table()) == (stands(Copying()),)
+    assert judged(before, table()) == (state_of(Copying()),)
 
 
 def test_a_table_that_is_not_selected_is_not_captured() -> None:
@@ -78,85 +78,85 @@ def test_a_table_that_is_not_selected_is_not_captured() -> None:
     ids=str,
 )
 def test_a_table_removed_from_the_configuration_leaves(state: object) -> None:
-    assert judged(stands(state), table(), is_wanted=False) == (stands(Removed(POSITION)),)
+    assert judged(state_of(state), table(), is_wanted=False) == (state_of(Removed(POSITION)),)
 
 
 @pytest.mark.parametrize(
     "state", [Streaming(), Copying(), Paused("0/10", Cause(None, "why"))], ids=str
 )
 def test_an_unchanged_state_is_not_reported(state: object) -> None:
-    assert judged(stands(state), table()) == ()
+    assert judged(state_of(state), table()) == ()
 
 
 @pytest.mark.parametrize("state", [Streaming(), Paused("0/10", Cause(None, "why"))], ids=str)
 def test_another_table_under_the_same_name_needs_a_resync_and_says_why(state: object) -> None:
-    assert judged(stands(state), table("another")) == (stands(ResyncRequired(POSITION, OTHER)),)
+    assert judged(state_of(state), table("another")) == (state_of(ResyncRequired(POSITION, OTHER)),)
 
 
 def test_a_table_that_is_still_to_be_copied_may_be_another_one() -> None:
-    assert judged(stands(Copying()), table("another")) == ()
+    assert judged(state_of(Copying()), table("another")) == ()
 
 
 @pytest.mark.parametrize("state", [Streaming(), Paused("0/10", Cause(None, "why"))], ids=str)
 def test_what_more_is_known_of_the_same_table_is_recorded(state: object) -> None:
-    assert judged(stands(state), table("more")) == (stands(state, "more"),)
-    assert judged(stands(Copying()), table("more")) == ()
+    assert judged(state_of(state), table("more")) == (state_of(state, "more"),)
+    assert judged(state_of(Copying()), table("more")) == ()
 
 
 @pytest.mark.fault("N35")
 def test_a_table_that_comes_back_may_have_missed_something() -> None:
-    gone = stands(Gone("0/10"), "implicit")
-    expected = stands(ResyncRequired(POSITION, "it was gone"), "implicit")
+    gone = state_of(Gone("0/10"), "implicit")
+    expected = state_of(ResyncRequired(POSITION, "it was gone"), "implicit")
     assert judged(gone, table("implicit")) == (expected,)
-    assert judged(stands(Paused("0/10", Cause(None, "why")), "implicit"), table("implicit")) == ()
+    assert judged(state_of(Paused("0/10", Cause(None, "why")), "implicit"), table("implicit")) == ()
 
 
 def test_only_a_resync_ends_the_need_for_one() -> None:
     for found in (table(), table("another"), None):
-        assert judged(stands(ResyncRequired("0/10", "why")), found, retries_paused=True) == ()
+        assert judged(state_of(ResyncRequired("0/10", "why")), found, retries_paused=True) == ()
 
 
 @pytest.mark.parametrize("state", [Streaming(), Paused("0/10", Cause(None, "why"))], ids=str)
 def test_a_table_that_is_gone_stops_by_name(state: object) -> None:
-    assert judged(stands(state), None) == (stands(Gone(POSITION)),)
+    assert judged(state_of(state), None) == (state_of(Gone(POSITION)),)
 
 
 def test_a_table_that_stays_away_is_reported_once() -> None:
-    assert judged(stands(Gone("0/10")), None) == ()
+    assert judged(state_of(Gone("0/10")), None) == ()
 
 
 def test_a_table_that_went_before_it_was_copied_is_new_when_it_comes() -> None:
-    assert judged(stands(Copying()), None) == (stands(Removed(POSITION)),)
+    assert judged(state_of(Copying()), None) == (state_of(Removed(POSITION)),)
 
 
 def test_the_same_table_that_comes_back_lost_nothing() -> None:
-    assert judged(stands(Gone("0/10")), table()) == (stands(Streaming()),)
+    assert judged(state_of(Gone("0/10")), table()) == (state_of(Streaming()),)
 
 
 def test_another_table_in_place_of_one_that_went_lost_something() -> None:
-    found = judged(stands(Gone("0/10")), table("another"))
-    assert found == (stands(ResyncRequired(POSITION, OTHER)),)
+    found = judged(state_of(Gone("0/10")), table("another"))
+    assert found == (state_of(ResyncRequired(POSITION, OTHER)),)
 
 
 def test_only_a_new_process_tries_a_held_table_again() -> None:
-    held = stands(Paused("0/10", Cause(None, "a value does not fit")))
-    assert judged(held, table()) == ()
-    assert judged(held, table(), retries_paused=True) == (stands(Streaming()),)
+    paused = state_of(Paused("0/10", Cause(None, "a value does not fit")))
+    assert judged(paused, table()) == ()
+    assert judged(paused, table(), retries_paused=True) == (state_of(Streaming()),)
 
 
 def test_only_a_new_process_tries_a_failed_copy_again() -> None:
-    failed = stands(Copying(Cause(None, "a value does not fit")))
+    failed = state_of(Copying(Cause(None, "a value does not fit")))
     assert judged(failed, table()) == ()
-    assert judged(failed, table(), retries_paused=True) == (stands(Copying()),)
+    assert judged(failed, table(), retries_paused=True) == (state_of(Copying()),)
 
 
 OBSTACLE = PermissionError("not ours.", next_step="alter publication …;")
 BLOCKED = replace(table(), obstacle=OBSTACLE)
-WAITS = stands(Copying(Cause.of(OBSTACLE)), "")
+WAITS = state_of(Copying(Cause.of(OBSTACLE)), "")
 
 
 @pytest.mark.fault("N40")
-@pytest.mark.parametrize("before", [None, stands(Removed("0/10"))], ids=str)
+@pytest.mark.parametrize("before", [None, state_of(Removed("0/10"))], ids=str)
 def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableState | None) -> None:
     assert judged(before, BLOCKED) == (WAITS,)
     assert judged(WAITS, BLOCKED) == ()
@@ -165,7 +165,7 @@ def test_a_table_that_cannot_be_copied_waits_and_says_why(before: TableState | N
 
 @pytest.mark.fault("N40")
 def test_a_table_is_copied_as_soon_as_it_can_be() -> None:
-    assert judged(WAITS, table()) == (stands(Copying()),)
+    assert judged(WAITS, table()) == (state_of(Copying()),)
 
 
 FAILED = Copying(Cause(None, "failed"))
@@ -175,46 +175,46 @@ FAILED = Copying(Cause(None, "failed"))
 @pytest.mark.parametrize("before", [Copying(), FAILED], ids=str)
 def test_a_table_to_be_read_again_keeps_its_identity_behind_an_obstacle(before: object) -> None:
     """By it, its name in the lake stays its own: a newcomer has none."""
-    waits = stands(Copying(Cause.of(OBSTACLE)))
-    assert judged(stands(before), BLOCKED) == (waits,)
+    waits = state_of(Copying(Cause.of(OBSTACLE)))
+    assert judged(state_of(before), BLOCKED) == (waits,)
     for met in (None, Cause.of(OBSTACLE)):
         assert judged(waits, BLOCKED, obstacle_met=met) == ()
         assert judged(waits, BLOCKED, obstacle_met=met, retries_paused=True) == ()
     # It goes on by itself, and what went wrong in a copy does not.
-    assert judged(waits, table(), obstacle_met=Cause.of(OBSTACLE)) == (stands(Copying()),)
-    assert judged(waits, table(), retries_paused=True) == (stands(Copying()),)
-    assert judged(stands(FAILED), table(), obstacle_met=Cause.of(OBSTACLE)) == ()
-    assert judged(stands(Copying()), table(), obstacle_met=Cause.of(OBSTACLE)) == ()
+    assert judged(waits, table(), obstacle_met=Cause.of(OBSTACLE)) == (state_of(Copying()),)
+    assert judged(waits, table(), retries_paused=True) == (state_of(Copying()),)
+    assert judged(state_of(FAILED), table(), obstacle_met=Cause.of(OBSTACLE)) == ()
+    assert judged(state_of(Copying()), table(), obstacle_met=Cause.of(OBSTACLE)) == ()
 
 
 @pytest.mark.fault("N40")
 def test_a_missing_table_that_is_to_be_read_again_keeps_its_identity() -> None:
     missing = replace(BLOCKED, identity="")
-    assert judged(stands(Copying()), missing) == (stands(Copying(Cause.of(OBSTACLE))),)
+    assert judged(state_of(Copying()), missing) == (state_of(Copying(Cause.of(OBSTACLE))),)
 
 
 def test_a_failed_copy_waits_until_an_operator_acts() -> None:
-    failed = stands(Copying(Cause(None, "why")))
+    failed = state_of(Copying(Cause(None, "why")))
     assert judged(failed, table()) == ()
-    assert judged(failed, table(), retries_paused=True) == (stands(Copying()),)
+    assert judged(failed, table(), retries_paused=True) == (state_of(Copying()),)
 
 
 @pytest.mark.fault("N40")
 def test_a_table_that_is_captured_goes_on_without_the_right_to_copy_it() -> None:
-    assert judged(stands(Streaming()), BLOCKED) == ()
+    assert judged(state_of(Streaming()), BLOCKED) == ()
 
 
 def test_what_sends_no_changes_is_not_the_table_that_had_its_name() -> None:
     silent = replace(BLOCKED, identity="")
-    assert judged(stands(Streaming()), silent) == (stands(Gone(POSITION)),)
+    assert judged(state_of(Streaming()), silent) == (state_of(Gone(POSITION)),)
     assert judged(None, silent) == (WAITS,)
 
 
 def test_a_paused_table_is_left_alone_unless_an_operator_may_have_acted() -> None:
-    held = stands(Paused(POSITION, Cause("FRZ-SCH-01", "it cannot be followed.")))
+    paused = state_of(Paused(POSITION, Cause("FRZ-SCH-01", "it cannot be followed.")))
     found = {NAME: table()}
     changed = judge_tables(
-        {NAME: held},
+        {NAME: paused},
         found,
         selects=lambda _: True,
         explain_identity_change=explain_identity_change,

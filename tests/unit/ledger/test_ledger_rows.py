@@ -56,11 +56,11 @@ def test_every_state_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("state", STATES, ids=str)
-def test_a_standing_survives_its_row(state: State) -> None:
-    standing = TableState(table="public.users_changelog", identity="16384", state=state)
-    (row,) = rows_of(standing)
+def test_a_state_survives_its_row(state: State) -> None:
+    recorded = TableState(table="public.users_changelog", identity="16384", state=state)
+    (row,) = rows_of(recorded)
     assert (row["kind"], row["commit_number"], row["batch"]) == ("state", 7, "b9")
-    assert state_from({name: row.get(name) for name in STATE_COLUMNS}) == standing  # type: ignore[misc]
+    assert state_from({name: row.get(name) for name in STATE_COLUMNS}) == recorded  # type: ignore[misc]
 
 
 def test_states_read_as_people_say_them() -> None:
@@ -112,9 +112,9 @@ def test_an_entry_says_what_a_batch_did() -> None:
 
 
 def test_one_commit_says_one_thing_about_a_table() -> None:
-    standing = TableState(table="a.b", identity="1", state=Streaming())
+    state = TableState(table="a.b", identity="1", state=Streaming())
     with pytest.raises(ValueError, match="two states"):
-        rows_of(standing, standing)
+        rows_of(state, state)
 
 
 def test_a_position_is_shown_as_it_is() -> None:

@@ -106,9 +106,9 @@ class Capture:
         )
         self._whole = TransactionSpooling(files, prefix="w")
         for name, found in self.catalog.items():
-            self.stands(name, 0x10, describe_table(found, TableOptions()).table)
+            self.captured(name, 0x10, describe_table(found, TableOptions()).table)
 
-    def stands(self, name: str, at: int, table: SourceTable) -> None:
+    def captured(self, name: str, at: int, table: SourceTable) -> None:
         self.known[name] = TableProgress(format_lsn(at), table.identity, table.shape)
 
     def segment(self, *messages: Message) -> tuple[Segment, ...]:

@@ -64,7 +64,7 @@ def test_each_table_gets_its_own_rows_of_every_segment(tmp_path: Path) -> None:
 
 def test_a_table_that_is_ahead_gets_only_the_rows_that_it_has_not(tmp_path: Path) -> None:
     capture = Capture(tmp_path, {ORDERS: view(), ITEMS: items()})
-    capture.stands(ORDERS, 0x28, describe_table(view(), TableOptions()).table)
+    capture.captured(ORDERS, 0x28, describe_table(view(), TableOptions()).table)
     segments = capture.segment(
         relation(view()),
         relation(items()),
@@ -83,7 +83,7 @@ def test_what_described_only_rows_that_a_table_has_is_no_news_to_it(tmp_path: Pa
     """It has the column that came since, and cannot follow from a table without it."""
     now = view(ID, WORD, MORE)
     capture = Capture(tmp_path, {ORDERS: now, ITEMS: items()})
-    capture.stands(ORDERS, 0x28, describe_table(now, TableOptions()).table)
+    capture.captured(ORDERS, 0x28, describe_table(now, TableOptions()).table)
     change = transaction(0x20, relation(view()), row(1, "a"), relation(now), row(2, "b", 5))
     segments = capture.segment(
         relation(items()), *change, *transaction(0x30, row(3, "c", 6), item(7, "x"))
@@ -95,7 +95,7 @@ def test_what_described_only_rows_that_a_table_has_is_no_news_to_it(tmp_path: Pa
     assert rows(batch) == [(0x30, 3, "c", 6)]
     assert rows(batch, ITEMS) == [(0x30, 7, "x")]
     # To a table that has none of it, all of it is news.
-    capture.stands(ORDERS, 0x20, describe_table(view(), TableOptions()).table)
+    capture.captured(ORDERS, 0x20, describe_table(view(), TableOptions()).table)
     assert [each[1] for each in rows(capture.all(segments))] == [1, 2, 3]
 
 
@@ -396,7 +396,7 @@ WHOLE_ROW = {"identity_columns": BOTH}
 
 
 @pytest.mark.parametrize(
-    ("before", "told", "now", "key"),
+    ("before", "sent", "now", "key"),
     [
         ({}, {}, {}, (1,)),
         ({}, {"marked": ()}, NO_KEY, ()),
