@@ -117,6 +117,7 @@ class Pipeline:
         self.board.record_answer(health, asked=self.clock.monotonic())
 
     def status(self) -> PipelineStatus:
+        self.board.observe()
         return self.board.now()
 
     def source(self) -> SourceStatus:

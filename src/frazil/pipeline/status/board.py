@@ -29,6 +29,7 @@ from frazil.pipeline.status.values import (
     Sample,
     SourceStatus,
     TableStatus,
+    copy_status,
 )
 from frazil.version import __version__
 
@@ -103,7 +104,7 @@ class StatusBoard:
         # When each phase and each problem began, by table.
         self._phases: dict[str, tuple[Phase, datetime]] = {}
         self._problems: dict[str, tuple[str, datetime]] = {}
-        self._standing_since: dict[str, datetime] = {}
+        self._in_state_since: dict[str, datetime] = {}
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self._sampled = self._clock.monotonic()
         self._throughput = Throughput(self._sampled)
@@ -201,7 +202,7 @@ class StatusBoard:
     def record_state_since(self, since: Mapping[str, datetime]) -> None:
         """Since when tables are in their state, also before this process."""
         with self._lock:
-            self._standing_since = dict(since)
+            self._in_state_since = dict(since)
             for table, (reason, known) in self._problems.items():
                 self._problems[table] = reason, min(known, since.get(table, known))
 
@@ -236,7 +237,8 @@ class StatusBoard:
             self._mirrors.fail_merge(mirror, self._capture.through)
 
     def tick(self) -> None:
-        """Notice phases that change by themselves, and take a sample when it is time."""
+        """Observe, and take a sample when it is time."""
+        self.observe()
         status = self.now()
         with self._lock:
             self._follow_copy()
@@ -248,6 +250,33 @@ class StatusBoard:
             self._samples.append(
                 Sample(at=status.at, lag_seconds=status.lag_seconds, changes_per_second=rate)
             )
+
+    def observe(self) -> None:
+        """Record phases and problems that begin or end by themselves, and tables to be loaded."""
+        tables = self.now().tables
+        with self._lock:
+            for each in tables:
+                self._phases[each.table] = each.phase, each.since
+                if each.trouble is None:
+                    self._problems.pop(each.table, None)
+                    self._in_state_since.pop(each.table, None)
+                else:
+                    self._problems[each.table] = each.trouble.reason, each.trouble.since
+                self._load_later(each)
+
+    def _load_later(self, status: TableStatus) -> None:
+        table, names = status.table, self._names(status.table)
+        if names is None:
+            if status.mirror is not None:
+                self._lake.want(status.mirror, MarkerRole.MERGE, table)
+            return
+        mirror = str(names.mirror)
+        if self._reads_mirror(mirror, status.phase, is_merged=status.mirror is not None):
+            self._lake.want(mirror, MarkerRole.MERGE, table)
+        self._lake.want(str(names.changelog), MarkerRole.INGEST, table)
+        if status.phase is Phase.COPYING:
+            # Its rows are recorded before they are reported, and until then it would look complete.
+            self._expect_of(names, None)
 
     def open_questions(self) -> tuple[LakeQuestion, ...]:
         """The tables of the lake that were not queried yet, or that have a newer commit."""
@@ -315,16 +344,9 @@ class StatusBoard:
         merge = None if mirror is None else statuses.get(mirror)
         trouble = self._problem_of(table, table_state, merge)
         phase = self._phase_of(table_state, merge, trouble)
-        if phase is Phase.COPYING:
-            # Its rows are recorded before they are reported, and until then it would look complete.
-            self._expect_of(names, None)
         changelog = None if names is None else str(names.changelog)
-        read = mirror if self._reads_mirror(mirror, merge, phase) else changelog
-        is_first = read is not None and self._is_first_load(
-            read, MarkerRole.INGEST if read == changelog else MarkerRole.MERGE, table
-        )
-        if changelog is not None:
-            self._lake.want(changelog, MarkerRole.INGEST, table)
+        reads_mirror = self._reads_mirror(mirror, phase, is_merged=merge is not None)
+        is_first = self._is_first_load(mirror if reads_mirror else changelog)
         return self._state(
             table,
             phase,
@@ -335,14 +357,14 @@ class StatusBoard:
             is_first_load=is_first,
             lag_seconds=None if is_first else self._lag_of(phase, table, mirror, trouble),
             lag_bytes=self._lag_bytes(),
-            captured=dict(self._tally.captured[table]),
-            copy=_copy_status(table, progress) if phase is Phase.COPYING else None,
+            captured=dict(self._tally.captured.get(table, {})),
+            copy=copy_status(table, progress) if phase is Phase.COPYING else None,
         )
 
     def _merged(self, status: MergeStatus) -> TableStatus:
         trouble = self._problem_of(status.table, None, status)
         phase, report = self._phase_of(None, status, trouble), status.report
-        is_first = self._is_first_load(status.table, MarkerRole.MERGE, status.table)
+        is_first = self._is_first_load(status.table)
         return self._state(
             status.table,
             phase,
@@ -371,14 +393,11 @@ class StatusBoard:
         captured: Mapping[str, int] | None = None,
         copy: CopyStatus | None = None,
     ) -> TableStatus:
-        known, since = self._phases.get(table, (None, self._clock.now()))
-        if known is not phase:
-            since = self._clock.now()
-            self._phases[table] = phase, since
+        known, since = self._phases.get(table, (None, None))
         return TableStatus(
             table=table,
             phase=phase,
-            since=since,
+            since=since if known is phase and since is not None else self._clock.now(),
             changelog=changelog,
             mirror=mirror,
             lag_seconds=lag_seconds,
@@ -387,7 +406,7 @@ class StatusBoard:
             mirror_rows=self._lake.rows(mirror),
             changelog_rows=self._lake.rows(changelog),
             captured=captured or {},
-            merged={} if mirror is None else dict(self._tally.merged[mirror]),
+            merged={} if mirror is None else dict(self._tally.merged.get(mirror, {})),
             copy=copy,
             index=None if mirror is None else self._tally.indexes.get(mirror),
             commits=self._tally.commits_of(changelog, mirror),
@@ -411,15 +430,16 @@ class StatusBoard:
             return max(lag or 0.0, (self._clock.now() - trouble.since).total_seconds())
         return lag
 
-    def _reads_mirror(self, mirror: str | None, merge: MergeStatus | None, phase: Phase) -> bool:
+    def _reads_mirror(self, mirror: str | None, phase: Phase, *, is_merged: bool) -> bool:
         """Whether readers of a captured table have a mirror, or are to get one here."""
         if mirror is None or self._merges is None or mirror in self._no_mirrors:
             return False
-        return merge is not None or phase is Phase.COPYING or self._mirrors.lacks(mirror)
+        return is_merged or phase is Phase.COPYING or self._mirrors.lacks(mirror)
 
-    def _is_first_load(self, lake_table: str, role: MarkerRole, table: str) -> bool:
-        """Whether it has no commit yet; one that was not asked yet may have."""
-        self._lake.want(lake_table, role, table)
+    def _is_first_load(self, lake_table: str | None) -> bool:
+        """Whether it has no commit yet; one that was not loaded yet may have."""
+        if lake_table is None:
+            return False
         return self._lake.was_empty(lake_table) and not self._tally.commits_of(lake_table)
 
     def _lag_bytes(self) -> int | None:
@@ -449,14 +469,10 @@ class StatusBoard:
             retry_at = None if merge.phase is MergeStep.STOPPED else merge.next_run or now
             return problem_of_error(merge.error, since=merge.since, retry_at=retry_at)
         if trouble is None:
-            self._problems.pop(table, None)
-            self._standing_since.pop(table, None)
             return None
         reason, since = self._problems.get(table, (None, now))
-        if reason != trouble.reason:
-            since = self._standing_since.get(table, now)
-            self._problems[table] = trouble.reason, since
-        return replace(trouble, since=since)
+        known = self._in_state_since.get(table, now)
+        return replace(trouble, since=since if reason == trouble.reason else known)
 
     def _phase_of(
         self,
@@ -474,15 +490,3 @@ class StatusBoard:
         if table_state is None or trouble is not None or not is_captured:
             return Phase.WAITING
         return Phase.STREAMING
-
-
-def _copy_status(table: str, progress: CopyProgress | None) -> CopyStatus | None:
-    if progress is None or table not in progress.tables:
-        return None
-    return CopyStatus(
-        rows=progress.rows,
-        bytes_read=progress.bytes_read,
-        bytes_total=progress.bytes_total,
-        fraction=progress.fraction,
-        remaining_seconds=progress.remaining_seconds,
-    )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from frazil.ingest.progress import CopyProgress
     from frazil.sources.health import HealthFacts
 
 
@@ -81,6 +82,19 @@ class CopyStatus:
     bytes_total: int
     fraction: float
     remaining_seconds: float | None
+
+
+def copy_status(table: str, progress: CopyProgress | None) -> CopyStatus | None:
+    """The progress of the running copy, if this table is part of it."""
+    if progress is None or table not in progress.tables:
+        return None
+    return CopyStatus(
+        rows=progress.rows,
+        bytes_read=progress.bytes_read,
+        bytes_total=progress.bytes_total,
+        fraction=progress.fraction,
+        remaining_seconds=progress.remaining_seconds,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
