@@ -18,7 +18,7 @@ from frazil.model.marker import Marker
 from frazil.model.postgres.facts import PublicationFacts, SlotFacts, WalStatus
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.slot.continuity import (
-    as_looked_at,
+    as_observed,
     check_continuation,
     check_continuity,
     check_publication,
@@ -187,10 +187,10 @@ def test_a_standby_of_another_history_is_refused_however_far_it_is() -> None:
 
 
 def test_a_standby_is_as_far_as_when_its_tables_were_read() -> None:
-    assert as_looked_at(STANDBY, 0x800).log_end == 0x800
-    assert as_looked_at(STANDBY, 0x1800).log_end == 0x1000
-    assert as_looked_at(STANDBY, None) == STANDBY
-    assert as_looked_at(server(), 0x800) == server()
+    assert as_observed(STANDBY, 0x800).log_end == 0x800
+    assert as_observed(STANDBY, 0x1800).log_end == 0x1000
+    assert as_observed(STANDBY, None) == STANDBY
+    assert as_observed(server(), 0x800) == server()
 
 
 def test_a_switch_away_from_the_very_timeline_we_are_on_is_checked() -> None:

@@ -132,10 +132,10 @@ def test_beside_a_stream_the_slot_is_not_read_again_and_what_was_read_since_coun
 @pytest.mark.fault("N41")
 def test_a_standby_is_judged_as_of_the_look_at_its_tables() -> None:
     source, since = Server(server=replace(SERVER, is_standby=True)), replace(SINCE, witness=None)
-    source._looked_at = 0x2FF
+    source._observed_at = 0x2FF
     with pytest.raises(SourceUnavailableError, match="replayed up to 0/2FF"):
         source.prepare([], since)
-    source._looked_at = 0x300
+    source._observed_at = 0x300
     assert source.prepare([], since) == since.position
 
 

@@ -25,7 +25,7 @@ from frazil.sources.postgres.copy.snapshot import copy_slot_name
 from frazil.sources.postgres.discovery import discover_tables
 from frazil.sources.postgres.publication.changing import publish_tables
 from frazil.sources.postgres.slot.continuity import (
-    as_looked_at,
+    as_observed,
     check_continuation,
     check_continuity,
     check_kind,
@@ -41,8 +41,9 @@ from frazil.sources.postgres.stream.history_proof import (
     decode_witness,
     encode_witness,
 )
+from frazil.sources.postgres.stream.open_stream import OpenStream
 from frazil.sources.postgres.stream.planner import StreamPlanner
-from frazil.sources.postgres.stream.spool import StreamSpool, Taken
+from frazil.sources.postgres.stream.spool import StreamSpool
 from frazil.sources.postgres.tables.catalog_views import load_views_of
 from frazil.sources.postgres.tables.identity import identity_differences, relation_oid
 from frazil.sources.postgres.tables.selection import is_meant
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from frazil.model.postgres.facts import PublicationFacts, SlotFacts
     from frazil.model.source_table import SourceTable
     from frazil.sources.postgres.settings import PostgresSettings
-    from frazil.sources.postgres.stream.segment import Segment
     from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.protocol import Limit, Progress, Reading, Split
 
@@ -72,35 +72,6 @@ _SLOT_PATIENCE_SECONDS = 5.0
 _SLOT_POLL_SECONDS = 0.1
 _RECEIVE_SECONDS = 5.0
 _HEARTBEAT = "select pg_logical_emit_message(false, 'frazil', 'heartbeat')"
-
-
-class _Stream:
-    """A running stream with its spool and its planner."""
-
-    def __init__(
-        self,
-        stream: ReplicationStream,
-        spool: StreamSpool,
-        planner: StreamPlanner,
-        *,
-        after: int,
-        backend: int,
-    ) -> None:
-        self.stream = stream
-        self.backend = backend
-        self.spool = spool
-        self.planner = planner
-        # Those whose changes were never left out of it, with their numbers at the source.
-        self.tables: Mapping[str, int | None] = {}
-        self.taken: tuple[Segment, ...] = ()
-        # Taken from the spool and left for the next batch.
-        self.rest = Taken((), None)
-        self.planned_to = after
-
-    def release(self) -> None:
-        taken, self.taken = self.taken, ()
-        if taken:
-            self.spool.release(taken)
 
 
 class PostgresSource:
@@ -123,9 +94,9 @@ class PostgresSource:
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._server: SystemIdentity | None = None
-        # As of which position of the log tables were looked at last.
-        self._looked_at: int | None = None
-        self._stream: _Stream | None = None
+        # The position of the log as of which tables were read last.
+        self._observed_at: int | None = None
+        self._stream: OpenStream | None = None
         # What was read of the log last, as the ledger has it or will have it.
         self._witness: Witness | None = None
         self._round: CopyRound | None = None
@@ -149,7 +120,7 @@ class PostgresSource:
         that cannot be captured at the moment, with the reason.
         """
         with self._session("reading the catalog") as session:
-            self._looked_at = load_position(session)
+            self._observed_at = load_position(session)
             with session.one_view():
                 return discover_tables(session, self._settings)
 
@@ -182,7 +153,7 @@ class PostgresSource:
                     settings,
                     since,
                     reached=max((read_to, *(parse_lsn(str(each)) for each in reached))),
-                    server=as_looked_at(server, self._looked_at),
+                    server=as_observed(server, self._observed_at),
                     switches=connection.load_history(server.timeline),
                     publication=publication,
                     slot=slot,
@@ -306,7 +277,7 @@ class PostgresSource:
 
     # --- the stream ---
 
-    def _streaming(self, progress: Progress) -> _Stream:
+    def _streaming(self, progress: Progress) -> OpenStream:
         """The stream, restarted when a table has joined that it left out so far."""
         tables = {name: relation_oid(each.identity) for name, each in progress.tables.items()}
         if self._stream is not None and not tables.keys() <= self._stream.tables.keys():
@@ -342,7 +313,7 @@ class PostgresSource:
             if reader.slot == self._settings.slot and not is_ours:
                 refuse_busy(reader.slot, reader)
 
-    def _try_stream(self, after: int) -> _Stream:
+    def _try_stream(self, after: int) -> OpenStream:
         settings = self._settings
         slot = check_slot(
             self._load_slot(), name=settings.slot, database=self._identified().database
@@ -355,7 +326,7 @@ class PostgresSource:
             stream.close()
             raise
         planner = StreamPlanner(settings.spool, settings.options, self._views_of)
-        return _Stream(stream, spool, planner, after=after, backend=backend)
+        return OpenStream(stream, spool, planner, after=after, backend=backend)
 
     def _read_slot(self, after: int, *, purpose: str) -> tuple[ReplicationStream, int]:
         """The stream from here on, and the server's process that sends it."""
@@ -390,7 +361,7 @@ class PostgresSource:
         self._witness = known.extended(end, last)
         return encode_witness(self._witness)
 
-    def _idle(self, stream: _Stream, progress: Progress) -> Batch | None:
+    def _idle(self, stream: OpenStream, progress: Progress) -> Batch | None:
         """Nothing came: the position of an idle server is moved periodically all the same."""
         position = stream.spool.position
         stream.planned_to = max(stream.planned_to, position)

@@ -43,7 +43,7 @@ def check_source(server: SystemIdentity, slot: str, counted_in: str) -> None:
         raise SourceReplacedError(message, next_step=_RIGHT_SERVER)
 
 
-def as_looked_at(server: SystemIdentity, position: int | None) -> SystemIdentity:
+def as_observed(server: SystemIdentity, position: int | None) -> SystemIdentity:
     """The server as of the look at its tables: a standby may have replayed more since."""
     if position is None or not server.is_standby:
         return server
