@@ -30,7 +30,7 @@ demo: setup ## Run the tour on embedded services and prove the result
 
 test: check ## Run the checks and all tests (what CI runs)
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
-	@$(BIN)/python -m tests.support.class_archive
+	@$(BIN)/python -m tests.support.process.class_archive
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
 
 test-fast: setup ## Run the tests that need no JVM, no service and no browser

@@ -24,7 +24,7 @@ from frazil.config import load_config
 from frazil.hooks import armed
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
-from tests.support.faulty_proxy import (
+from tests.support.faults.proxy import (
     Answer,
     AnswerInstead,
     CutReply,
@@ -36,8 +36,8 @@ from tests.support.faulty_proxy import (
     TimeOut,
     is_commit,
 )
-from tests.support.lake_files import SCHEMA, FileWriter
-from tests.support.lakes import Kind
+from tests.support.lake.catalogs import Kind
+from tests.support.lake.files import SCHEMA, FileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
     from frazil.demo.services import Postgres, RestCatalog
-    from tests.support.faulty_proxy import Fault
-    from tests.support.lakes import LakeCase
+    from tests.support.faults.proxy import Fault
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
 

@@ -17,8 +17,8 @@ import pytest
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.model.marker import MarkerRole
-from tests.support import append_worker
-from tests.support.jvms import QUICK_JAVA
+from tests.support.process import append_worker
+from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from tests.support.jvms import QUICK_JAVA
-from tests.support.other_readers import local_duckdb
-from tests.support.pipeline_process import PROGRAM, ROOT
+from tests.support.lake.other_readers import local_duckdb
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.pipeline_process import PROGRAM, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from frazil.merge.planning import plan as planning
 from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import MergeAction
 from frazil.model.policy import Deletes, Order
-from tests.support.sql_changelogs import SqlChangelog, sql_changelog
+from tests.support.lake.sql_changelogs import SqlChangelog, sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

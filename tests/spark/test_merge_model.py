@@ -1,6 +1,6 @@
 """Mirrors against a replay in dictionaries: histories written by chance, performed for real.
 
-A history that fails is named by its seed; ``python -m tests.support.merge_hunt --shrink`` makes it
+A history that fails is named by its seed; ``python -m tests.support.merge.hunt --shrink`` makes it
 small, and it stays with the others in ``tests/golden/merge-replays``.
 """
 
@@ -12,18 +12,18 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.lakes import Kind
-from tests.support.merge_histories import KEYS, SHAPES, make_history
-from tests.support.merge_model import Crash, Lose, dump, load
-from tests.support.merge_world import World
+from tests.support.lake.catalogs import Kind
+from tests.support.merge.histories import KEYS, SHAPES, make_history
+from tests.support.merge.model import Crash, Lose, dump, load
+from tests.support.merge.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from tests.support.lakes import LakeCase
-    from tests.support.merge_model import History
+    from tests.support.lake.catalogs import LakeCase
+    from tests.support.merge.model import History
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,15 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.merge.reading.range_preparation import sequence_literal
 from frazil.model.schema.types import Decimal, Primitive
-from tests.support.hostile_sessions import HOSTILE, driver_in, hostile_session, turned_switches
-from tests.support.lakes import Kind
-from tests.support.merge_histories import make_history
-from tests.support.merge_world import World
+from tests.support.lake.catalogs import Kind
+from tests.support.merge.histories import make_history
+from tests.support.merge.hostile_sessions import (
+    HOSTILE,
+    driver_in,
+    hostile_session,
+    turned_switches,
+)
+from tests.support.merge.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.merge.planning.sequences import SequenceValue
-    from tests.support.lakes import LakeCase
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("N27")]
 

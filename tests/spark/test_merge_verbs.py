@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.merge_shop import MergeShop
+from tests.support.merge.shop import MergeShop
 
 if TYPE_CHECKING:
     import subprocess

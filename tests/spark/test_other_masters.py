@@ -21,9 +21,9 @@ import pytest
 
 from frazil.clients.spark.jars import ICEBERG_RUNTIME, SQLITE_DRIVER, ensure_jars
 from frazil.clients.spark.java import find_java
-from tests.support import cluster_merge
-from tests.support.mirrored import files_catalog, write_document
-from tests.support.standalone_cluster import standalone_cluster
+from tests.support.lake.mirrored import files_catalog, write_document
+from tests.support.process import cluster_merge
+from tests.support.process.standalone_cluster import standalone_cluster
 
 pytestmark = pytest.mark.spark
 

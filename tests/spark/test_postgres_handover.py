@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.captured import captured_database
-from tests.support.ingest_processes import SlotWatch, kill_all, plan_kills
-from tests.support.jvms import QUICK_JAVA
-from tests.support.living_tables import LivingDatabase, check_changelog
+from tests.support.ingest.captured import captured_database
+from tests.support.ingest.living_tables import LivingDatabase, check_changelog
+from tests.support.ingest.processes import SlotWatch, kill_all, plan_kills
+from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from frazil import errors
 from frazil.config import load_config
 from frazil.merge.index_operations import verify_index
 from frazil.pipeline.tables.merge_settings import load_merges
-from tests.support.captured import captured_database
-from tests.support.damages import Damaging
-from tests.support.merge_shop import MergeShop
+from tests.support.ingest.captured import captured_database
+from tests.support.lake.damages import Damaging
+from tests.support.merge.shop import MergeShop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N32", "N57")]
 

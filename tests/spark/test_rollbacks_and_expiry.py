@@ -13,8 +13,8 @@ from frazil.clients.iceberg.commit.metadata_log import KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, Override
-from tests.support.lakes import Kind, LakeCase
-from tests.support.mirrored import Mirrored
+from tests.support.lake.catalogs import Kind, LakeCase
+from tests.support.lake.mirrored import Mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

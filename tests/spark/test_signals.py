@@ -15,16 +15,16 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from tests.support.jvms import QUICK_JAVA
-from tests.support.pipeline_process import ENVIRONMENT, PATIENCE_SECONDS, free_port
-from tests.support.postgres_access import database_on
+from tests.support.postgres.access import database_on
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.pipeline_process import ENVIRONMENT, PATIENCE_SECONDS, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N52")]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.soaking import LAG_SECONDS, Soak
+from tests.support.process.soaking import LAG_SECONDS, Soak
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.soaking import Life
+    from tests.support.process.soaking import Life
 
 pytestmark = pytest.mark.spark
 

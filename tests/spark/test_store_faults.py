@@ -21,8 +21,8 @@ from frazil.config import load_config
 from frazil.errors import LakeError
 from frazil.pipeline.checks.source_check import SourceFindings
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
-from tests.support.faulty_proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
-from tests.support.ingested_world import World, asking
+from tests.support.faults.proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
+from tests.support.ingest.mirrored_world import World, asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from frazil.config import Config
     from frazil.demo.services import ObjectStore
-    from tests.support.faulty_proxy import Fault, Match, _Request
+    from tests.support.faults.proxy import Fault, Match, _Request
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

@@ -27,7 +27,7 @@ from frazil.codec.deletes.deletion_vector import (
 )
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin.file import BlobCompression, read_footer
-from tests.support.codec_fuzz import sealed
+from tests.support.codec.fuzz import sealed
 
 ROOT = Path(__file__).resolve().parents[3]
 POSITIONS = st.integers(0, 2**40)
@@ -305,7 +305,7 @@ def test_a_vector_too_large_for_its_length_is_not_written(monkeypatch: pytest.Mo
 def test_bent_files_never_take_the_process_down() -> None:
     """A short run of what tests/deep does at length; a crash in C is a signal, not an exception."""
     finished = subprocess.run(
-        [sys.executable, "-m", "tests.support.codec_fuzz", "0.5", "4711"],
+        [sys.executable, "-m", "tests.support.codec.fuzz", "0.5", "4711"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

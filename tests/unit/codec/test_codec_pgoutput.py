@@ -39,10 +39,10 @@ from frazil.codec.pgoutput.messages import (
     ValueKind,
     moment,
 )
-from tests.support.codec_fuzz import bent
-from tests.support.pgoutput_frames import NULL, UNCHANGED, encode_message, text
-from tests.support.pgoutput_golden import decode_all, golden, without_chance, without_empty_parts
-from tests.support.pgoutput_histories import chance_of
+from tests.support.codec.fuzz import bent
+from tests.support.pgoutput.frames import NULL, UNCHANGED, encode_message, text
+from tests.support.pgoutput.golden import decode_all, golden, without_chance, without_empty_parts
+from tests.support.pgoutput.histories import chance_of
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 UINT32 = st.integers(0, 2**32 - 1)

@@ -33,10 +33,10 @@ from frazil.codec.pgoutput.messages import (
     Value,
     ValueKind,
 )
-from tests.support.codec_fuzz import bent
-from tests.support.pgoutput_frames import NULL, UNCHANGED, encode_message, text
-from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import (
+from tests.support.codec.fuzz import bent
+from tests.support.pgoutput.frames import NULL, UNCHANGED, encode_message, text
+from tests.support.pgoutput.golden import golden
+from tests.support.pgoutput.histories import (
     DecodedHistory,
     Histories,
     SlowReplay,

@@ -17,8 +17,8 @@ from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.schema.types import Decimal
-from tests.support.postgres_columns import column, converted
-from tests.support.postgres_printing import (
+from tests.support.postgres.columns import column, converted
+from tests.support.postgres.printing import (
     MisfitError,
     StrangeError,
     array_elements,

@@ -27,7 +27,7 @@ from frazil.testing.in_memory_database import (
     UpdateRow,
 )
 from frazil.testing.in_memory_source import InMemorySource
-from tests.support.source_contract import (
+from tests.support.source.contract import (
     COLUMNS,
     ITEMS,
     ORDERS,
@@ -37,17 +37,17 @@ from tests.support.source_contract import (
     begun,
     insert,
 )
-from tests.support.source_contract_copies import WholeReadContract
-from tests.support.source_contract_tables import AlterContract, TroubleContract
-from tests.support.source_histories import histories, play
-from tests.support.source_replay import ROOMY, TIGHT, Capture, read
+from tests.support.source.contract_copies import WholeReadContract
+from tests.support.source.contract_tables import AlterContract, TroubleContract
+from tests.support.source.histories import histories, play
+from tests.support.source.replay import ROOMY, TIGHT, Capture, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.model.schema.types import Default
     from frazil.testing.in_memory_database import Change
-    from tests.support.source_histories import Step
+    from tests.support.source.histories import Step
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

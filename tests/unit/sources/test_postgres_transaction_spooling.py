@@ -24,10 +24,10 @@ from frazil.errors import MalformedChangeError
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.stream.segment import OpenTransaction
 from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
-from tests.support.pgoutput_frames import encode_message
-from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import SlowReplay, chance_of, decoded_history
-from tests.support.spooled import (
+from tests.support.pgoutput.frames import encode_message
+from tests.support.pgoutput.golden import golden
+from tests.support.pgoutput.histories import SlowReplay, chance_of, decoded_history
+from tests.support.postgres.spooled import (
     MOMENT,
     XID,
     MemoryFiles,
