@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
-# Here, so that all suites of a worker share them: a service that nobody asks still costs.
+# Here, so that all suites of a worker share them: an idle service still costs.
 from tests.support.services import (
     etcd,
     file_catalog,
@@ -32,9 +32,9 @@ __all__ = [
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
 settings.register_profile(
-    "house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "frazil", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("house")
+settings.load_profile("frazil")
 
 # The files that take a minute or more, longest first. One that is missing costs nothing but time:
 # taken last, it is run by one worker while the other has nothing to do.
@@ -66,6 +66,29 @@ LONGEST = (
     "test_signals",
     "test_store_faults",
 )
+
+
+class FailuresAtOnce:
+    """Prints a failure when it happens: a log that is cut has no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if not report.failed or reporter is None:
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = "" if crash is None else crash.message.partition("\n")[0][:300]
+        reporter.write("\n")
+        reporter.write_line(f"FAILED in {report.when}: {report.nodeid} - {reason}", red=True)
+        reporter.flush()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Reports of all workers come to the process that started them."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

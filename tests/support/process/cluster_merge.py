@@ -10,9 +10,11 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 from pyspark import TaskContext
 
 from frazil.clients.iceberg.lake import Lake
@@ -43,6 +45,8 @@ SPECULATION = {
     "FRAZIL__SPARK__CONF__spark.speculation.quantile": "0.5",
     "FRAZIL__SPARK__CONF__spark.speculation.minTaskRuntime": "1s",
 }
+# No process may have it on its command line.
+SECRET = {"FRAZIL__SPARK__CONF__spark.hadoop.example.password": "canary-of-conf"}
 
 
 class DyingJob(MergeJob):
@@ -83,11 +87,18 @@ def summary(report: MergeReport) -> dict[str, object]:
     }
 
 
+def command_lines() -> Iterator[str]:
+    """Of all processes: executors are no children of their driver."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            yield " ".join(process.cmdline())
+
+
 def work(document: Path, folder: Path) -> dict[str, object]:
     """What this process does."""
     # As if some hundreds of rows were millions.
     plan._ROWS_OF_ONE_TASK, plan._ROWS_PER_TASK = 50, 64
-    config = load_config(document, environ=SPECULATION).config
+    config = load_config(document, environ={**SPECULATION, **SECRET}).config
     with open_session(config) as spark:
         lake = Lake(spark, config.catalog.name)
         index = IndexSettings(cache_dir=folder / "cache", young_entries=64)
@@ -112,6 +123,7 @@ def work(document: Path, folder: Path) -> dict[str, object]:
             # The driver is among them.
             "executors": len(executors) - 1,
             "tasks": 2**tasks,
+            "leaks": [each for each in command_lines() if "canary-of-conf" in each],
             "merges": [summary(each) for each in (first, second, third, fourth)],
             "written": len(list(table.index_head().parents[1].glob("data/*.parquet"))),
         }
