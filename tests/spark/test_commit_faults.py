@@ -137,10 +137,15 @@ def commits_forwarded(proxy: HttpProxy) -> int:
 @pytest.mark.fault("C2", "K4")
 @pytest.mark.parametrize(
     "fault",
-    [AnswerInstead(500), AnswerInstead(502), AnswerInstead(503), AnswerInstead(504),
-     AnswerInstead(409), LoseReply(), CutReply(20)],
+    [
+        AnswerInstead(500),
+        *(pytest.param(AnswerInstead(each), marks=pytest.mark.deep) for each in (502, 503, 504)),
+        AnswerInstead(409),
+        LoseReply(),
+        CutReply(20),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_commit_that_landed_is_found_whatever_the_reply_said(
     numbers: Numbers, proxy: HttpProxy, fault: Fault
 ) -> None:
@@ -155,10 +160,15 @@ def test_a_commit_that_landed_is_found_whatever_the_reply_said(
 @pytest.mark.parametrize(
     "faults",
     # Twice 503: the client itself repeats that one once.
-    [(Answer(409),), (Answer(500),), (Answer(502),), (Answer(503), Answer(503)), (Answer(504),),
-     (Refuse(),), (TimeOut(),)],
+    [
+        (Answer(409),),
+        (Answer(503), Answer(503)),
+        *(pytest.param((Answer(each),), marks=pytest.mark.deep) for each in (500, 502, 504)),
+        (Refuse(),),
+        (TimeOut(),),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_commit_that_did_not_land_is_recognised_and_repeated(
     numbers: Numbers, proxy: HttpProxy, faults: tuple[Fault, ...]
 ) -> None:

@@ -42,13 +42,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-# Pairwise: every catalog and every format version, not every combination of them.
+# Every kind of catalog and store and every format version, not every combination of them.
 PAIRS = [
     (Kind.SQLITE_FILE, 3),
-    (Kind.SQLITE_FILE, 2),
     (Kind.POSTGRES_S3, 2),
     (Kind.REST_S3, 3),
-    (Kind.REST_FILE, 2),
     (Kind.SEAWEED, 3),
 ]
 ALL = [(kind, version) for kind in Kind for version in (2, 3)]

@@ -31,6 +31,7 @@ from tests.support.lake.other_readers import rows_by_pyiceberg
 from tests.support.postgres.catalog import column_type, copied_text, pinned
 from tests.support.postgres.drawing import draw_values
 from tests.support.postgres.values import EXTENSIONS, MATRIX, SETUP, printed
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -182,7 +183,7 @@ LENIENT: dict[str, Any] = {
 TOO_WIDE = {"mirror": "public.too_wide", "columns": {"v": "decimal(20,6)"}}
 
 
-@pytest.fixture(scope="module", params=["postgres", "postgres_16"])
+@pytest.fixture(scope="module", params=sampled(["postgres", "postgres_16"], ci={"postgres"}))
 def values(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Values]:
