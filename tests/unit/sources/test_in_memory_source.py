@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from frazil.errors import (
     PositionLostError,
@@ -27,6 +27,7 @@ from frazil.testing.in_memory_database import (
     UpdateRow,
 )
 from frazil.testing.in_memory_source import InMemorySource
+from tests.support.sampling import examples
 from tests.support.source.contract import (
     COLUMNS,
     ITEMS,
@@ -123,7 +124,7 @@ class TestInMemorySourceTableByTable(WholeReadContract):
         return InMemorySubject(tables_at_once=1)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(histories)
 def test_whatever_happens_every_change_is_captured_once(history: list[Step]) -> None:
     play(InMemorySubject(), history)
