@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
+from tests.support.reporting import FailuresAtOnce
+
 # Here, so that all suites of a worker share them: an idle service still costs.
 from tests.support.services import (
     etcd,
@@ -66,23 +68,6 @@ LONGEST = (
     "test_signals",
     "test_store_faults",
 )
-
-
-class FailuresAtOnce:
-    """Prints a failure when it happens: a log that is cut has no summary."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        if not report.failed or reporter is None:
-            return
-        crash = getattr(report.longrepr, "reprcrash", None)
-        reason = "" if crash is None else crash.message.partition("\n")[0][:300]
-        reporter.write("\n")
-        reporter.write_line(f"FAILED in {report.when}: {report.nodeid} - {reason}", red=True)
-        reporter.flush()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -60,9 +60,7 @@ def test_plan_merge_and_verify_agree(shop: MergeShop) -> None:
     assert plans["public.users"]["plan"]["creates_mirror"]["format_version"] == 3
     assert plans["public.orders"]["problem"] is None
 
-    finished = shop.run("merge", "--once", "-o", "json")
-    assert finished.returncode == 0, finished.stderr
-    merged = {each["table"]: each for each in json.loads(finished.stdout)}
+    merged = {each["table"]: each for each in shop.run_json_here("merge", "--once")}
     assert {each["state"] for each in merged.values()} == {"done"}
     users = merged["public.users"]["merged"]
     assert (users["rows_read"], users["counts"]["insert"]) == (5, 2)
