@@ -30,7 +30,7 @@ demo: setup ## Run the tour on embedded services and prove the result
 
 test: check ## Run the checks and all tests (what CI runs)
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
-	@$(BIN)/python -m tests.support.class_archive
+	@$(BIN)/python -m tests.support.process.class_archive
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
 
 test-fast: setup ## Run the tests that need no JVM, no service and no browser
@@ -41,6 +41,7 @@ test-web: setup ## Run the tests of the status page in the machine's Chromium
 	@$(BIN)/pytest -q -m web
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
+	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -q -m "hypothesis and not deep" --timeout=0
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
 
 check: setup ## Check style, types, imports, dependencies and documentation

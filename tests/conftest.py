@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
-# Here, so that all suites of a worker share them: an unused service still costs.
+from tests.support.reporting import FailuresAtOnce
+
+# Here, so that all suites of a worker share them: an idle service still costs.
 from tests.support.services import (
     etcd,
     file_catalog,
@@ -39,33 +41,40 @@ settings.load_profile("frazil")
 # The files that take a minute or more, longest first. One that is missing costs nothing but time:
 # taken last, it is run by one worker while the other has nothing to do.
 LONGEST = (
-    "test_merge_verbs",
-    "test_merge_model",
+    "test_other_masters",
     "test_rolling_update",
+    "test_run_process",
+    "test_merge_verbs",
+    "test_demo",
+    "test_signals",
+    "test_remedies_captured",
+    "test_postgres_handover",
+    "test_soak",
+    "test_merge_crashes",
+    "test_merge_model",
+    "test_postgres_schema_changes",
+    "test_postgres_outages",
+    "test_verify_source",
+    "test_tutorial",
+    "test_commit_processes",
     "test_remedies",
     "test_rollbacks_and_expiry",
-    "test_merge_settings",
-    "test_other_masters",
-    "test_soak",
-    "test_commit_processes",
-    "test_postgres_handover",
-    "test_postgres_schema_changes",
-    "test_lake_contract",
-    "test_postgres_outages",
-    "test_merge_crashes",
+    "test_verifying",
+    "test_merge_changelogs",
     "test_postgres_values",
     "test_postgres_faults",
-    "test_verify_source",
-    "test_verifying",
-    "test_run_process",
-    "test_demo",
-    "test_tutorial",
-    "test_merge_changelogs",
+    "test_lake_contract",
     "test_merge_foreign",
     "test_merge_equal_sequences",
-    "test_signals",
+    "test_merge_settings",
     "test_store_faults",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Reports of all workers come to the process that started them."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

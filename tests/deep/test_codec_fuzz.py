@@ -20,7 +20,7 @@ def test_no_bent_file_makes_the_codec_fail_in_any_other_way_than_by_refusing_it(
     seed = int(os.environ.get("FRAZIL_SEED", time.time_ns() % 2**32))
     print(f"FRAZIL_SEED={seed}")  # noqa: T201
     # In a process of its own: the codec hands bytes to C code, and a crash is a signal.
-    program = [sys.executable, "-X", "faulthandler", "-m", "tests.support.codec_fuzz"]
+    program = [sys.executable, "-X", "faulthandler", "-m", "tests.support.codec.fuzz"]
     finished = subprocess.run(
         [*program, str(budget), str(seed)],
         cwd=ROOT,

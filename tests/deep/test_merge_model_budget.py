@@ -23,7 +23,7 @@ def test_every_merge_of_every_history_leaves_what_a_replay_in_dictionaries_leave
     seed = int(os.environ.get("FRAZIL_SEED", time.time_ns() % 2**32))
     print(f"FRAZIL_SEED={seed}")  # noqa: T201
     # In a process of its own: a reader that meets a file it does not understand may abort.
-    program = [sys.executable, "-X", "faulthandler", "-m", "tests.support.merge_hunt"]
+    program = [sys.executable, "-X", "faulthandler", "-m", "tests.support.merge.hunt"]
     finished = subprocess.run(
         [*program, str(budget), str(seed), str(tmp_path)],
         cwd=ROOT,

@@ -17,7 +17,7 @@ from frazil.hooks import SystemClock
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from tests.spark.conftest import lake_config, spark
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from frazil.demo.services import Postgres
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.capture import Capture
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 __all__ = ["lake_config", "spark"]
 

@@ -27,7 +27,6 @@ RETIRED = {
     "MergeGround": "MergeTarget",
     "needs a person": "action required",
     "seams": "hooks",
-    "standing": "state",
     "twin": "in-memory source, reference model",
     "walked": "iterated, BatchResult",
     "somebody": "the actor",

@@ -20,7 +20,7 @@ from frazil.sources.findings import Severity
 from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.preflight_settings import PreflightSettings
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

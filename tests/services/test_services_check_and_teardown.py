@@ -17,7 +17,7 @@ from frazil.cli.main import main
 from frazil.cli.verbs import check as check_verb
 from frazil.clients.postgres.replication import connect_replication
 from frazil.sources.findings import Findings
-from tests.support.postgres_access import Database, Secret, database_on
+from tests.support.postgres.access import Database, Secret, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

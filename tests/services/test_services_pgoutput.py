@@ -8,16 +8,16 @@ import pytest
 
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
 from frazil.codec.pgoutput.frames import Frames
-from tests.support.pgoutput_capture import capture
-from tests.support.pgoutput_frames import encode_message
-from tests.support.pgoutput_golden import (
+from tests.support.pgoutput.capture import capture
+from tests.support.pgoutput.frames import encode_message
+from tests.support.pgoutput.golden import (
     decode_all,
     golden,
     without_chance,
     without_empty_parts,
     without_repetitions,
 )
-from tests.support.pgoutput_histories import SlowReplay, decoded_history
+from tests.support.pgoutput.histories import SlowReplay, decoded_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.types import plan_column
 from frazil.model.schema.types import Primitive
-from tests.support.postgres_catalog import column_type, copied_text, pinned
-from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP, printed
+from tests.support.postgres.catalog import column_type, copied_text, pinned
+from tests.support.postgres.values import EXTENSIONS, MATRIX, RANDOM, SETUP, printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

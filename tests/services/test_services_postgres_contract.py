@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Primitive
 from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres_access import database_on
-from tests.support.postgres_subject import PostgresSubject
-from tests.support.source_contract import (
+from tests.support.postgres.access import database_on
+from tests.support.postgres.subject import PostgresSubject
+from tests.support.source.contract import (
     ORDERS,
     KeyContract,
     LogContract,
@@ -21,17 +21,17 @@ from tests.support.source_contract import (
     begun,
     insert,
 )
-from tests.support.source_contract_copies import WholeReadContract
-from tests.support.source_contract_tables import AlterContract, TroubleContract
-from tests.support.source_histories import histories, play
+from tests.support.source.contract_copies import WholeReadContract
+from tests.support.source.contract_tables import AlterContract, TroubleContract
+from tests.support.source.histories import histories, play
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.source_histories import Step
-    from tests.support.source_under_test import AlterableSource
+    from tests.support.source.histories import Step
+    from tests.support.source.under_test import AlterableSource
 
 pytestmark = pytest.mark.services
 

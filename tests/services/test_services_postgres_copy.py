@@ -17,14 +17,14 @@ from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.copy import reader as copy_reading
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.protocol import TableFailure, TableRows
-from tests.support.copies import copying, ranges_now
-from tests.support.postgres_access import PATIENCE_SECONDS, database_on
+from tests.support.postgres.access import PATIENCE_SECONDS, database_on
+from tests.support.postgres.copies import copying, ranges_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
 
 pytestmark = pytest.mark.services
 

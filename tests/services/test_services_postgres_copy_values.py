@@ -13,10 +13,10 @@ from frazil import errors
 from frazil.codec.pgtext.convert import convert
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.names import quote_identifier
-from tests.support.copies import copying, pinned_to
-from tests.support.postgres_access import database_on
-from tests.support.postgres_catalog import copied_text
-from tests.support.postgres_values import EXTENSIONS, MATRIX, RANDOM, SETUP
+from tests.support.postgres.access import database_on
+from tests.support.postgres.catalog import copied_text
+from tests.support.postgres.copies import copying, pinned_to
+from tests.support.postgres.values import EXTENSIONS, MATRIX, RANDOM, SETUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.demo.services import Postgres
-    from tests.support.copies import Copying
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
+    from tests.support.postgres.copies import Copying
 
 pytestmark = pytest.mark.services
 

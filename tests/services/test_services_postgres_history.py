@@ -18,17 +18,17 @@ from frazil.demo.services import embedded_postgres
 from frazil.errors import SourceReplacedError
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres_access import database_on
-from tests.support.postgres_subject import PostgresSubject
-from tests.support.source_contract import ORDERS, begun, insert
-from tests.support.source_replay import TIGHT
+from tests.support.postgres.access import database_on
+from tests.support.postgres.subject import PostgresSubject
+from tests.support.source.contract import ORDERS, begun, insert
+from tests.support.source.replay import TIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.source_replay import Capture
+    from tests.support.source.replay import Capture
 
 pytestmark = pytest.mark.services
 

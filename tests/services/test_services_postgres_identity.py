@@ -12,14 +12,14 @@ from frazil.sources.postgres.tables.catalog_views import load_views
 from frazil.sources.postgres.tables.identity import identity_differences, identity_of
 from frazil.sources.postgres.tables.mirror_key import NoKey, NoKeyReason, mirror_key
 from frazil.sources.postgres.tables.selection import can_be_published
-from tests.support.postgres_access import database_on
+from tests.support.postgres.access import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
     from frazil.sources.postgres.tables.catalog_view import CatalogView
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
 
 pytestmark = pytest.mark.services
 

@@ -17,8 +17,8 @@ from frazil.clients.postgres.dsn import SessionAccess
 from frazil.clients.postgres.replication import connect_replication
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
-from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_access import Database, Secret, database_on
+from tests.support.faults.proxy import TcpProxy
+from tests.support.postgres.access import Database, Secret, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,16 +12,16 @@ import pytest
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgtext.convert import SESSION_SETTINGS
-from tests.support.postgres_access import database_on
-from tests.support.postgres_subject import PostgresSubject
-from tests.support.source_replay import Capture
+from tests.support.postgres.access import database_on
+from tests.support.postgres.subject import PostgresSubject
+from tests.support.source.replay import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
 
 pytestmark = [pytest.mark.services, pytest.mark.fault("N39")]
 

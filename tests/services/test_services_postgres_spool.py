@@ -19,8 +19,8 @@ from frazil.model.postgres.lsn import parse_lsn
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.spool import StreamSpool
 from frazil.sources.protocol import Limit
-from tests.support.postgres_access import PATIENCE_SECONDS, Database, Secret, database_on
-from tests.support.spooled import rows_of
+from tests.support.postgres.access import PATIENCE_SECONDS, Database, Secret, database_on
+from tests.support.postgres.spooled import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,9 +20,9 @@ from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.tables.description import TableOptions
-from tests.support.postgres_access import Secret
+from tests.support.postgres.access import Secret
+from tests.support.postgres.standby import let_it_follow, logging_transactions, primary_and_standby
 from tests.support.services import open_folder
-from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

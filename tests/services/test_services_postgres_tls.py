@@ -10,8 +10,8 @@ from frazil import errors
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgoutput.messages import LogicalMessage
-from tests.support.postgres_access import Database, Secret
-from tests.support.tls_front import LOOPBACK, make_certificate, server_without_tls, tls_front
+from tests.support.faults.tls_front import LOOPBACK, make_certificate, server_without_tls, tls_front
+from tests.support.postgres.access import Database, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

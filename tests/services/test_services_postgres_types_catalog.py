@@ -8,7 +8,7 @@ import pytest
 
 from frazil.clients.postgres.catalog_facts import load_publication, load_tables, load_types
 from frazil.model.postgres.types import TypeKind, resolve_type
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from frazil.sources.postgres.tables.description import (
     describe_table,
 )
 from frazil.sources.postgres.tables.shape import decode_shape
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,8 @@ from frazil.codec.pgoutput.replication_frames import Keepalive
 from frazil.demo.services import embedded_postgres
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
-from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_access import PATIENCE_SECONDS, Database, Secret, database_on, frames
+from tests.support.faults.proxy import TcpProxy
+from tests.support.postgres.access import PATIENCE_SECONDS, Database, Secret, database_on, frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

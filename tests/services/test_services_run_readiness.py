@@ -10,7 +10,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
 from frazil.cli.process import role as role_process
 from frazil.demo.services import embedded_postgres
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from frazil.demo.tour.shop import TABLES, ShopSize, create_shop, take_stock
 from frazil.demo.tour.shop_changes import COLUMN_ADDED_AT, Happening
 from frazil.demo.tour.shop_workload import ShopWorkload
 from frazil.errors import PermissionError as RefusedError
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

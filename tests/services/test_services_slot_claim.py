@@ -11,7 +11,7 @@ from frazil.sources.postgres.settings import PostgresSettings
 from frazil.sources.postgres.slot.claim import SlotClaim, lock_key
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.tables.description import TableOptions
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.pending_changes import load_pending
 from frazil.sources.postgres.tables.description import TableOptions
 from frazil.sources.protocol import TableRows
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ import pytest
 from frazil.clients.spark.jars import POSTGRES_DRIVER, SQLITE_DRIVER, ensure_jars
 from frazil.clients.spark.session import open_session
 from frazil.config import load_config
-from tests.support.jvms import QUICK_JAVA
-from tests.support.lakes import lake_of, services
+from tests.support.lake.catalogs import lake_of, services
+from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

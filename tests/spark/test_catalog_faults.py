@@ -18,8 +18,8 @@ import pytest
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
-from tests.support.faulty_proxy import Answer, HttpProxy, Rewrite
-from tests.support.ingested_world import World, asking
+from tests.support.faults.proxy import Answer, HttpProxy, Rewrite
+from tests.support.ingest.mirrored_world import World, asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

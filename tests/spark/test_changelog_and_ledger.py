@@ -30,7 +30,7 @@ from frazil.model.marker import Marker, MarkerRole, Override
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
-from tests.support.lakes import Kind
+from tests.support.lake.catalogs import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
     from frazil.clients.iceberg.write.data_file import WrittenFile
-    from tests.support.lakes import LakeCase
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
 

@@ -23,8 +23,8 @@ from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from frazil.pipeline.checks.source_check import SourceFindings
 from frazil.pipeline.tables.captured_names import captured_names
-from tests.support.lake_files import SCHEMA, FileWriter
-from tests.support.session_commands import run_on
+from tests.support.lake.files import SCHEMA, FileWriter
+from tests.support.process.session_commands import run_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,7 +24,7 @@ from frazil.config import load_config
 from frazil.hooks import armed
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
-from tests.support.faulty_proxy import (
+from tests.support.faults.proxy import (
     Answer,
     AnswerInstead,
     CutReply,
@@ -36,8 +36,8 @@ from tests.support.faulty_proxy import (
     TimeOut,
     is_commit,
 )
-from tests.support.lake_files import SCHEMA, FileWriter
-from tests.support.lakes import Kind
+from tests.support.lake.catalogs import Kind
+from tests.support.lake.files import SCHEMA, FileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
     from frazil.demo.services import Postgres, RestCatalog
-    from tests.support.faulty_proxy import Fault
-    from tests.support.lakes import LakeCase
+    from tests.support.faults.proxy import Fault
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
 
@@ -137,10 +137,15 @@ def commits_forwarded(proxy: HttpProxy) -> int:
 @pytest.mark.fault("C2", "K4")
 @pytest.mark.parametrize(
     "fault",
-    [AnswerInstead(500), AnswerInstead(502), AnswerInstead(503), AnswerInstead(504),
-     AnswerInstead(409), LoseReply(), CutReply(20)],
+    [
+        AnswerInstead(500),
+        *(pytest.param(AnswerInstead(each), marks=pytest.mark.deep) for each in (502, 503, 504)),
+        AnswerInstead(409),
+        LoseReply(),
+        CutReply(20),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_commit_that_landed_is_found_whatever_the_reply_said(
     numbers: Numbers, proxy: HttpProxy, fault: Fault
 ) -> None:
@@ -155,10 +160,15 @@ def test_a_commit_that_landed_is_found_whatever_the_reply_said(
 @pytest.mark.parametrize(
     "faults",
     # Twice 503: the client itself repeats that one once.
-    [(Answer(409),), (Answer(500),), (Answer(502),), (Answer(503), Answer(503)), (Answer(504),),
-     (Refuse(),), (TimeOut(),)],
+    [
+        (Answer(409),),
+        (Answer(503), Answer(503)),
+        *(pytest.param((Answer(each),), marks=pytest.mark.deep) for each in (500, 502, 504)),
+        (Refuse(),),
+        (TimeOut(),),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_commit_that_did_not_land_is_recognised_and_repeated(
     numbers: Numbers, proxy: HttpProxy, faults: tuple[Fault, ...]
 ) -> None:

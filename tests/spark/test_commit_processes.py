@@ -17,8 +17,9 @@ import pytest
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.model.marker import MarkerRole
-from tests.support import append_worker
-from tests.support.jvms import QUICK_JAVA
+from tests.support.process import append_worker
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(append_worker.__file__)
+# Each costs a JVM; a merge is killed at other points in test_merge_crashes.
+POINTS = ("file.opened", "file.closed", "commit.planned", "commit.staged", "commit.landed")
 
 
 def document(folder: Path, catalog: str) -> Path:
@@ -81,9 +84,7 @@ def contents(table: LakeTable) -> tuple[list[int], str]:
 
 
 @pytest.mark.fault("K3", "K4", "K5")
-@pytest.mark.parametrize(
-    "point", ["file.opened", "file.closed", "commit.planned", "commit.staged", "commit.landed"]
-)
+@pytest.mark.parametrize("point", sampled(POINTS, ci={"file.closed", "commit.landed"}))
 def test_a_process_killed_at_any_step_of_a_commit_is_taken_up_by_the_next(
     spark: SparkSession, tmp_path: Path, point: str
 ) -> None:

@@ -16,9 +16,10 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from tests.support.jvms import QUICK_JAVA
-from tests.support.other_readers import local_duckdb
-from tests.support.pipeline_process import PROGRAM, ROOT
+from tests.support.lake.other_readers import local_duckdb
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.pipeline_process import PROGRAM, ROOT
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -191,7 +192,7 @@ def test_the_demo_proves_itself_and_its_queries_answer_after_it_has_ended(
     assert revenue_by_spark(queries["Spark"], shared_folder) == answer
 
 
-@pytest.mark.parametrize("moment", ["Postgres", "Status page"])
+@pytest.mark.parametrize("moment", sampled(["Postgres", "Status page"], ci={"Status page"}))
 def test_an_interrupted_demo_says_one_line_and_leaves_nothing(
     shared_folder: Path, moment: str
 ) -> None:
@@ -204,7 +205,7 @@ def test_an_interrupted_demo_says_one_line_and_leaves_nothing(
     assert not demo.lake.exists()
 
 
-@pytest.mark.parametrize("moment", ["Postgres", "Spark"])
+@pytest.mark.parametrize("moment", sampled(["Postgres", "Spark"], ci={"Postgres"}))
 def test_a_killed_demo_leaves_no_process(shared_folder: Path, moment: str) -> None:
     with running_demo(shared_folder) as demo:
         demo.wait_for(f"✓ {moment}")

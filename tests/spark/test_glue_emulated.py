@@ -15,7 +15,7 @@ from frazil.config import load_config
 from frazil.errors import FencedError
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
-from tests.support.lake_files import SCHEMA, FileWriter
+from tests.support.lake.files import SCHEMA, FileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,7 +37,7 @@ from frazil.testing.in_memory_database import (
     TruncateTable,
     UpdateRow,
 )
-from tests.support.ingest_world import ORDERS, USERS, World, live, world
+from tests.support.ingest.world import ORDERS, USERS, World, live, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

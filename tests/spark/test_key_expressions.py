@@ -23,8 +23,8 @@ from frazil.codec.key_index.key_hash import encode_key, hash_key, xxh64_of_long
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
 from frazil.model.schema.types import Decimal, Fixed, Primitive
-from tests.support.golden_keys import golden_keys
-from tests.support.xxh64_inverse import lane_of, long_of_lane, seeded
+from tests.support.codec.golden_keys import golden_keys
+from tests.support.codec.xxh64_inverse import lane_of, long_of_lane, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -28,9 +28,9 @@ from frazil.codec.deletes.position_deletes import (
 from frazil.codec.puffin.file import Blob, write_puffin
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, SnapshotRef
 from frazil.model.schema.types import Field, Primitive, Schema
-from tests.support.lake_files import path_of
-from tests.support.lakes import Kind
-from tests.support.other_readers import ids_by_duckdb, ids_by_pyiceberg
+from tests.support.lake.catalogs import Kind
+from tests.support.lake.files import path_of
+from tests.support.lake.other_readers import ids_by_duckdb, ids_by_pyiceberg
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,17 +38,15 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.table import LakeTable
     from frazil.demo.services import ObjectStore
-    from tests.support.lakes import LakeCase
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
 
-# Pairwise: every catalog and every format version, not every combination of them.
+# Every kind of catalog and store and every format version, not every combination of them.
 PAIRS = [
     (Kind.SQLITE_FILE, 3),
-    (Kind.SQLITE_FILE, 2),
     (Kind.POSTGRES_S3, 2),
     (Kind.REST_S3, 3),
-    (Kind.REST_FILE, 2),
     (Kind.SEAWEED, 3),
 ]
 ALL = [(kind, version) for kind in Kind for version in (2, 3)]

@@ -16,8 +16,8 @@ from frazil.errors import TableNotFoundError
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.schema.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.table_name import TableName
-from tests.support.lake_files import SCHEMA
-from tests.support.lakes import Kind
+from tests.support.lake.catalogs import Kind
+from tests.support.lake.files import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import ObjectStore
-    from tests.support.lakes import LakeCase
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
 

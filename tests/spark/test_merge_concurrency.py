@@ -14,7 +14,7 @@ from frazil.errors import CommitConflictError
 from frazil.hooks import SystemClock, armed
 from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import MergeAction
-from tests.support.mirrored import Mirrored, attach_files
+from tests.support.lake.mirrored import Mirrored, attach_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

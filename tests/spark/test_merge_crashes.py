@@ -18,8 +18,8 @@ from frazil import errors
 from frazil.hooks import FAILPOINTS_VARIABLE
 from frazil.merge.planning.settings import IndexSettings
 from frazil.mirror.table import MirrorTable
-from tests.support import merge_worker
-from tests.support.mirrored import Mirrored, attach_lake, files_catalog, write_document
+from tests.support.lake.mirrored import Mirrored, attach_lake, files_catalog, write_document
+from tests.support.process import merge_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,12 @@ import pytest
 
 from frazil.errors import DuplicateKeyError
 from frazil.model.policy import Deletes, Order
-from tests.support.sql_changelogs import sql_changelog
+from tests.support.lake.sql_changelogs import sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.sql_changelogs import SqlChangelog
+    from tests.support.lake.sql_changelogs import SqlChangelog
 
 __all__ = ["sql_changelog"]
 

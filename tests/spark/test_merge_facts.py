@@ -25,7 +25,7 @@ from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from frazil.model.table_facts import COLUMNS_PROPERTY, MirrorFacts
 from frazil.model.table_name import TableName
-from tests.support.lakes import Kind
+from tests.support.lake.catalogs import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from frazil.merge.planning.plan import MergePlan
-    from tests.support.lakes import LakeCase
+    from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from frazil.merge.planning import plan
 from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import MarkerRole, Override
 from frazil.model.repair import RepairReason
-from tests.support.mirrored import (
+from tests.support.lake.mirrored import (
     Mirrored,
     attach_files,
     attach_lake,

@@ -22,7 +22,7 @@ from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.model.key_index import IndexKey, KeyHash
 from frazil.model.repair import RepairReason
 from frazil.model.schema.types import Primitive
-from tests.support.mirrored import Mirrored, attach_files, local_path
+from tests.support.lake.mirrored import Mirrored, attach_files, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

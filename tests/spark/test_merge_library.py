@@ -23,7 +23,7 @@ from frazil.model.marker import Marker, MarkerRole, Override
 from frazil.model.recorded_version import NEWER_STEP
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
-from tests.support.merge_names import TablePair
+from tests.support.merge.names import TablePair
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from frazil.merge.report import MergeAction
 from frazil.model.key_index import DeleteKind
 from frazil.model.policy import Order
 from frazil.model.repair import RepairReason
-from tests.support.mirrored import Mirrored, attach_files, local_path
+from tests.support.lake.mirrored import Mirrored, attach_files, local_path
 
 if TYPE_CHECKING:
     from pathlib import Path

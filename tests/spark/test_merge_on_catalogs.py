@@ -12,8 +12,8 @@ from frazil.merge.index_operations import load_index_facts, rebuild_index, verif
 from frazil.merge.merger import Merger
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.table_name import TableName
-from tests.support.lakes import Kind, LakeCase
-from tests.support.other_readers import ids_by_duckdb, ids_by_pyiceberg
+from tests.support.lake.catalogs import Kind, LakeCase
+from tests.support.lake.other_readers import ids_by_duckdb, ids_by_pyiceberg
 
 if TYPE_CHECKING:
     from collections.abc import Callable

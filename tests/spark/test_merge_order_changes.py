@@ -11,12 +11,12 @@ from frazil.errors import OutOfOrderError
 from frazil.merge.index_operations import verify_index
 from frazil.model.policy import Deletes, Order
 from frazil.verify.mirror_verifier import verify_mirror
-from tests.support.sql_changelogs import sql_changelog
+from tests.support.lake.sql_changelogs import sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.sql_changelogs import SqlChangelog
+    from tests.support.lake.sql_changelogs import SqlChangelog
 
 __all__ = ["sql_changelog"]
 

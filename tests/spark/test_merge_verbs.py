@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.merge_shop import MergeShop
+from tests.support.merge.shop import MergeShop
 
 if TYPE_CHECKING:
     import subprocess
@@ -60,9 +60,7 @@ def test_plan_merge_and_verify_agree(shop: MergeShop) -> None:
     assert plans["public.users"]["plan"]["creates_mirror"]["format_version"] == 3
     assert plans["public.orders"]["problem"] is None
 
-    finished = shop.run("merge", "--once", "-o", "json")
-    assert finished.returncode == 0, finished.stderr
-    merged = {each["table"]: each for each in json.loads(finished.stdout)}
+    merged = {each["table"]: each for each in shop.run_json_here("merge", "--once")}
     assert {each["state"] for each in merged.values()} == {"done"}
     users = merged["public.users"]["merged"]
     assert (users["rows_read"], users["counts"]["insert"]) == (5, 2)
@@ -98,7 +96,8 @@ def test_a_table_with_action_required_does_not_block_the_other(shop: MergeShop) 
     assert shop.rows("orders") == {1: "one", 2: "two"}
 
 
-def test_a_service_merges_on_its_interval_and_shows_itself(shop: MergeShop) -> None:
+@pytest.mark.fault("K10")
+def test_a_service_merges_on_its_interval_and_ends_with_its_jvm(shop: MergeShop) -> None:
     shop.change("users", (1, "one", "INSERT"))
     shop.change("orders", (1, "one", "INSERT"))
     with shop.start("merge") as process:
@@ -119,20 +118,6 @@ def test_a_service_merges_on_its_interval_and_shows_itself(shop: MergeShop) -> N
                 'frazil_merge_rows_total{action="insert",pipeline="shop",table="public.users"} 2.0'
                 in shown
             )
-            process.send_signal(signal.SIGTERM)
-            wait_for(process, "stopping")
-            assert process.wait(240) == 0
-        finally:
-            process.kill()
-    assert shop.rows("users") == {1: "one", 2: "two"}
-
-
-@pytest.mark.fault("K10")
-def test_a_jvm_that_dies_ends_the_service_instead_of_being_waited_for(shop: MergeShop) -> None:
-    shop.change("users", (1, "one", "INSERT"))
-    with shop.start("merge", "--table", "public.users") as process:
-        try:
-            wait_for(process, "merge committed")
             children = psutil.Process(process.pid).children()
             (jvm,) = [each for each in children if "java" in each.name()]
             jvm.kill()
@@ -143,6 +128,7 @@ def test_a_jvm_that_dies_ends_the_service_instead_of_being_waited_for(shop: Merg
     assert said.splitlines()[-1].startswith(
         "error FRZ-OPS-02: the JVM that Spark runs in has ended"
     )
+    assert shop.rows("users") == {1: "one", 2: "two"}
 
 
 @pytest.mark.fault("O1")
@@ -175,6 +161,8 @@ def test_a_stop_during_a_commit_finishes_it_and_begins_no_other(
     assert sorted(shop.rows("users")) == list(range(8))
 
 
+# What signals do to the process is tested without Spark in tests/unit/cli/test_stopping.py.
+@pytest.mark.deep
 @pytest.mark.fault("O1")
 def test_the_second_signal_ends_process_and_jvm_at_once_and_nothing_is_half_done(
     shop: MergeShop, tmp_path: Path
@@ -201,6 +189,7 @@ def test_the_second_signal_ends_process_and_jvm_at_once_and_nothing_is_half_done
     assert shop.rows("users") == {1: "one"}
 
 
+@pytest.mark.deep
 @pytest.mark.fault("O1")
 def test_a_merge_that_outlasts_the_grace_is_abandoned(shop: MergeShop, tmp_path: Path) -> None:
     shop.change("users", (1, "one", "INSERT"))
@@ -251,6 +240,8 @@ def test_two_instances_that_overlap_never_both_commit(spark: SparkSession, tmp_p
     assert shop.agrees("users")
 
 
+# Merges race in one process in test_merge_concurrency.
+@pytest.mark.deep
 def test_instances_that_race_leave_the_mirror_right(spark: SparkSession, tmp_path: Path) -> None:
     shop = MergeShop.open(spark, tmp_path, max_rows=1)
     for number in range(12):

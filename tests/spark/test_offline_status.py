@@ -25,9 +25,9 @@ from frazil.model.table_name import TableName
 from frazil.pipeline.offline_status import load_offline_status
 from frazil.pipeline.status.json_form import status_from_json
 from frazil.pipeline.status.values import Phase
-from tests.support.jvms import QUICK_JAVA
-from tests.support.lake_files import SCHEMA, FileWriter
-from tests.support.session_commands import run_on
+from tests.support.lake.files import SCHEMA, FileWriter
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.session_commands import run_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

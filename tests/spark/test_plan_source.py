@@ -16,7 +16,7 @@ from frazil.cli.verbs.plan import show_plans
 from frazil.errors import ConfigError
 from frazil.pipeline.planning.run_plan import UNKNOWN_CHANGES
 from frazil.pipeline.tables.captured_mirrors import ledger_name
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

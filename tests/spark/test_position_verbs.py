@@ -26,9 +26,9 @@ from frazil.mirror.table import MirrorTable
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
-from tests.support.jvms import QUICK_JAVA
-from tests.support.lake_files import SCHEMA, FileWriter
-from tests.support.session_commands import run_on
+from tests.support.lake.files import SCHEMA, FileWriter
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.session_commands import run_on
 
 if TYPE_CHECKING:
     import subprocess

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.captured import CapturedDatabase, Change, captured_database
+from tests.support.ingest.captured import CapturedDatabase, Change, captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.captured import CapturedDatabase, captured_database
+from tests.support.ingest.captured import CapturedDatabase, captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

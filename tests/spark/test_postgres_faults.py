@@ -16,8 +16,8 @@ from frazil.hooks import InjectedFault, SystemClock, armed
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture
-from tests.support.captured_shop import TABLES, Running, Shop, open_shop
-from tests.support.faulty_proxy import HttpProxy, LoseReply, is_commit
+from tests.support.faults.proxy import HttpProxy, LoseReply, is_commit
+from tests.support.ingest.captured_shop import TABLES, Running, Shop, open_shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

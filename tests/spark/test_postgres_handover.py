@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.captured import captured_database
-from tests.support.ingest_processes import SlotWatch, kill_all, plan_kills
-from tests.support.jvms import QUICK_JAVA
-from tests.support.living_tables import LivingDatabase, check_changelog
+from tests.support.ingest.captured import captured_database
+from tests.support.ingest.living_tables import LivingDatabase, check_changelog
+from tests.support.ingest.processes import SlotWatch, kill_all, plan_kills
+from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 CONF = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JAVA}
-KILLS = 5
+KILLS = 3
 # Of each database; every other one is copied again while it is written to.
 KILLS_OF_MANY = 10
 MOST_KILLS = 200

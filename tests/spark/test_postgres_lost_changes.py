@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from pathlib import Path

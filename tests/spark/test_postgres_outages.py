@@ -23,9 +23,9 @@ from frazil.errors import (
 from frazil.hooks import SystemClock, armed
 from frazil.ledger.table_state import Copying, Streaming
 from frazil.pipeline.offline_status import load_offline_status
-from tests.support.captured_shop import TABLES, Shop, open_shop
-from tests.support.faulty_proxy import TcpProxy
-from tests.support.postgres_access import database_on
+from tests.support.faults.proxy import TcpProxy
+from tests.support.ingest.captured_shop import TABLES, Shop, open_shop
+from tests.support.postgres.access import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import pytest
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
 from frazil.pipeline.loops.merge_loop import Ending
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
     from frazil.ledger.table_state import State
-    from tests.support.captured import CapturedDatabase, Row
+    from tests.support.ingest.captured import CapturedDatabase, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

@@ -9,8 +9,8 @@ import pytest
 
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
 from frazil.ledger.table_state import Copying, Streaming
-from tests.support.captured import captured_database
-from tests.support.standby import let_it_follow, logging_transactions, primary_and_standby
+from tests.support.ingest.captured import captured_database
+from tests.support.postgres.standby import let_it_follow, logging_transactions, primary_and_standby
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N41")]
 

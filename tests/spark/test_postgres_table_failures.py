@@ -8,7 +8,7 @@ import pytest
 
 from frazil.ledger.table_state import Copying, Streaming
 from frazil.pipeline.loops.merge_loop import Ending
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import Postgres
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N40", "N42", "N43")]
 

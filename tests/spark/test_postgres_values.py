@@ -26,11 +26,12 @@ from frazil.ledger.table_state import Copying, Paused, Streaming
 from frazil.model.postgres.types import ArrayForm, Form, plan_column
 from frazil.pipeline.tables.merge_settings import load_merges
 from frazil.pipeline.verification import build_source_verifier
-from tests.support.captured import captured_database
-from tests.support.other_readers import rows_by_pyiceberg
-from tests.support.postgres_catalog import column_type, copied_text, pinned
-from tests.support.postgres_drawing import draw_values
-from tests.support.postgres_values import EXTENSIONS, MATRIX, SETUP, printed
+from tests.support.ingest.captured import captured_database
+from tests.support.lake.other_readers import rows_by_pyiceberg
+from tests.support.postgres.catalog import column_type, copied_text, pinned
+from tests.support.postgres.drawing import draw_values
+from tests.support.postgres.values import EXTENSIONS, MATRIX, SETUP, printed
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from frazil.ledger.table_state import State
     from frazil.model.postgres.types import ColumnPlan
     from frazil.model.table_name import TableName
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -182,7 +183,7 @@ LENIENT: dict[str, Any] = {
 TOO_WIDE = {"mirror": "public.too_wide", "columns": {"v": "decimal(20,6)"}}
 
 
-@pytest.fixture(scope="module", params=["postgres", "postgres_16"])
+@pytest.fixture(scope="module", params=sampled(["postgres", "postgres_16"], ci={"postgres"}))
 def values(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Values]:

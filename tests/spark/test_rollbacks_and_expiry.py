@@ -13,8 +13,9 @@ from frazil.clients.iceberg.commit.metadata_log import KEPT_VERSIONS_PROPERTY
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, Override
-from tests.support.lakes import Kind, LakeCase
-from tests.support.mirrored import Mirrored
+from tests.support.lake.catalogs import Kind, LakeCase
+from tests.support.lake.mirrored import Mirrored
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ def accept_state(table: Mirrored) -> None:
     ("kind", "procedure", "foreign"),
     [
         (Kind.SQLITE_FILE, "rollback_to_snapshot", 0),
-        (Kind.SQLITE_FILE, "set_current_snapshot", 1),
+        pytest.param(Kind.SQLITE_FILE, "set_current_snapshot", 1, marks=pytest.mark.deep),
         (Kind.REST_S3, "rollback_to_snapshot", 2),
     ],
 )
@@ -120,7 +121,7 @@ def test_a_mirror_that_was_replaced_stays_refused_after_expiry(table: Mirrored, 
         table.merge()
 
 
-@pytest.mark.parametrize("kind", [Kind.SQLITE_FILE, Kind.REST_S3])
+@pytest.mark.parametrize("kind", sampled([Kind.SQLITE_FILE, Kind.REST_S3], ci={Kind.SQLITE_FILE}))
 def test_repeated_compaction_and_expiry_are_no_rollback(
     spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path, kind: Kind
 ) -> None:

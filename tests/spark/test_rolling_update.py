@@ -11,16 +11,16 @@ from urllib.request import urlopen
 import psycopg
 import pytest
 
-from tests.support.jvms import QUICK_JAVA
-from tests.support.other_readers import rows_by_pyiceberg
-from tests.support.pipeline_process import PipelineProcess, free_port
-from tests.support.postgres_access import database_on
+from tests.support.lake.other_readers import rows_by_pyiceberg
+from tests.support.postgres.access import database_on
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.pipeline_process import PipelineProcess, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault("N56")]
 

@@ -13,17 +13,17 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.faulty_proxy import TcpProxy
-from tests.support.jvms import QUICK_JAVA
-from tests.support.pipeline_process import PipelineProcess, free_port
-from tests.support.postgres_access import database_on
+from tests.support.faults.proxy import TcpProxy
+from tests.support.postgres.access import database_on
+from tests.support.process.jvms import QUICK_JAVA
+from tests.support.process.pipeline_process import PipelineProcess, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.postgres_access import Database
+    from tests.support.postgres.access import Database
 
 pytestmark = pytest.mark.spark
 

@@ -17,14 +17,14 @@ from frazil.clients.cache import cache_directory
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.spark.jars import POSTGRES_DRIVER, ensure_jars
 from frazil.errors import StorageError
-from tests.support.jvms import QUICK_JAVA
-from tests.support.tls_front import (
+from tests.support.faults.tls_front import (
     LOOPBACK,
     make_certificate,
     make_trust_store,
     server_without_tls,
     tls_front,
 )
+from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from uuid import uuid4
 import pytest
 
 from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
-from tests.support import warm_commands
-from tests.support.jvms import QUICK_JAVA
-from tests.support.postgres_access import Database, database_on
+from tests.support.postgres.access import Database, database_on
+from tests.support.process import warm_commands
+from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from frazil.pipeline.tables.merge_settings import load_merges
 from frazil.pipeline.verification import build_source_verifier
 from frazil.verify.mirror_progress import ABSENT_POLLS, POLL_SECONDS
 from frazil.verify.row_comparison import DifferenceKind
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from frazil.demo.services import Postgres
     from frazil.hooks import Clock
     from frazil.verify.mirror_verifier import Verification
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

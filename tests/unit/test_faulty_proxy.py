@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.faulty_proxy import (
+from tests.support.faults.proxy import (
     Answer,
     AnswerInstead,
     CutReply,

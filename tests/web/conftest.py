@@ -18,7 +18,7 @@ from frazil.web.app import build_app
 from frazil.web.pages import build_pages
 from frazil.web.readiness import Readiness
 from frazil.web.server import serving
-from tests.support.statuses import running
+from tests.support.status.statuses import running
 from tools.browser import NO_BROWSER, find_browser
 
 if TYPE_CHECKING:

@@ -10,8 +10,14 @@ import pytest
 from playwright.sync_api import expect
 
 from frazil.pipeline.status.values import Phase
-from tests.support.page_measuring import CONTRASTS, CONTROLS, FOCUSED, MARK_CONTRASTS, OVERFLOW
-from tests.support.statuses import HOSTILE, LONG, RESYNC, SCENARIOS, running, stopped, table
+from tests.support.status.page_measuring import (
+    CONTRASTS,
+    CONTROLS,
+    FOCUSED,
+    MARK_CONTRASTS,
+    OVERFLOW,
+)
+from tests.support.status.statuses import HOSTILE, LONG, RESYNC, SCENARIOS, running, stopped, table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

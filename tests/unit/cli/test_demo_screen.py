@@ -15,7 +15,7 @@ from frazil.demo.tour.shop_changes import Happening
 from frazil.demo.tour.shop_workload import ShopCounts
 from frazil.demo.tour.watch import Step
 from frazil.hooks import ManualClock
-from tests.support.statuses import NOW, running
+from tests.support.status.statuses import NOW, running
 
 if TYPE_CHECKING:
     import pytest

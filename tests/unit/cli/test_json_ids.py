@@ -19,7 +19,7 @@ from frazil.model.table_name import TableName
 from frazil.pipeline.status.json_form import status_from_json, status_to_json
 from frazil.telemetry.redaction import Redactor
 from frazil.verify.mirror_verifier import Verification
-from tests.support.statuses import running
+from tests.support.status.statuses import running
 
 LARGE = 2**63 - 25
 TABLE = TableName("lake", ("public",), "users")

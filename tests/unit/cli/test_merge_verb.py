@@ -17,7 +17,7 @@ from frazil.cli.results.merge_results import HEADER, result_json, result_row
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.telemetry.redaction import Redactor
 from frazil.web.readiness import NotReady, Ready
-from tests.support.merge_twins import report_of
+from tests.support.merge.scripted import report_of
 
 Capture = pytest.CaptureFixture[str]
 

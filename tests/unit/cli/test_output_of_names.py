@@ -19,7 +19,7 @@ from frazil.errors import SourceReplacedError
 from frazil.model.command import command
 from frazil.pipeline.status.problems import problem_of_error
 from frazil.pipeline.status.values import Phase
-from tests.support.statuses import NOW, running, table
+from tests.support.status.statuses import NOW, running, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

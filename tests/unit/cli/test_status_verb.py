@@ -36,7 +36,7 @@ from frazil.web.app import build_app
 from frazil.web.pages import build_pages
 from frazil.web.readiness import Readiness
 from frazil.web.server import serving
-from tests.support.statuses import (
+from tests.support.status.statuses import (
     NOW,
     SCENARIOS,
     in_danger,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import stopping_worker
+from tests.support.process import stopping_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

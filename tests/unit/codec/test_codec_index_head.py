@@ -14,8 +14,8 @@ from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
-from tests.support.codec_fuzz import bent
-from tests.support.manifests import SAMPLE, manifests
+from tests.support.codec.fuzz import bent
+from tests.support.lake.manifests import SAMPLE, manifests
 
 if TYPE_CHECKING:
     from frazil.model.key_index import IndexManifest

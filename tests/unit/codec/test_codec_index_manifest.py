@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.malformed import MalformedFileError
-from tests.support.manifests import SAMPLE, manifests
+from tests.support.lake.manifests import SAMPLE, manifests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.schema.types import Decimal, Primitive
-from tests.support.postgres_columns import OIDS, column, numeric, pg
+from tests.support.postgres.columns import OIDS, column, numeric, pg
 
 if TYPE_CHECKING:
     from frazil.codec.pgcopy.fields import BinaryColumn

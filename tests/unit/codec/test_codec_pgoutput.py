@@ -39,10 +39,11 @@ from frazil.codec.pgoutput.messages import (
     ValueKind,
     moment,
 )
-from tests.support.codec_fuzz import bent
-from tests.support.pgoutput_frames import NULL, UNCHANGED, encode_message, text
-from tests.support.pgoutput_golden import decode_all, golden, without_chance, without_empty_parts
-from tests.support.pgoutput_histories import chance_of
+from tests.support.codec.fuzz import bent
+from tests.support.pgoutput.frames import NULL, UNCHANGED, encode_message, text
+from tests.support.pgoutput.golden import decode_all, golden, without_chance, without_empty_parts
+from tests.support.pgoutput.histories import chance_of
+from tests.support.sampling import examples
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 UINT32 = st.integers(0, 2**32 - 1)
@@ -101,7 +102,7 @@ def is_streamed(message: Message) -> bool:
 
 
 @given(MESSAGES)
-@settings(max_examples=100)
+@examples(100)
 def test_a_message_is_read_as_the_server_writes_it(message: Message) -> None:
     data = encode_message(message)
     assert decode_message(data, in_stream=is_streamed(message)) == message
@@ -124,7 +125,7 @@ def test_a_message_cut_at_any_byte_or_with_one_too_many_is_refused(message: Mess
 
 @pytest.mark.fault("P12")
 @given(MESSAGES, st.integers(0, 2**32))
-@settings(max_examples=150)
+@examples(150)
 def test_a_bent_message_is_refused_or_is_exactly_another_one(message: Message, seed: int) -> None:
     data = bent(encode_message(message), chance_of(seed))
     for in_stream in (False, True):

@@ -33,16 +33,17 @@ from frazil.codec.pgoutput.messages import (
     Value,
     ValueKind,
 )
-from tests.support.codec_fuzz import bent
-from tests.support.pgoutput_frames import NULL, UNCHANGED, encode_message, text
-from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import (
+from tests.support.codec.fuzz import bent
+from tests.support.pgoutput.frames import NULL, UNCHANGED, encode_message, text
+from tests.support.pgoutput.golden import golden
+from tests.support.pgoutput.histories import (
     DecodedHistory,
     Histories,
     SlowReplay,
     chance_of,
     decoded_history,
 )
+from tests.support.sampling import examples
 
 SEEDS = st.integers(0, 2**32)
 ITEM = Relation(
@@ -80,7 +81,7 @@ def slow(messages: list[bytes]) -> DecodedHistory | None:
 
 
 @given(SEEDS)
-@settings(max_examples=150)
+@examples(150)
 def test_a_history_decodes_as_it_does_one_by_one(seed: int) -> None:
     messages = [encode_message(each) for each in Histories(chance_of(seed)).history()]
     found_history = fast(messages)
@@ -89,7 +90,7 @@ def test_a_history_decodes_as_it_does_one_by_one(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=250)
+@examples(250)
 def test_a_bent_history_is_refused_when_it_is_refused_one_by_one(seed: int) -> None:
     chance = chance_of(seed)
     messages = [encode_message(each) for each in Histories(chance).history()]

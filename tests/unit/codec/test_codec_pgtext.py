@@ -16,7 +16,7 @@ from frazil.errors import FrazilError, MalformedChangeError, UnrepresentableValu
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.types import ColumnPlan, Form, PostgresType, TypeKind
 from frazil.model.schema.types import Decimal, Primitive, list_of
-from tests.support.postgres_columns import column, converted, numeric
+from tests.support.postgres.columns import column, converted, numeric
 
 NULL, STRING = OnUnrepresentable.NULL, OnUnrepresentable.STRING
 LONGEST_TEXT = "9" * 131_072

@@ -17,8 +17,8 @@ from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.schema.types import Decimal
-from tests.support.postgres_columns import column, converted
-from tests.support.postgres_printing import (
+from tests.support.postgres.columns import column, converted
+from tests.support.postgres.printing import (
     MisfitError,
     StrangeError,
     array_elements,
@@ -26,6 +26,7 @@ from tests.support.postgres_printing import (
     float_text,
     timestamp_text,
 )
+from tests.support.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,7 @@ def decimals(draw: st.DrawFn) -> Decimal:
     return Decimal(precision, draw(st.integers(0, precision)))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(numerics() | st.sampled_from(["NaN", "Infinity", "-Infinity"])), decimals())
 def test_a_decimal_holds_a_number_exactly_when_arithmetic_says_so(
     texts: list[str], type_: Decimal
@@ -175,7 +176,7 @@ def number_in(text: str, type_: Decimal) -> Number | None:
     return Number(text) if fits else None
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(SPECIAL | SPECIAL.map("{{{}}}".format), min_size=1, max_size=4))
 def test_any_text_at_all_is_an_array_exactly_when_a_slow_reader_says_so(texts: list[str]) -> None:
     readings = [slowly_read(text) for text in texts]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError, quoted
@@ -23,6 +23,7 @@ from frazil.codec.puffin.file import (
     write_puffin,
 )
 from frazil.codec.puffin.footer import LARGEST_FOOTER
+from tests.support.sampling import examples
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -143,7 +144,7 @@ def test_a_flipped_bit_is_refused_or_changes_what_no_checksum_covers() -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=300)
+@examples(300)
 def test_no_footer_breaks_the_reader(payload: bytes) -> None:
     for flags in (bytes(4), b"\1\0\0\0"):
         with pytest.raises(MalformedFileError):

@@ -15,8 +15,8 @@ from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
 from frazil.codec.pgoutput.frames import Frames
 from frazil.codec.pgoutput.spool_segment import MAGIC, SegmentAssembly, read_segment
-from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import decoded_history
+from tests.support.pgoutput.golden import golden
+from tests.support.pgoutput.histories import decoded_history
 
 
 def segment(*batches: list[bytes]) -> bytes:

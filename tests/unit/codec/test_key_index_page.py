@@ -13,8 +13,8 @@ from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.puffin.file import read_footer
 from frazil.model.key_index import KeyHash
 from frazil.model.schema.types import Primitive
-from tests.support.golden_keys import golden_keys
-from tests.support.manifests import SAMPLE
+from tests.support.codec.golden_keys import golden_keys
+from tests.support.lake.manifests import SAMPLE
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/reference/key-index.md").read_text(encoding="utf-8")

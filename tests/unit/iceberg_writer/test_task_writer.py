@@ -235,16 +235,17 @@ def test_positions_are_true_for_any_rows_partitions_and_sizes(
 
 
 @pytest.mark.fault("N31")
-def test_each_of_many_partitions_gets_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("partitions", [1_500, pytest.param(6_000, marks=pytest.mark.deep)])
+def test_each_of_many_partitions_gets_one_file(tmp_path: Path, partitions: int) -> None:
     writer = writer_to(target(tmp_path, (1, "truncate[2]")))
     # As a merge does it: every batch has rows of every partition.
-    even, odd = (writer.write(batch(range(first, 12_000, 2))) for first in (0, 1))
+    even, odd = (writer.write(batch(range(first, 2 * partitions, 2))) for first in (0, 1))
     files = writer.close()
-    assert len(files) == len({file.partition for file in files}) == 6_000
+    assert len(files) == len({file.partition for file in files}) == partitions
     assert {file.rows for file in files} == {2}
-    assert (even.file.tolist(), odd.file.tolist()) == (list(range(6_000)),) * 2
+    assert (even.file.tolist(), odd.file.tolist()) == (list(range(partitions)),) * 2
     assert (set(even.position), set(odd.position)) == ({0}, {1})
-    for number in range(0, 6_000, 500):
+    for number in range(0, partitions, 500):
         assert read(files[number]).column("id").to_pylist() == [2 * number, 2 * number + 1]
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
@@ -25,6 +25,7 @@ from frazil.merge.planning.change_columns import (
     UNCHANGED,
 )
 from frazil.model.policy import Deletes
+from tests.support.sampling import examples
 from tests.unit.merge.arrow_batches import (
     SEQUENCES,
     batch_of,
@@ -414,7 +415,7 @@ def with_repeats(
     return [*changes, *again]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), deletes=POLICIES, sequence=st.sampled_from(sorted(SEQUENCES)))
 def test_every_history_split_anywhere_folds_as_specified(
     data: st.DataObject, deletes: Deletes, sequence: str
@@ -436,7 +437,7 @@ def test_every_history_split_anywhere_folds_as_specified(
     assert [each for result in results for each in result.sequence.to_pylist()] == expected
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), deletes=POLICIES, changes=wild_changes())
 def test_anything_folds_or_fails_as_specified(
     data: st.DataObject, deletes: Deletes, changes: list[Change[int, object]]

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
@@ -18,6 +18,7 @@ from frazil.merge.folding.fold import (
     mirror_after,
 )
 from frazil.model.policy import Deletes
+from tests.support.sampling import examples
 from tests.unit.merge.histories import (
     KEY,
     KEYS,
@@ -415,7 +416,7 @@ MIRRORS = st.sets(KEYS).map(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), deletes=POLICIES)
 def test_merges_split_anywhere_are_equal_to_one_merge_and_a_replay(
     data: st.DataObject, deletes: Deletes
@@ -432,7 +433,7 @@ def test_merges_split_anywhere_are_equal_to_one_merge_and_a_replay(
     assert after({}, [change for batch in batches for change in batch], deletes=deletes) == expected
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(mirror=MIRRORS, changes=wild_changes(links=True), deletes=POLICIES)
 def test_the_fold_completes_what_a_replay_can_complete(
     mirror: Mirror, changes: list[AnyChange], deletes: Deletes

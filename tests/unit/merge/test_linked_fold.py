@@ -4,7 +4,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
@@ -20,6 +20,7 @@ from frazil.merge.folding.fold import (
 from frazil.merge.folding.linked_fold import fold_linked
 from frazil.merge.planning.change_columns import MERGED
 from frazil.model.policy import Deletes
+from tests.support.sampling import examples
 from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes_in
 from tests.unit.merge.histories import delete, moved, shuffled, transactions, upsert, wild_changes
 
@@ -78,7 +79,7 @@ def test_different_changes_at_one_sequence_are_an_error() -> None:
         outcomes(*changes)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), deletes=POLICIES, sequence=st.sampled_from(sorted(SEQUENCES)))
 def test_every_history_folds_as_specified(
     data: st.DataObject, deletes: Deletes, sequence: str
@@ -93,7 +94,7 @@ def test_every_history_folds_as_specified(
         assert (result.rows_read, result.repeats) == (len(repeated), len(repeated) - len(changes))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(deletes=POLICIES, changes=wild_changes(links=True))
 def test_anything_folds_or_fails_as_specified(
     deletes: Deletes, changes: list[Change[int, object]]
@@ -158,7 +159,7 @@ def test_a_row_that_the_merged_half_of_a_sequence_has_replaced_is_missing() -> N
 
 
 @pytest.mark.fault("N29")
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), deletes=POLICIES)
 def test_a_history_repeated_from_its_last_merged_change_ends_the_same(
     data: st.DataObject, deletes: Deletes

@@ -15,7 +15,7 @@ from frazil.merge.planning.settings import MergeSettings
 from frazil.model.marker import Marker
 from frazil.model.policy import Order
 from frazil.model.table_name import TableName
-from tests.support.merge_names import TablePair
+from tests.support.merge.names import TablePair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

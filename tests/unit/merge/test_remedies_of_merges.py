@@ -10,7 +10,7 @@ import grimp
 import pytest
 
 from frazil import errors
-from tests.spark.test_remedies import EXECUTED
+from tests.spark import test_remedies, test_remedies_captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.fault("N32")
 
 ROOT = Path(__file__).parents[3]
 
+EXECUTED = test_remedies.EXECUTED | test_remedies_captured.EXECUTED
 # Carried out by tests of other files.
 ELSEWHERE: dict[type[errors.FrazilError], str] = {
     errors.ConfigError: "tests/spark/test_merge_changelogs.py::"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
@@ -18,6 +18,7 @@ from frazil.merge.planning.schema_mapping import DELETED_COLUMN, SchemaPlan, pla
 from frazil.model.policy import Evolution, OnDrop
 from frazil.model.schema.evolution import plan_evolution
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
+from tests.support.sampling import examples
 from tests.unit.merge.schema_facts import (
     DROPPING,
     ID,
@@ -289,7 +290,7 @@ def histories(draw: st.DrawFn) -> list[tuple[Field, ...]]:
     return schemas
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     schemas=histories(),
     chosen=st.sampled_from([SETTINGS, DROPPING, SOFT, PER_KEY]),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.file_system import InputFiles
@@ -36,6 +36,7 @@ from frazil.model.schema.types import (
     list_of,
     map_of,
 )
+from tests.support.sampling import examples
 from tests.unit.iceberg_writer.schemas import batch_of, scalars, schemas, values, values_of
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def read_backs(
 
 
 @given(read_backs(), st.data())
-@settings(max_examples=150)
+@examples(150)
 def test_rows_come_back_as_they_were(
     case: tuple[Schema, list[list[Any]], tuple[Field, ...], list[list[Any]]], data: st.DataObject
 ) -> None:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from math import log2
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.mirror.index.run_tiers import plan_bits, plan_run_merge
+from tests.support.sampling import examples
 
 YOUNG = 65_536
 LARGE = 40_000_000
@@ -65,7 +66,7 @@ def test_a_thousand_flushes_touch_the_large_run_once() -> None:
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=30), st.integers(0, 12))
-@settings(max_examples=200)
+@examples(200)
 def test_at_most_so_many_runs_are_left_whatever_there_was(sizes: list[int], most: int) -> None:
     chosen = plan_run_merge(sizes, most)
     assert len(set(chosen)) == len(chosen)

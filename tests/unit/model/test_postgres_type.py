@@ -21,7 +21,7 @@ from frazil.model.postgres.types import (
     resolve_type,
 )
 from frazil.model.schema.types import Decimal, Fixed, Primitive, Type, list_of
-from tests.support.postgres_columns import column, numeric, numeric_modifier, pg
+from tests.support.postgres.columns import column, numeric, numeric_modifier, pg
 
 STRING = OnUnrepresentable.STRING
 

@@ -17,8 +17,8 @@ from frazil.errors import CatalogError
 from frazil.hooks import ManualClock
 from frazil.pipeline.loops.merge_loop import JITTER
 from frazil.pipeline.status.wording import ago, until
-from tests.support.loop_stage import INTERVAL, Stage, status_of
-from tests.support.merge_twins import ManualStop
+from tests.support.merge.loop_stage import INTERVAL, Stage, status_of
+from tests.support.merge.scripted import ManualStop
 from tests.unit.codec.index_rows import rows_of
 
 if TYPE_CHECKING:

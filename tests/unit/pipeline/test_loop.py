@@ -14,8 +14,8 @@ from frazil.pipeline.loops.merge_loop import BREATH_SECONDS, JITTER, Ending, Mer
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, plan_step
 from frazil.pipeline.recovery import RECOVERY, RecoveryAction
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
-from tests.support.loop_stage import INTERVAL, RETRY, START, Stage, gaps, status_of
-from tests.support.merge_twins import TwinTable
+from tests.support.merge.loop_stage import INTERVAL, RETRY, START, Stage, gaps, status_of
+from tests.support.merge.scripted import TwinTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import pytest
 
 from frazil import errors
 from frazil.pipeline.loops.merge_loop import BREATH_SECONDS, JITTER
-from tests.support.loop_stage import INTERVAL, Stage, gaps, status_of
-from tests.support.merge_twins import TwinTable
+from tests.support.merge.loop_stage import INTERVAL, Stage, gaps, status_of
+from tests.support.merge.scripted import TwinTable
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.redaction import Redactor
-from tests.support.merge_twins import TwinTable, report_of
+from tests.support.merge.scripted import TwinTable, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

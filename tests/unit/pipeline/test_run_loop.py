@@ -12,7 +12,7 @@ from frazil.errors import FencedError, PositionLostError, SlotBusyError
 from frazil.hooks import SystemClock
 from frazil.pipeline.loops.merge_loop import Ending, MergeLoop
 from frazil.pipeline.loops.run_loop import MergeSignal, RunLoop
-from tests.support.merge_twins import TwinTable
+from tests.support.merge.scripted import TwinTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

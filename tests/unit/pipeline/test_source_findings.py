@@ -16,7 +16,7 @@ from frazil.pipeline.configured_source import configured_source
 from frazil.sources.findings import Severity, problem_of
 from frazil.sources.postgres.checks.source_findings import judge_source
 from frazil.sources.postgres.kind import PostgresKind
-from tests.support.postgres_sound import PUBLICATION, ROLE, SERVER, SLOT, SOUND, TABLE
+from tests.support.postgres.sound import PUBLICATION, ROLE, SERVER, SLOT, SOUND, TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path

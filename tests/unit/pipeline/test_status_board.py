@@ -19,8 +19,8 @@ from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.values import Phase
 from frazil.sources.postgres.health import describe_health
 from frazil.sources.postgres.slot.watch import SlotObservation
-from tests.support.followed_pipeline import SLOT, START, USERS, Pipeline
-from tests.support.merge_twins import report_of
+from tests.support.merge.scripted import report_of
+from tests.support.status.followed_pipeline import SLOT, START, USERS, Pipeline
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from frazil.pipeline.status.json_form import redact_status, status_from_json, st
 from frazil.pipeline.status.values import CopyStatus, Phase, PipelineStatus, Sample, SourceStatus
 from frazil.sources.postgres.health import show_slot
 from frazil.telemetry.redaction import Redactor
-from tests.support.statuses import NOW, RESYNC, SCENARIOS, SLOT, UNREACHABLE, running, table
+from tests.support.status.statuses import NOW, RESYNC, SCENARIOS, SLOT, UNREACHABLE, running, table
 
 SECRET = "hunter2-hunter2"
 

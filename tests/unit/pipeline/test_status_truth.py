@@ -19,8 +19,8 @@ from frazil.pipeline.status.source_answers import ANSWER_SECONDS
 from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.throughput import WINDOW_SECONDS
 from frazil.pipeline.status.values import Phase
-from tests.support.followed_pipeline import START, USERS, Pipeline
-from tests.support.merge_twins import report_of
+from tests.support.merge.scripted import report_of
+from tests.support.status.followed_pipeline import START, USERS, Pipeline
 
 pytestmark = pytest.mark.fault("N55")
 

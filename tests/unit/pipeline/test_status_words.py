@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from frazil.pipeline.status import wording
-from tests.support.statuses import NOW, SCENARIOS, running, stopped
+from tests.support.status.statuses import NOW, SCENARIOS, running, stopped
 
 
 @pytest.mark.parametrize(

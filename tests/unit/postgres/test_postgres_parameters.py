@@ -25,7 +25,7 @@ from frazil.errors import (
     SlotBusyError,
     SourceUnavailableError,
 )
-from tests.support.postgres_access import Secret
+from tests.support.postgres.access import Secret
 
 PATIENCE = timedelta(seconds=2)
 

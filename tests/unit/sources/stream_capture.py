@@ -25,9 +25,9 @@ from frazil.sources.postgres.stream.spool import Taken
 from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
 from frazil.sources.postgres.tables.description import TableOptions, describe_table
 from frazil.sources.protocol import Progress, TableProgress, TableRows
-from tests.support.pgoutput_frames import text
-from tests.support.postgres_views import attribute, view
-from tests.support.spooled import MOMENT, framed
+from tests.support.pgoutput.frames import text
+from tests.support.postgres.spooled import MOMENT, framed
+from tests.support.postgres.views import attribute, view
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

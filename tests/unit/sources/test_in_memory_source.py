@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from frazil.errors import (
     PositionLostError,
@@ -27,7 +27,8 @@ from frazil.testing.in_memory_database import (
     UpdateRow,
 )
 from frazil.testing.in_memory_source import InMemorySource
-from tests.support.source_contract import (
+from tests.support.sampling import examples
+from tests.support.source.contract import (
     COLUMNS,
     ITEMS,
     ORDERS,
@@ -37,17 +38,17 @@ from tests.support.source_contract import (
     begun,
     insert,
 )
-from tests.support.source_contract_copies import WholeReadContract
-from tests.support.source_contract_tables import AlterContract, TroubleContract
-from tests.support.source_histories import histories, play
-from tests.support.source_replay import ROOMY, TIGHT, Capture, read
+from tests.support.source.contract_copies import WholeReadContract
+from tests.support.source.contract_tables import AlterContract, TroubleContract
+from tests.support.source.histories import histories, play
+from tests.support.source.replay import ROOMY, TIGHT, Capture, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.model.schema.types import Default
     from frazil.testing.in_memory_database import Change
-    from tests.support.source_histories import Step
+    from tests.support.source.histories import Step
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -123,7 +124,7 @@ class TestInMemorySourceTableByTable(WholeReadContract):
         return InMemorySubject(tables_at_once=1)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(histories)
 def test_whatever_happens_every_change_is_captured_once(history: list[Step]) -> None:
     play(InMemorySubject(), history)

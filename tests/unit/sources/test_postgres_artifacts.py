@@ -15,7 +15,7 @@ from frazil.sources.postgres.artifacts import (
     plan_removal,
     require_idle,
 )
-from tests.support.postgres_sound import PUBLICATION, SERVER, SLOT
+from tests.support.postgres.sound import PUBLICATION, SERVER, SLOT
 
 if TYPE_CHECKING:
     from frazil.sources.artifacts import Artifact

@@ -22,8 +22,8 @@ from frazil.codec.pgoutput.messages import (
 from frazil.errors import MissingImageError, UnsupportedSchemaChangeError
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.stream.segment import OpenTransaction
-from tests.support.pgoutput_frames import NULL, UNCHANGED, text
-from tests.support.postgres_change_histories import (
+from tests.support.pgoutput.frames import NULL, UNCHANGED, text
+from tests.support.postgres.change_histories import (
     FOREIGN,
     LOG,
     NUMERIC,
@@ -32,7 +32,7 @@ from tests.support.postgres_change_histories import (
     reading,
     shape,
 )
-from tests.support.postgres_stream import (
+from tests.support.postgres.stream import (
     BODY,
     COMMITTED,
     DEFAULT,

@@ -28,7 +28,7 @@ from frazil.sources.postgres.slot.continuity import (
     is_useless,
     source_identity,
 )
-from tests.support.postgres_sound import PUBLICATION
+from tests.support.postgres.sound import PUBLICATION
 
 if TYPE_CHECKING:
     from frazil.sources.postgres.settings import PostgresSettings

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from frazil.codec.pgoutput.messages import Insert
-from tests.support.postgres_stream import DEFAULT, ITEM, LSN, OID, new, read, transaction
+from tests.support.postgres.stream import DEFAULT, ITEM, LSN, OID, new, read, transaction
 
 
 @pytest.mark.parametrize(("lsn", "is_taken"), [(LSN - 1, False), (LSN, True), (LSN + 1, True)])

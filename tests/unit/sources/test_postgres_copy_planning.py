@@ -19,8 +19,8 @@ from frazil.sources.postgres.copy.planning import (
 )
 from frazil.sources.postgres.copy.reader import CopyReader
 from frazil.sources.protocol import Split
-from tests.support.postgres_access import Secret
-from tests.support.postgres_columns import column
+from tests.support.postgres.access import Secret
+from tests.support.postgres.columns import column
 
 ORDERS = CopyTable(
     name="shop.orders",

@@ -24,7 +24,7 @@ from frazil.model.postgres.names import QualifiedName
 from frazil.sources.findings import Problem, Severity
 from frazil.sources.postgres.checks.preflight import find_problems
 from frazil.sources.postgres.preflight_settings import PreflightSettings
-from tests.support.postgres_sound import (
+from tests.support.postgres.sound import (
     GIB,
     PUBLICATION,
     ROLE,

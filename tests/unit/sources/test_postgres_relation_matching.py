@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.postgres.facts import GeneratedKind
 from frazil.sources.postgres.stream.relation_matching import match_relation
-from tests.support.postgres_ddl import Col, Moment, history, plain_history, xid_at
-from tests.support.postgres_views import INT, TEXT, attribute
+from tests.support.postgres.ddl import Col, Moment, history, plain_history, xid_at
+from tests.support.postgres.views import INT, TEXT, attribute
 
 BEGINNING = 3
 

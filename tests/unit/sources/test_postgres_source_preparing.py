@@ -25,8 +25,8 @@ from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.source import PostgresSource
 from frazil.sources.postgres.stream.history_proof import SeenTransaction, Witness, encode_witness
 from frazil.sources.postgres.tables.description import TableOptions, describe_table
-from tests.support.postgres_sound import PUBLICATION
-from tests.support.postgres_views import view
+from tests.support.postgres.sound import PUBLICATION
+from tests.support.postgres.views import view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,8 +18,8 @@ from frazil.errors import MalformedChangeError, SourceUnavailableError, StorageE
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.stream.spool import StreamSpool, Taken
 from frazil.sources.protocol import Limit
-from tests.support.pgoutput_frames import encode_message
-from tests.support.spooled import MOMENT, framed, insert, relation, rows_of, transaction
+from tests.support.pgoutput.frames import encode_message
+from tests.support.postgres.spooled import MOMENT, framed, insert, relation, rows_of, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

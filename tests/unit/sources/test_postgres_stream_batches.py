@@ -16,7 +16,7 @@ from frazil.model.postgres.facts import PrimaryKey
 from frazil.model.schema.types import Primitive
 from frazil.sources.postgres.stream.spool import Taken
 from frazil.sources.postgres.tables.description import TableOptions, describe_table
-from tests.support.postgres_views import ID, INT, TEXT, WORD, attribute, view
+from tests.support.postgres.views import ID, INT, TEXT, WORD, attribute, view
 
 if TYPE_CHECKING:
     from pathlib import Path

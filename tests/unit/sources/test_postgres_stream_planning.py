@@ -14,7 +14,7 @@ from frazil.sources.postgres.stream.segment import Segment
 from frazil.sources.postgres.stream.spool import Taken
 from frazil.sources.postgres.tables.description import TableOptions, describe_table
 from frazil.sources.protocol import Progress, TableProgress
-from tests.support.postgres_views import INT, TEXT, view
+from tests.support.postgres.views import INT, TEXT, view
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -31,10 +31,10 @@ from frazil.sources.postgres.stream.reader import MOST_ROWS, StreamReader
 from frazil.sources.postgres.stream.segment import OpenTransaction, SegmentPart
 from frazil.sources.postgres.stream.table_shapes import ShapeReading
 from frazil.sources.protocol import Split, TableRows
-from tests.support.pgoutput_frames import text
-from tests.support.pgoutput_golden import decode_all, golden
-from tests.support.pgoutput_histories import chance_of
-from tests.support.postgres_change_histories import (
+from tests.support.pgoutput.frames import text
+from tests.support.pgoutput.golden import decode_all, golden
+from tests.support.pgoutput.histories import chance_of
+from tests.support.postgres.change_histories import (
     BAD_SHAPE_READINGS,
     FOREIGN,
     NUMERIC,
@@ -44,8 +44,8 @@ from tests.support.postgres_change_histories import (
     reading,
     shape,
 )
-from tests.support.postgres_change_model import SlowReading
-from tests.support.postgres_stream import (
+from tests.support.postgres.change_model import SlowReading
+from tests.support.postgres.stream import (
     COMMITTED,
     DEFAULT,
     ID,
@@ -67,7 +67,7 @@ from tests.support.postgres_stream import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.postgres_change_model import Outcome
+    from tests.support.postgres.change_model import Outcome
 
 SEEDS = st.integers(0, 2**32)
 

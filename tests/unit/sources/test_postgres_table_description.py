@@ -31,7 +31,7 @@ from frazil.sources.postgres.tables.shape import (
     decode_shape,
     encode_shape,
 )
-from tests.support.postgres_views import ID, INT, INTS, NUMERIC, TEXT, WORD, attribute, view
+from tests.support.postgres.views import ID, INT, INTS, NUMERIC, TEXT, WORD, attribute, view
 
 if TYPE_CHECKING:
     from frazil.model.schema.types import Default

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.model.postgres.facts import IdentityKind, UniqueKey
 from frazil.sources.postgres.tables.identity import identity_differences, identity_of
-from tests.support.postgres_views import ID, INT, WORD, attribute, view
+from tests.support.postgres.views import ID, INT, WORD, attribute, view
 
 BIGINT = 20
 FIRST_RECORDED = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.pgoutput.message_decoder import decode_message
@@ -24,10 +24,10 @@ from frazil.errors import MalformedChangeError
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.stream.segment import OpenTransaction
 from frazil.sources.postgres.stream.transaction_spooling import TransactionSpooling
-from tests.support.pgoutput_frames import encode_message
-from tests.support.pgoutput_golden import golden
-from tests.support.pgoutput_histories import SlowReplay, chance_of, decoded_history
-from tests.support.spooled import (
+from tests.support.pgoutput.frames import encode_message
+from tests.support.pgoutput.golden import golden
+from tests.support.pgoutput.histories import SlowReplay, chance_of, decoded_history
+from tests.support.postgres.spooled import (
     MOMENT,
     XID,
     MemoryFiles,
@@ -42,6 +42,7 @@ from tests.support.spooled import (
     rows_of,
     transaction,
 )
+from tests.support.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +154,7 @@ def check_facts(spooled: Spooled, segment: Segment) -> None:
     assert pickle.loads(pickle.dumps(segment)) == segment
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(
     seed=st.integers(0, 1 << 32),
     segment_bytes=st.sampled_from([1, 300, 2_000, 1 << 20]),

@@ -20,7 +20,7 @@ from frazil.web.app import build_app
 from frazil.web.page_view import Advice, advice_of, shares_of
 from frazil.web.pages import PAGE_HEADERS, build_pages, configured_pages
 from frazil.web.readiness import Readiness
-from tests.support.statuses import NOW, RESYNC, SCENARIOS, running, stopped, table
+from tests.support.status.statuses import NOW, RESYNC, SCENARIOS, running, stopped, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from frazil.web.plots import HEIGHT, WIDTH, draw_plot, rounded_up
-from tests.support.statuses import NOW
+from tests.support.status.statuses import NOW
 
 
 @pytest.mark.parametrize(
