@@ -43,7 +43,12 @@ def write_json(value: object, *, indent: int | None = 2) -> None:
 
 
 def write_table(rows: Sequence[Sequence[str]], *, header: Sequence[str]) -> None:
-    """The result in aligned columns, the same on a terminal and in a pipe."""
+    """The result in aligned columns; in a pipe without colour, folded or cut nowhere."""
+    if sys.stdout.isatty():
+        from frazil.cli.terminal import print_table  # noqa: PLC0415 - 0.2 s that pipes do not need
+
+        print_table(rows, header=header)
+        return
     table = [list(header), *(list(map(printable, row)) for row in rows)]
     # The last column may be long: nothing follows it.
     widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]

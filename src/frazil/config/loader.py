@@ -16,6 +16,7 @@ from frazil.config.loading.text_file import LARGEST_DOCUMENT, UnreadableError, r
 from frazil.config.loading.validation import MOST_MISTAKES, validate
 from frazil.config.loading.yaml_tree import RefusedYamlError, parse_yaml
 from frazil.errors import ConfigError
+from frazil.model.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,6 +106,6 @@ def _config_error(path: Path, mistakes: Iterable[Mistake]) -> ConfigError:
     lines = [str(mistake) for mistake in ordered[:MOST_MISTAKES]]
     if len(ordered) > MOST_MISTAKES:
         lines.append(f"{path}: and {len(ordered) - MOST_MISTAKES} more")
-    count = "1 mistake" if len(ordered) == 1 else f"{len(ordered)} mistakes"
+    count = counted(len(ordered), "mistake")
     message = "\n".join((f"{count} in the configuration", *lines))
     return ConfigError(message, mistakes=tuple(lines))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - the JSON status reads annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from frazil.errors import FrazilError
 
 Fact: TypeAlias = str | int | float | bool | None

@@ -17,6 +17,7 @@ from frazil.hooks import SystemClock
 from frazil.ingest.planning.column_numbers import decode_column_numbers
 from frazil.ingest.source_rows import source_rows
 from frazil.model.command import command
+from frazil.model.humanize import counted
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -180,8 +181,8 @@ class _Proof:
         marker = self.progress.mirror.load_marker(MarkerRole.MERGE)
         merged = None if marker is None else int(str(marker.position))
         lasting, moving = self.comparing.judge(seen, totals, merged=merged)
-        count = len(self.progress.unmerged())
-        note = f"{count:,} {'snapshot' if count == 1 else 'snapshots'} of the changelog not merged"
+        unmerged = counted(len(self.progress.unmerged()), "snapshot")
+        note = f"{unmerged} of the changelog not merged"
         if lasting.ranges:
             return replace(self._verdict(seen, totals, lasting, note), unjudged=moving.count)
         found = self.comparing.load_differences(seen, totals)

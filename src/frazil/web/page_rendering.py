@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from frazil.model import humanize
 from frazil.model.printable import printable_lines
-from frazil.pipeline.status import wording as status_words
+from frazil.pipeline.status import wording
 from frazil.web.access import Verdict
 from frazil.web.page_view import advice_of, shares_of, table_tone, view_of
 from frazil.web.plots import HEIGHT, WIDTH
@@ -72,25 +73,25 @@ def _build_environment() -> Environment:
     )
     environment.filters.update(
         advice=advice_of,
-        duration=status_words.duration,
+        duration=humanize.duration,
         iso=_iso,
-        lag=status_words.lag,
-        number=status_words.number,
-        rows=status_words.rows,
+        lag=wording.lag,
+        number=humanize.number,
+        rows=wording.rows,
         shares=shares_of,
-        size=status_words.size,
-        total=status_words.total,
+        size=humanize.size,
+        total=wording.total,
     )
     environment.globals.update(
-        ago=status_words.ago,
-        clock_time=status_words.clock_time,
-        counted=status_words.counted,
-        elapsed=status_words.elapsed,
+        ago=humanize.ago,
+        clock_time=humanize.clock_time,
+        counted=humanize.counted,
+        elapsed=humanize.elapsed,
         plot_height=HEIGHT,
         plot_width=WIDTH,
         table_tone=table_tone,
-        until=status_words.until,
-        unknown=status_words.UNKNOWN,
+        until=humanize.until,
+        unknown=humanize.UNKNOWN,
     )
     return environment
 

@@ -7,8 +7,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import leaves
+from frazil.model.humanize import UNKNOWN, duration, rate
 from frazil.pipeline.status.values import Phase
-from frazil.pipeline.status.wording import UNKNOWN, duration, freshness, headline, rate
+from frazil.pipeline.status.wording import freshness, headline
 from frazil.web.plots import draw_plot
 
 if TYPE_CHECKING:

@@ -255,7 +255,7 @@ def test_a_plan_is_described_as_text() -> None:
     assert plan is not None
     assert describe(plan) == [
         ("changelog", "shop.users_changelog: 2 snapshots after 1 through 3"),
-        ("changes", "50 rows in 0.0 MiB"),
+        ("changes", "50 rows in 4.9 KiB"),
         ("mirror", "shop.users, planned on snapshot 700"),
         ("key", "id"),
         ("work", "1 task"),

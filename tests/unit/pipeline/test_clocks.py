@@ -15,8 +15,8 @@ from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import decode_run, encode_run
 from frazil.errors import CatalogError
 from frazil.hooks import ManualClock
+from frazil.model.humanize import ago, until
 from frazil.pipeline.loops.merge_loop import JITTER
-from frazil.pipeline.status.wording import ago, until
 from tests.support.merge.loop_stage import INTERVAL, Stage, status_of
 from tests.support.merge.scripted import ManualStop
 from tests.unit.codec.index_rows import rows_of

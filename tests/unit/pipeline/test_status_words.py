@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from frazil.model import humanize
 from frazil.pipeline.status import wording
 from tests.support.status.statuses import NOW, SCENARIOS, running, stopped
 
@@ -31,7 +32,7 @@ from tests.support.status.statuses import NOW, SCENARIOS, running, stopped
     ],
 )
 def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
-    assert wording.duration(seconds) == text
+    assert humanize.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -48,28 +49,28 @@ def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> N
     ],
 )
 def test_a_size_is_in_the_unit_that_fits(count: int | None, text: str) -> None:
-    assert wording.size(count) == text
+    assert humanize.size(count) == text
 
 
 def test_rates_and_counts() -> None:
-    assert [wording.rate(each) for each in (0, 0.44, 9.97, 1204.4)] == [
+    assert [humanize.rate(each) for each in (0, 0.44, 9.97, 1204.4)] == [
         "0/s",
         "0.4/s",
         "10/s",
         "1,204/s",
     ]
-    assert wording.counted(1, "entry", "entries") == "1 entry"
-    assert wording.counted(12_000, "table") == "12,000 tables"
+    assert humanize.counted(1, "entry", "entries") == "1 entry"
+    assert humanize.counted(12_000, "table") == "12,000 tables"
 
 
 def test_moments_are_shown_by_their_distance() -> None:
-    assert wording.ago(NOW - timedelta(seconds=4.4), NOW) == "4 s ago"
-    assert wording.ago(NOW + timedelta(seconds=4.4), NOW) == "just now"
-    assert wording.until(NOW + timedelta(seconds=12.4), NOW) == "in 12 s"
-    assert wording.until(NOW - timedelta(seconds=1), NOW) == "now"
-    assert wording.elapsed(NOW - timedelta(seconds=3), NOW) == "3 s"
-    assert wording.clock_time(NOW, NOW) == "09:26:53"
-    assert wording.clock_time(NOW - timedelta(days=2), NOW) == "12 Mar 09:26"
+    assert humanize.ago(NOW - timedelta(seconds=4.4), NOW) == "4 s ago"
+    assert humanize.ago(NOW + timedelta(seconds=4.4), NOW) == "just now"
+    assert humanize.until(NOW + timedelta(seconds=12.4), NOW) == "in 12 s"
+    assert humanize.until(NOW - timedelta(seconds=1), NOW) == "now"
+    assert humanize.elapsed(NOW - timedelta(seconds=3), NOW) == "3 s"
+    assert humanize.clock_time(NOW, NOW) == "09:26:53"
+    assert humanize.clock_time(NOW - timedelta(days=2), NOW) == "12 Mar 09:26"
 
 
 @pytest.mark.parametrize(

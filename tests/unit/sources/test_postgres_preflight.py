@@ -144,7 +144,7 @@ CASES: dict[str, tuple[PostgresFacts, Severity, str, tuple[str, ...]]] = {
     "a log that may grow too little": (
         server(slot_wal_limit_bytes=GIB),
         WARNS,
-        "is 1.0 GiB, less than the 10.0 GiB",
+        "is 1.0 GiB, less than the 10 GiB",
         ("alter system set max_slot_wal_keep_size = '10GB';", "select pg_reload_conf();"),
     ),
     "a slot that may not rest": (

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frazil.hooks import SystemClock
+from frazil.model.humanize import duration
 from frazil.model.printable import printable, printable_lines
 from frazil.pipeline.status.values import Phase
 
@@ -97,7 +98,7 @@ class DemoScreen:
         merged = sum(sum(each.merged.values()) for each in status.tables)
         self.say(
             f"  … {_doing(status)}: {counts.transactions:,} transactions in the shop, "
-            f"{captured:,} rows captured, {merged:,} merged, {_lag(status.lag_seconds)} behind"
+            f"{captured:,} rows captured, {merged:,} merged, {duration(status.lag_seconds)} behind"
         )
 
 
@@ -130,7 +131,7 @@ def _row(each: TableStatus) -> tuple[Text | str, ...]:
         Text(_phase(each), style=_PHASE_STYLES.get(each.phase, "green")),
         f"{sum(each.captured.values()):,}",
         *(f"{merged.get(action, 0):,}" for action in ("insert", "update", "delete")),
-        _lag(each.lag_seconds),
+        duration(each.lag_seconds),
     )
 
 
@@ -138,7 +139,3 @@ def _phase(each: TableStatus) -> str:
     if each.copy is None:
         return each.phase.value
     return f"{each.phase.value} {each.copy.fraction:.0%}"
-
-
-def _lag(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds:.1f} s"

@@ -23,6 +23,7 @@ from frazil.merge.planning.changelog_columns import check_partial_rows, plan_col
 from frazil.merge.planning.changelog_range import choose_everything, choose_range, choose_restart
 from frazil.merge.planning.schema_mapping import plan_schema
 from frazil.model.command import command
+from frazil.model.humanize import counted, size
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, Order
 from frazil.model.recorded_version import NEWER_STEP
@@ -394,17 +395,17 @@ def describe(plan: MergePlan) -> list[tuple[str, str]]:
     if plan.after is None:
         taken = f"everything as of snapshot {plan.through}"
     else:
-        taken = f"{_counted(plan.snapshots, 'snapshot')} after {plan.after} through {plan.through}"
+        taken = f"{counted(plan.snapshots, 'snapshot')} after {plan.after} through {plan.through}"
     lines = [
         ("changelog", f"{plan.changelog}: {taken}"),
-        ("changes", f"{plan.rows:,} rows in {plan.bytes / _MIB:,.1f} MiB"),
+        ("changes", f"{plan.rows:,} rows in {size(plan.bytes)}"),
         ("mirror", f"{plan.mirror}, {_mirror_text(plan)}"),
         ("key", ", ".join(each.name for each in plan.schema.key)),
     ]
     lines += [("schema", change) for change in plan.schema.changes]
-    lines.append(("work", _counted(plan.tasks, "task")))
+    lines.append(("work", counted(plan.tasks, "task")))
     lines += [("warning", each) for each in _warnings(plan)]
-    left = _counted(plan.remaining_snapshots, "snapshot") if plan.remaining_snapshots else "nothing"
+    left = counted(plan.remaining_snapshots, "snapshot") if plan.remaining_snapshots else "nothing"
     return [*lines, ("left after it", left)]
 
 
@@ -489,7 +490,3 @@ def _term(part: PartitionField | SortField, schema: Schema) -> str:
         return name
     width = f"{part.transform.width}, " if part.transform.width else ""
     return f"{part.transform.kind}({width}{name})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

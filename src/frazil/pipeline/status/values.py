@@ -5,16 +5,30 @@ Texts are redacted where they are shown; none carries a row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads annotations when it runs
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from pydantic import AwareDatetime, BeforeValidator, PlainSerializer
+
+from frazil.sources.health import HealthFacts  # noqa: TC001 - pydantic reads annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
+    from collections.abc import Iterable
+
 
     from frazil.ingest.progress import CopyProgress
-    from frazil.sources.health import HealthFacts
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, str) else value
+
+
+Time: TypeAlias = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat)]
+# As text in JSON: it has 63 bits, and many readers keep 53. Older releases wrote a number.
+SnapshotId: TypeAlias = Annotated[int, BeforeValidator(_number), PlainSerializer(str)]
 
 
 class Phase(StrEnum):
@@ -42,8 +56,8 @@ class ProblemStatus:
     code: str | None
     reason: str
     remedy: str
-    since: datetime
-    retry_at: datetime | None = None
+    since: Time
+    retry_at: Time | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +68,11 @@ class CommitStatus:
     for merges.
     """
 
-    at: datetime
+    at: Time
     table: str
     role: str
     lake_table: str
-    snapshot_id: int | None
+    snapshot_id: SnapshotId | None
     rows: int
     seconds: float | None
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -111,7 +125,7 @@ class TableStatus:
 
     table: str
     phase: Phase
-    since: datetime
+    since: Time
     changelog: str | None = None
     mirror: str | None = None
     lag_seconds: float | None = None
@@ -125,7 +139,7 @@ class TableStatus:
     index: IndexStatus | None = None
     commits: tuple[CommitStatus, ...] = ()
     """The last few, newest first."""
-    next_run: datetime | None = None
+    next_run: Time | None = None
     """Of its merge."""
     trouble: ProblemStatus | None = None
 
@@ -147,12 +161,12 @@ class SourceStatus:
     lag_seconds: float | None = None
     lag_bytes: int | None = None
     health: HealthFacts | None = None
-    unknown_since: datetime | None = None
+    unknown_since: Time | None = None
     is_paused: bool = False
     """Reading waits, because what was read has to be written first."""
     pending_commits: int = 0
     """Of the batch that is being written."""
-    next_run: datetime | None = None
+    next_run: Time | None = None
     trouble: ProblemStatus | None = None
     standby: str | None = None
     """Who does the work while this process is a standby; None while it works itself."""
@@ -170,7 +184,7 @@ class Sample:
     Rows are those that were copied or captured; without a source, the changes merged.
     """
 
-    at: datetime
+    at: Time
     lag_seconds: float | None
     changes_per_second: float
 
@@ -181,8 +195,8 @@ class PipelineStatus:
 
     pipeline: str
     version: str
-    at: datetime
-    started_at: datetime | None
+    at: Time
+    started_at: Time | None
     is_live: bool
     roles: tuple[str, ...] = ()
     source: SourceStatus | None = None

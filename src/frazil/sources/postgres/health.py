@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import FrazilError
+from frazil.model import humanize
 from frazil.model.postgres.lsn import format_lsn
-from frazil.model.sizes import format_size
 from frazil.sources.health import HealthFacts, HealthLine, SourceHealth
 from frazil.sources.postgres.slot.continuity import check_slot
 from frazil.sources.postgres.slot.watch import SlotWatch
@@ -85,9 +85,9 @@ def _slot_health(slot: SlotFacts, newest: int) -> SlotHealth:
 def show_slot(slot: SlotHealth) -> HealthFacts:
     """The slot for programs and for people; pure."""
     activity = "active" if slot.is_active else "not active"
-    kept = format_size(slot.retained_bytes)
+    kept = humanize.size(slot.retained_bytes)
     safe = (
-        "no limit" if slot.safe_bytes is None else f"safe for {format_size(slot.safe_bytes)} more"
+        "no limit" if slot.safe_bytes is None else f"safe for {humanize.size(slot.safe_bytes)} more"
     )
     lines = [
         HealthLine(label="Slot", text=slot.name),

@@ -14,7 +14,7 @@ from frazil.clients.postgres.catalog_facts import (
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
 from frazil.errors import FrazilError, SlotBusyError
-from frazil.model.sizes import format_size
+from frazil.model import humanize
 from frazil.sources.plan_facts import SourcePreparation
 from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle, is_sendable
 from frazil.sources.postgres.checks.server_checks import is_usable
@@ -156,7 +156,7 @@ def describe_preparation(
     slot, publication = settings.slot, settings.publication
     lines = [("publication", statement) for statement in statements]
     lines = lines or [("publication", f"{publication} stays as it is")]
-    kept = "" if kept_bytes is None else f" and keeps {format_size(kept_bytes)} of log unread"
+    kept = "" if kept_bytes is None else f" and keeps {humanize.size(kept_bytes)} of log unread"
     lines.append(("slot", f"{slot} is made" if creates_slot else f"{slot} is there{kept}"))
     return SourcePreparation(
         lines=tuple(lines),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from frazil.model import humanize
 from frazil.pipeline.status import wording
 from frazil.pipeline.status.values import Phase
 
@@ -21,7 +22,7 @@ def heading(status: PipelineStatus) -> str:
     if status.roles:
         facts.append(" + ".join(status.roles))
     if status.started_at is not None:
-        facts.append(f"up {wording.elapsed(status.started_at, status.at)}")
+        facts.append(f"up {humanize.elapsed(status.started_at, status.at)}")
     return "  ".join(facts)
 
 
@@ -42,13 +43,13 @@ def source_line(status: PipelineStatus) -> str | None:
     if source.health is not None:
         facts.append(source.health.summary)
     if source.unknown_since is not None:
-        facts.append(f"unknown since {wording.ago(source.unknown_since, status.at)}")
+        facts.append(f"unknown since {humanize.ago(source.unknown_since, status.at)}")
     if source.standby is not None:
         facts.append(f"standby: {source.standby}")
     if source.is_paused:
         facts.append("reading paused until what was read is written")
     if source.next_run is not None:
-        facts.append(f"next batch {wording.until(source.next_run, status.at)}")
+        facts.append(f"next batch {humanize.until(source.next_run, status.at)}")
     return "  ".join(facts)
 
 
@@ -60,8 +61,8 @@ def table_row(table: TableStatus, status: PipelineStatus) -> tuple[str, ...]:
         _phase(table),
         wording.lag(table) if table.is_first_load else _lag(table.lag_seconds, table.lag_bytes),
         wording.rows(table),
-        wording.UNKNOWN if commit is None else wording.ago(commit.at, status.at),
-        wording.UNKNOWN if commit is None else str(commit.snapshot_id or wording.UNKNOWN),
+        humanize.UNKNOWN if commit is None else humanize.ago(commit.at, status.at),
+        humanize.UNKNOWN if commit is None else str(commit.snapshot_id or humanize.UNKNOWN),
         _next_run(table, status.at),
     )
 
@@ -88,16 +89,16 @@ def status_lines(status: PipelineStatus) -> list[str]:
 
 def _problem(about: str, problem: ProblemStatus, now: datetime) -> list[str]:
     code = "" if problem.code is None else f" ({problem.code})"
-    when = f"since {wording.ago(problem.since, now)}"
+    when = f"since {humanize.ago(problem.since, now)}"
     if problem.retry_at is not None:
-        when += f", next try {wording.until(problem.retry_at, now)}"
+        when += f", next try {humanize.until(problem.retry_at, now)}"
     return [f"{about} {when}{code}", f"  {problem.reason}", f"  Next: {problem.remedy}"]
 
 
 def _phase(table: TableStatus) -> str:
     if table.copy is not None and table.phase is Phase.COPYING:
         left = table.copy.remaining_seconds
-        rest = "" if left is None else f", {wording.duration(left)} left"
+        rest = "" if left is None else f", {humanize.duration(left)} left"
         return f"{table.phase} {table.copy.fraction:.0%}{rest}"
     return f"{table.phase}, retrying" if _is_retried(table) else str(table.phase)
 
@@ -108,13 +109,13 @@ def _is_retried(table: TableStatus) -> bool:
 
 def _lag(seconds: float | None, count: int | None) -> str:
     if not count:
-        return wording.duration(seconds)
+        return humanize.duration(seconds)
     if seconds is None:
-        return wording.size(count)
-    return f"{wording.duration(seconds)}, {wording.size(count)}"
+        return humanize.size(count)
+    return f"{humanize.duration(seconds)}, {humanize.size(count)}"
 
 
 def _next_run(table: TableStatus, now: datetime) -> str:
     if table.phase is Phase.MERGING:
         return "runs"
-    return wording.UNKNOWN if table.next_run is None else wording.until(table.next_run, now)
+    return humanize.UNKNOWN if table.next_run is None else humanize.until(table.next_run, now)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from frazil.cli.terminal import STYLES, build_table
 from frazil.cli.verbs.status.lines import HEADER, problem_lines, status_lines, table_row
 from frazil.model.printable import printable
 from frazil.pipeline.status.values import Phase
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
     from frazil.pipeline.status.values import PipelineStatus, TableStatus
 
-_STYLES: Final = {
-    Phase.STOPPED: "bold red",
-    Phase.COPYING: "blue",
-    Phase.MERGING: "cyan",
-    Phase.STREAMING: "green",
-    Phase.WAITING: "",
-}
 _TROUBLE: Final = "yellow"
 _TO_THE_RIGHT: Final = frozenset({"LAG", "ROWS"})
 
@@ -72,20 +65,11 @@ def paint(status: PipelineStatus) -> list[RenderableType]:
 def _table(status: PipelineStatus) -> RenderableType:
     if not status.tables:
         return Text("no tables yet", style="dim")
-    # Never wider than the terminal: names are shortened first.
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for title in HEADER:
-        table.add_column(
-            title,
-            justify="right" if title in _TO_THE_RIGHT else "left",
-            no_wrap=title != HEADER[0],
-            overflow="fold",
-        )
+    rows: list[list[str | Text]] = []
     for each in status.tables:
-        name, phase, *rest = map(Text, map(printable, table_row(each, status)))
-        phase.stylize(_style(each))
-        table.add_row(name, phase, *rest)
-    return table
+        name, phase, *rest = table_row(each, status)
+        rows.append([name, Text(printable(phase), style=_style(each)), *rest])
+    return build_table(rows, header=HEADER, right=_TO_THE_RIGHT)
 
 
 def _problems(status: PipelineStatus) -> list[RenderableType]:
@@ -95,4 +79,4 @@ def _problems(status: PipelineStatus) -> list[RenderableType]:
 
 def _style(table: TableStatus) -> str:
     is_retried = table.trouble is not None and table.phase is not Phase.STOPPED
-    return _TROUBLE if is_retried else _STYLES[table.phase]
+    return _TROUBLE if is_retried else STYLES.get(table.phase, "")

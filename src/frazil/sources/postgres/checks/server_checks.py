@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.model.humanize import size
 from frazil.model.postgres.facts import WalStatus
 from frazil.model.postgres.names import quote_identifier, quote_literal
 from frazil.sources.findings import stops, warns
@@ -152,7 +153,7 @@ def _limits(server: ServerFacts, settings: PreflightSettings) -> Iterator[Proble
         )
     elif limit < pause_bytes:
         yield warns(
-            f"max_slot_wal_keep_size is {_size(limit)}, less than the {_size(pause_bytes)} that a "
+            f"max_slot_wal_keep_size is {size(limit)}, less than the {size(pause_bytes)} that a "
             "paused table may keep by on_stopped_table.hold: the slot may be lost before that.",
             f"alter system set max_slot_wal_keep_size = '{_gibibytes(pause_bytes)}GB';",
             _RELOAD,
@@ -254,7 +255,3 @@ def _slot_health(slot: SlotFacts, drop: str) -> Iterator[Problem]:
 
 def _gibibytes(size: int) -> int:
     return max(1, -(-size // _GIBIBYTE))
-
-
-def _size(size: int) -> str:
-    return f"{size / _GIBIBYTE:.1f} GiB"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from frazil.model.humanize import counted
 from frazil.model.postgres.facts import VERSION_STEP
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.findings import CheckedItem, Findings, FoundTable
@@ -87,7 +88,9 @@ def _publication(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[
     publication = facts.publication
     if publication is not None:
         sent = len(publication.tables)
-        yield CheckedItem("publication", f"{publication.name} is there and sends {_count(sent)}")
+        yield CheckedItem(
+            "publication", f"{publication.name} is there and sends {counted(sent, 'table')}"
+        )
     elif may_create_publication(facts, settings):
         yield CheckedItem(
             "publication", f"{settings.publication} is not there yet: the first run creates it"
@@ -96,8 +99,4 @@ def _publication(facts: PostgresFacts, settings: PreflightSettings) -> Iterator[
 
 def _tables(facts: PostgresFacts) -> Iterator[CheckedItem]:
     if facts.tables:
-        yield CheckedItem("tables", f"source.tables chooses {_count(len(facts.tables))}")
-
-
-def _count(tables: int) -> str:
-    return f"{tables} table" if tables == 1 else f"{tables} tables"
+        yield CheckedItem("tables", f"source.tables chooses {counted(len(facts.tables), 'table')}")
