@@ -23,11 +23,11 @@ from frazil.clients.spark.session import open_session
 from frazil.codec.key_index.head import read_head
 from frazil.config import load_config
 from frazil.demo.services import embedded_postgres, seaweedfs
-from tests.support.captured import captured_database
+from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
     from frazil.demo.services import ObjectStore
-    from tests.support.captured import CapturedDatabase
+    from tests.support.ingest.captured import CapturedDatabase
 
 BUCKET = "recorded-lake"
 NAMES = ("catalog", "source", "spark")

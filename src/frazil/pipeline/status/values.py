@@ -18,7 +18,6 @@ from frazil.sources.health import HealthFacts  # noqa: TC001 - pydantic reads an
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
     from frazil.ingest.progress import CopyProgress
 
 
