@@ -1,7 +1,7 @@
 """A lake that an earlier release wrote is read, verified and continued by this one.
 
 ``tests/golden/lake-0.1.0.tar.gz`` holds the objects of a lake that release 0.1.0 captured from a
-real Postgres; ``lake-0.1.0.json`` says what is in them. ``tests/support/recorded_lake.py`` made
+real Postgres; ``lake-0.1.0.json`` says what is in them. ``tests/support/lake/recorded.py`` made
 both, with the code of that release. They are never changed: a release that writes something new
 records a lake of its own.
 """

@@ -1,6 +1,6 @@
 """Keep a small lake as this release writes it.
 
-``python -m tests.support.recorded_lake RELEASE FOLDER`` writes ``lake-RELEASE.tar.gz``, the objects
+``python -m tests.support.lake.recorded RELEASE FOLDER`` writes ``lake-RELEASE.tar.gz``, the objects
 below ``s3://recorded-lake/RELEASE/``, and ``lake-RELEASE.json``, what is in them. Later releases
 read both in ``tests/spark/test_recorded_lake.py``.
 """
