@@ -289,7 +289,7 @@ def test_the_ledger_gives_the_states_that_were_recorded(recorded: RecordedLake) 
     states = {each.table: each for each in recorded.states}
     raw = DESCRIBED["ledger states"]
     assert {each["state"] for each in raw.values()} >= {"live", "held", "resync needed", "left"}
-    # A table that was removed is not captured any more.
+    # Removed tables are not listed.
     assert set(states) == {name for name, each in raw.items() if each["state"] != "left"}
     for name, state in states.items():
         assert state.identity == raw[name]["source_identity"]
