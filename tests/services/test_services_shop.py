@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.services
 
 SMALL = ShopSize(customers=60, products=90, orders=120, carts=20)
-# Far above what a busy machine needs for a restart.
 # Enough for everything to happen at least once.
 TRANSACTIONS = 900
 
