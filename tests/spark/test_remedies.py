@@ -185,7 +185,7 @@ def test_the_column_of_the_operations_is_named_and_the_merge_goes_on(
 
 
 # The errors whose remedies the tests of this file carry out.
-EXECUTED = {kind for _, kind in PRINTED.values()}
+EXECUTED: set[type[errors.FrazilError]] = {kind for _, kind in PRINTED.values()}
 EXECUTED |= {kind for _, kind, _ in CORRECTED}
 EXECUTED |= {errors.MissingImageError, errors.OutOfOrderError, errors.MalformedChangeError}
 
