@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
-from tests.support.reporting import FailuresAtOnce
+from tests.support.reporting import RunReporting
 
 # Here, so that all suites of a worker share them: an idle service still costs.
 from tests.support.services import (
@@ -74,7 +74,7 @@ LONGEST = (
 def pytest_configure(config: pytest.Config) -> None:
     """Reports of all workers come to the process that started them."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(FailuresAtOnce(config))
+        config.pluginmanager.register(RunReporting(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

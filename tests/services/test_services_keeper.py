@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import pytest
 from frazil.demo.services import embedded_postgres, etcd
 from frazil.demo.services.process import GuardedProcess, Launch
 from frazil.errors import ServiceError
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,13 +77,6 @@ def is_gone(process: psutil.Process) -> bool:
 
 def assert_all_gone(processes: list[psutil.Process]) -> None:
     wait_until(lambda: all(is_gone(process) for process in processes))
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -17,11 +17,12 @@ from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.copy import reader as copy_reading
 from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.protocol import TableFailure, TableRows
-from tests.support.postgres.access import PATIENCE_SECONDS, database_on
+from tests.support.postgres.access import database_on
 from tests.support.postgres.copies import copying, ranges_now
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
     from tests.support.postgres.access import Database
@@ -267,14 +268,6 @@ def sessions(database: Database) -> object:
         "select count(*) from pg_stat_activity where application_name = 'frazil copy' "
         "and datname = current_database()"
     )
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    clock = SystemClock()
-    deadline = clock.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert clock.monotonic() < deadline
-        clock.sleep(0.02)
 
 
 def test_a_session_that_breaks_is_tried_again_with_the_same_snapshot(item: Database) -> None:

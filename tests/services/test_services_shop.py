@@ -13,17 +13,16 @@ from frazil.demo.tour.shop_changes import COLUMN_ADDED_AT, Happening
 from frazil.demo.tour.shop_workload import ShopWorkload
 from frazil.errors import PermissionError as RefusedError
 from tests.support.postgres.access import Database, database_on
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
 
 pytestmark = pytest.mark.services
 
 SMALL = ShopSize(customers=60, products=90, orders=120, carts=20)
-# Far above what a busy machine needs for a restart.
-PATIENCE_SECONDS = 120.0
 # Enough for everything to happen at least once.
 TRANSACTIONS = 900
 
@@ -39,13 +38,6 @@ def contents(database: Database) -> dict[str, object]:
     """Everything that the shop holds, in short."""
     query = "select md5(coalesce(string_agg(t::text, e'\\n' order by t::text), '')) from shop.{} t"
     return {name: database.ask(query.format(name)) for name in TABLES}
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_new_shop_has_rows_enough_to_see_a_copy(postgres: Postgres) -> None:

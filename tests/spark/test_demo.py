@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,10 @@ from tests.support.lake.other_readers import local_duckdb
 from tests.support.process.jvms import QUICK_JAVA
 from tests.support.process.pipeline_process import PROGRAM, ROOT
 from tests.support.sampling import sampled
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -114,13 +114,6 @@ class Demo:
     def assert_nothing_is_left(self) -> None:
         wait_until(lambda: not self.processes(), GONE_SECONDS)
         wait_until(lambda: not list((self.folder / "tmp").glob("frazil-postgres-*")), GONE_SECONDS)
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from frazil.model.schema.layout_expressions import plan_partition_spec, plan_sor
 from frazil.model.table_name import TableName
 from tests.support.lake.catalogs import Kind
 from tests.support.lake.files import SCHEMA
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("kind", [Kind.SQLITE_FILE, Kind.REST_S3], ids=str)
+@pytest.mark.parametrize("kind", sampled([Kind.SQLITE_FILE, Kind.REST_S3], ci={Kind.REST_S3}))
 @pytest.mark.parametrize(
     "part", ["users; drop table x", "`quoted`", "it's", 'say "x"', "ünï", "表", "a b", "n" * 200]
 )

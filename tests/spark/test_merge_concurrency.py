@@ -11,13 +11,13 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from frazil.errors import CommitConflictError
-from frazil.hooks import SystemClock, armed
+from frazil.hooks import armed
 from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import MergeAction
-from tests.support.lake.mirrored import Mirrored, attach_files
+from tests.support.lake.mirrored import EVERYTHING, Mirrored, attach_files
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
 
 pytestmark = pytest.mark.spark
-
-EVERYTHING = "options => map('rewrite-all', 'true')"
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +128,3 @@ class Crowd:
                 wait_until(lambda before=before: self.merges > before)  # type: ignore[misc]
         finally:
             self.is_done.set()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    clock = SystemClock()
-    deadline = clock.monotonic() + 120
-    while not condition():
-        assert clock.monotonic() < deadline
-        clock.sleep(0.05)

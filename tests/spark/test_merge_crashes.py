@@ -20,6 +20,7 @@ from frazil.merge.planning.settings import IndexSettings
 from frazil.mirror.table import MirrorTable
 from tests.support.lake.mirrored import Mirrored, attach_lake, files_catalog, write_document
 from tests.support.process import merge_worker
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,8 @@ STEPS = {
     "commit.staged": False,
     "commit.landed": True,
 }
+# Each is a process. The histories of test_merge_model fail at all of these steps in one process.
+CI_STEPS = {"merge.written", "commit.landed"}
 # Killed there, a first merge has made the mirror and nothing in it.
 FIRST = "merge.written"
 BEFORE = {key: ("first", f"p{key % 3}") for key in range(1, 9)}
@@ -73,14 +76,23 @@ class Worked:
         return self.process
 
 
+def selected_steps(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Those of the tests that will run."""
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.module is request.module:
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            if "step" in parameters:
+                yield str(parameters["step"])
+
+
 @pytest.fixture(scope="module")
 def killed(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Worked]]:
     """A process for each step, killed there; they run concurrently, on separate tables."""
     victims = {
         step: Worked.create(spark, tmp_path_factory.mktemp(step.replace(".", "-")))
-        for step in STEPS
+        for step in selected_steps(request)
     }
     for step, victim in victims.items():
         if step != FIRST:
@@ -97,7 +109,7 @@ def killed(
 
 
 @pytest.mark.fault("K7", "K8")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", sampled(STEPS, ci=CI_STEPS))
 def test_a_merge_that_is_killed_at_any_step_is_taken_up_by_the_next(
     killed: dict[str, Worked], step: str
 ) -> None:
@@ -155,6 +167,8 @@ def merge_while_suspended(
     return report, json.loads(output)
 
 
+# The command does the same in test_merge_verbs.
+@pytest.mark.deep
 @pytest.mark.fault("C1")
 def test_of_two_processes_that_merge_one_table_at_once_only_one_commits(
     spark: SparkSession, tmp_path: Path

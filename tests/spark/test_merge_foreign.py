@@ -22,6 +22,7 @@ from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import MarkerRole, Override
 from frazil.model.repair import RepairReason
 from tests.support.lake.mirrored import (
+    EVERYTHING,
     Mirrored,
     attach_files,
     attach_lake,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from frazil.model.repair import Repair
 
 pytestmark = pytest.mark.spark
-
-EVERYTHING = "options => map('rewrite-all', 'true')"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,13 @@ from frazil.merge.report import MergeAction
 from frazil.model.key_index import DeleteKind
 from frazil.model.policy import Order
 from frazil.model.repair import RepairReason
-from tests.support.lake.mirrored import Mirrored, attach_files, local_path
+from tests.support.lake.mirrored import (
+    ALL_BUT_THE_LAST,
+    EVERYTHING,
+    Mirrored,
+    attach_files,
+    local_path,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +30,6 @@ if TYPE_CHECKING:
     from frazil.model.key_index import DeletePointer
 
 pytestmark = pytest.mark.spark
-
-EVERYTHING = "options => map('rewrite-all', 'true')"
-# In the future, so that nothing is too young to go.
-ALL_BUT_THE_LAST = "older_than => timestamp '2099-01-01 00:00:00', retain_last => 1"
 
 
 @pytest.fixture(scope="module")

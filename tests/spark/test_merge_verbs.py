@@ -226,7 +226,7 @@ def test_two_instances_that_overlap_never_both_commit(spark: SparkSession, tmp_p
     with shop.start(*arguments, FRAZIL_FAILPOINTS=f"commit.staged=hold({gate})@1") as first:
         try:
             wait_until_exists(tmp_path / "gate.reached", first)
-            second = shop.run(*arguments)
+            second = shop.run_here(*arguments)
             gate.unlink()
             _, said = first.communicate(timeout=120)
         finally:

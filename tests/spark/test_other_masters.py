@@ -137,7 +137,8 @@ def test_a_merge_of_many_tasks_survives_the_loss_of_one_and_a_speculative_copy_o
     assert (tmp_path / "copied").exists()
     assert (sum(fourth["counts"].values()), fourth["files"]) == (200, 4)
     # The files of the task that died and of the copy are there as well, and no snapshot names them.
-    assert report["written"] == 8 + 4 + 1 + 1 + 4 + 1
+    # On a busy machine other tasks are slow enough to be copied, too.
+    assert report["written"] >= 8 + 4 + 1 + 1 + 4 + 1
 
 
 def test_a_session_under_spark_submit_uses_its_jvm(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture
 from tests.support.faults.proxy import HttpProxy, LoseReply, is_commit
 from tests.support.ingest.captured_shop import TABLES, Running, Shop, open_shop
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -340,7 +341,7 @@ def test_past_its_bound_a_paused_table_requires_a_resync_and_nothing_less(shop: 
 
 
 @pytest.mark.fault("N9")
-@pytest.mark.parametrize("version", ["postgres", "postgres_16"])
+@pytest.mark.parametrize("version", sampled(["postgres", "postgres_16"], ci={"postgres"}))
 def test_a_publication_that_is_dropped_is_found_before_the_slot_moves(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, version: str
 ) -> None:

@@ -12,6 +12,7 @@ from tests.support.ingest.captured import captured_database
 from tests.support.ingest.living_tables import LivingDatabase, check_changelog
 from tests.support.ingest.processes import SlotWatch, kill_all, plan_kills
 from tests.support.process.jvms import QUICK_JAVA
+from tests.support.sampling import a_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,12 +29,6 @@ KILLS = 3
 # Of each database; every other one is copied again while it is written to.
 KILLS_OF_MANY = 10
 MOST_KILLS = 200
-
-
-def a_seed() -> int:
-    seed = int(os.environ.get("FRAZIL_SEED", time.time_ns() % 2**32))
-    print(f"FRAZIL_SEED={seed}")  # noqa: T201
-    return seed
 
 
 def hand_over(

@@ -232,6 +232,8 @@ def test_a_mirror_follows(evolved: Evolved, table: str) -> None:
     evolved.db.assert_mirrored(table)
 
 
+# Changes of schemas on servers of both versions are read in test_services_relation_matching.
+@pytest.mark.deep
 @pytest.mark.parametrize("table", _ON_OLD_SERVERS)
 def test_the_same_on_an_old_server(evolved_16: Evolved, table: str) -> None:
     paused = isinstance(evolved_16.states[table], Paused)

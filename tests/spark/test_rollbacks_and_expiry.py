@@ -14,7 +14,7 @@ from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommi
 from frazil.merge.planning.settings import IndexSettings
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, Override
 from tests.support.lake.catalogs import Kind, LakeCase
-from tests.support.lake.mirrored import Mirrored
+from tests.support.lake.mirrored import ALL_BUT_THE_LAST, EVERYTHING, Mirrored
 from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("N26")]
-
-EVERYTHING = "options => map('rewrite-all', 'true')"
-ALL_BUT_THE_LAST = "older_than => timestamp '2099-01-01 00:00:00', retain_last => 1"
 
 
 def merged(spark: SparkSession, case: LakeCase, cache: Path) -> Mirrored:

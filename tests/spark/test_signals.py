@@ -18,6 +18,7 @@ import pytest
 from tests.support.postgres.access import database_on
 from tests.support.process.jvms import QUICK_JAVA
 from tests.support.process.pipeline_process import ENVIRONMENT, PATIENCE_SECONDS, free_port
+from tests.support.sampling import a_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,12 +46,6 @@ spark:
   master: 'local[2]'
   conf: {{spark.sql.shuffle.partitions: '2', spark.driver.extraJavaOptions: '{java}'}}
 """
-
-
-def a_seed() -> int:
-    seed = int(os.environ.get("FRAZIL_SEED", time.time_ns() % 2**32))
-    print(f"FRAZIL_SEED={seed}")  # noqa: T201
-    return seed
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,3 +21,10 @@ def sampled(cases: Iterable[Any], *, ci: Container[Any]) -> list[Any]:
 def examples(number: int) -> settings:
     """So many examples of a property in deep runs; a third of them in CI, others in every run."""
     return settings(max_examples=number if "FRAZIL_DEEP_SECONDS" in os.environ else number // 3)
+
+
+def a_seed() -> int:
+    """Another one in every run, printed so that a failure can be repeated."""
+    seed = int(os.environ.get("FRAZIL_SEED", time.time_ns() % 2**32))
+    print(f"FRAZIL_SEED={seed}")  # noqa: T201
+    return seed

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.clients.iceberg.gateway import FileIntake
-from tests.support.lake.mirrored import local_path
+from tests.support.lake.mirrored import ALL_BUT_THE_LAST, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
     from frazil.model.table_name import TableName
-
-ALL_BUT_THE_LAST = "older_than => timestamp '2099-01-01 00:00:00', retain_last => 1"
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ spark:
     spark.driver.extraJavaOptions: '{java}'
     spark.executor.extraJavaOptions: '{java}'
 """
+# Arguments of Iceberg's procedures; a time in the future, so that no snapshot is too young.
+EVERYTHING = "options => map('rewrite-all', 'true')"
+ALL_BUT_THE_LAST = "older_than => timestamp '2099-01-01 00:00:00', retain_last => 1"
 # Never waits for long, and gives up while a test is still being watched.
 QUICKLY = RetryPolicy(attempts=3, base_seconds=0.01, longest_seconds=0.05)
 

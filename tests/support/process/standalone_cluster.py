@@ -17,6 +17,7 @@ import pyspark
 
 from frazil.clients.spark.java import find_java
 from frazil.hooks import SystemClock
+from tests.support.process.pipeline_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ PATIENCE = 120
 def standalone_cluster(folder: Path) -> Iterator[str]:
     """The master's address; two workers of one core each."""
     with ExitStack() as stack:
-        port = _free_port()
+        port = free_port()
         master = f"spark://127.0.0.1:{port}"
         address = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
         stack.enter_context(_running(folder / "master", "master.Master", *address))
@@ -66,11 +67,6 @@ def _running(folder: Path, name: str, *arguments: str) -> Iterator[None]:
         finally:
             process.terminate()
             process.wait(PATIENCE)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
