@@ -61,93 +61,31 @@ if TYPE_CHECKING:
     from frazil.model.policy import Deletes, Evolution, OnDrop, OnUnrepresentable, Order
 
 _NAMES_IN = {
-    "models.buffer_source": ("BufferSection",),
-    "models.catalog": (
-        "Azure",
-        "Catalog",
-        "CatalogKind",
-        "Encryption",
-        "Gcs",
-        "S3",
-        "Sigv4",
-        "Storage",
-    ),
-    "foreign.dialects": ("Dialect",),
-    "models.document": (
-        "Config",
-        "Source",
-    ),
-    "harmless": (
-        "SPARK_SECRETS",
-        "is_harmless",
-    ),
-    "json_schema": ("config_schema",),
+    "models.buffer_source": "BufferSection",
+    "models.catalog": "Azure Catalog CatalogKind Encryption Gcs S3 Sigv4 Storage",
+    "foreign.dialects": "Dialect",
+    "models.document": "Config Source",
+    "harmless": "SPARK_SECRETS is_harmless",
+    "json_schema": "config_schema",
     "models.kafscale_source": (
-        "ColumnsFrom",
-        "Discovery",
-        "Envelope",
-        "KafscaleSection",
-        "Lfs",
-        "LfsMode",
-        "OffsetsBackend",
-        "OnBadSegment",
-        "OnGap",
-        "Topic",
-        "TopicColumn",
-        "TopicColumnType",
-        "Validation",
+        "ColumnsFrom Discovery Envelope KafscaleSection Lfs LfsMode OffsetsBackend "
+        "OnBadSegment OnGap Topic TopicColumn TopicColumnType Validation"
     ),
-    "loader": (
-        "DEFAULT_PATH",
-        "LoadedConfig",
-        "load_config",
-        "parse_config",
-    ),
-    "models.observability": ("Telemetry",),
-    "models.per_table": (
-        "TableSettings",
-        "table_settings",
-    ),
-    "models.postgres_source": (
-        "OnSlotLost",
-        "PostgresSection",
-    ),
-    "redaction": (
-        "MASK",
-        "secret_values",
-    ),
-    "models.running": (
-        "DeadLetters",
-        "Ingest",
-        "LedgerSection",
-        "Merge",
-        "Retry",
-        "Spark",
-    ),
-    "showing": (
-        "ShownTree",
-        "ShownValue",
-        "native_document",
-        "show_document",
-    ),
-    "starter_document": (
-        "FirstAnswers",
-        "FirstSource",
-        "first_document",
-    ),
-    "models.tables": (
-        "Changelog",
-        "ColumnSettings",
-        "Compression",
-        "Index",
-        "Mirror",
-        "Table",
-        "Write",
-    ),
+    "loader": "DEFAULT_PATH LoadedConfig load_config parse_config",
+    "models.observability": "Telemetry",
+    "models.per_table": "TableSettings table_settings",
+    "models.postgres_source": "OnSlotLost PostgresSection",
+    "redaction": "MASK secret_values",
+    "models.running": "DeadLetters Ingest LedgerSection Merge Retry Spark",
+    "showing": "ShownTree ShownValue native_document show_document",
+    "starter_document": "FirstAnswers FirstSource first_document",
+    "models.tables": "Changelog ColumnSettings Compression Index Mirror Table Write",
 }
 # Choices that other packages know as well, and that a document spells.
 _POLICIES = ("Deletes", "Evolution", "OnDrop", "OnUnrepresentable", "Order")
-_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names}
+_MODULE_OF = {
+    name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names.split()
+}
 _MODULE_OF |= dict.fromkeys(_POLICIES, "frazil.model.policy")
 
 
