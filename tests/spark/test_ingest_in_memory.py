@@ -112,7 +112,7 @@ def test_a_table_that_begins_streaming_while_a_batch_is_written_loses_nothing(wo
     ingester.step()
     # The moment of both tables is now; the second is read only after more has happened.
     assert ingester.copy_tables() is not None
-    (second,) = ingester.tables_to_read
+    (second,) = ingester.tables_to_copy
     for each in (7, 8):
         world.add(USERS, each)
         world.add(ORDERS, each)

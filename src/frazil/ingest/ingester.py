@@ -1,8 +1,11 @@
-"""Keeps changelogs up to date with one source: the copy of tables and the changes after it.
+"""Keeps changelogs up to date with one source: ``copy_tables`` copies, ``step`` streams.
 
-Two threads may use it, one for each of the two. The order of a batch is always the same: every
-table commits, the ledger commits, the source is acknowledged. A process may die between any two of
-them; the next one reads the ledger and the tables.
+Each may have its own thread; what they share is used under the ledger's lock. The order of a batch:
+every table commits, the ledger commits, and, for changes, the source is acknowledged. A process may
+die between any two of them; the next one reads the ledger and the tables, never its memory.
+
+``ledger/table_state.py`` has the states of a table. While tables are copied, paused or gone, the
+source is not acknowledged any further; for those that are paused or gone, up to ``held_bytes``.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from frazil.ingest.batch_run import (
     run_batch,
 )
 from frazil.ingest.captured_table import CapturedPosition, CapturedTable
-from frazil.ingest.ledger_cache import LedgerCache, judging_loss
+from frazil.ingest.ledger_cache import LedgerCache, confirming_loss
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
@@ -82,7 +85,7 @@ class Ingester:
         self._positions: dict[str, CapturedPosition] = {}
         self._obstacles_met: dict[str, Cause] = {}
         # Being copied: the source must keep what came since.
-        self._being_read: set[str] = set()
+        self._being_copied: set[str] = set()
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
         self._retrying = RetryingTables(settings.defect_attempts)
@@ -133,7 +136,7 @@ class Ingester:
             self.start()
             self._notice()
             progress = self._progress()
-            with judging_loss(self._ledger, self._notice):
+            with confirming_loss(self._ledger, self._notice):
                 batch = self._source.plan(progress, self._settings.limit)
             if batch is None:
                 if not progress.tables:
@@ -156,13 +159,13 @@ class Ingester:
     def copy_tables(self) -> BatchReport | None:
         """Some of the tables that are to be read from their first row; None when there are none."""
         self.start()
-        wanted = self.tables_to_read
+        wanted = self.tables_to_copy
         if not wanted:
-            self._end_reading()
+            self._end_copy()
             return None
         with self._ledger.lock:
-            joins = bool(wanted - self._being_read)
-            self._being_read |= wanted
+            joins = bool(wanted - self._being_copied)
+            self._being_copied |= wanted
             kept_since = self.acknowledged
         try:
             if joins:
@@ -170,7 +173,7 @@ class Ingester:
                 self._source.plan_copy(())
             batch = self._source.plan_copy(wanted)
             if batch is None:
-                self._end_reading()
+                self._end_copy()
                 return None
             began, result = self._clock.monotonic(), self._run(batch)
             self._record_copy(result, kept_since=kept_since)
@@ -178,7 +181,7 @@ class Ingester:
         except BaseException:
             # The source may be another one by now: it is checked again.
             self._is_started = False
-            self._end_reading()
+            self._end_copy()
             raise
         return self._report(result, began=began, is_copy=True)
 
@@ -203,26 +206,24 @@ class Ingester:
                 {part.table.name: self._table(part.table.name) for part in batch.parts},
                 result=result,
                 clock=self._clock,
-                watch=self._watch,
+                watch=partial(setattr, self, "_copy_progress"),
             )
         finally:
             self._running.remove(result)
         self._retrying.count(result)
         return result
 
-    def _watch(self, progress: ReadingProgress) -> None:
-        self._copy_progress = progress
-
     @property
-    def tables_to_read(self) -> set[str]:
+    def tables_to_copy(self) -> set[str]:
         """Tables that are to be copied."""
         states = self._ledger.table_states
+        # With a cause, the copy failed and waits for an operator.
         return {name for name, each in states.items() if each.state == Copying()}
 
     def close(self) -> None:
         """Let go of everything."""
         self.stop()
-        self._end_reading()
+        self._end_copy()
 
     # --- what is known ---
 
@@ -307,8 +308,8 @@ class Ingester:
         with self._ledger.lock:
             changed, batch = {each.table: each for each in self._check_tables()}, self._new_name()
             end = self._source.newest()
-            if not self._has(Streaming, changed) and self._is_past_bound(end):
-                changed |= self._without_paused(changed)
+            if not self._has(Streaming, changed) and self._holds_too_much(end):
+                changed |= self._give_up_paused(changed)
                 self._ledger.move(self._marker(end, batch=batch), tuple(changed.values()))
                 self._source.acknowledge(end)
             elif changed:
@@ -322,11 +323,11 @@ class Ingester:
         table_states = {**self._ledger.table_states, **{each.table: each for each in changed}}
         names = [name for name, each in table_states.items() if not isinstance(each.state, Removed)]
         since = self._ledger.acknowledged
-        if self._counts_nothing([table_states[name] for name in names]):
+        if self._copies_everything([table_states[name] for name in names]):
             # The source may begin wherever it is.
             since = None
         try:
-            with judging_loss(self._ledger, self._notice):
+            with confirming_loss(self._ledger, self._notice):
                 position = self._source.prepare(names, since, self._reached(table_states))
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
@@ -357,10 +358,10 @@ class Ingester:
                     self._positions[name] = position
         return [each.position for each in self._positions.values()]
 
-    def _counts_nothing(self, table_states: Sequence[TableState]) -> bool:
+    def _copies_everything(self, table_states: Sequence[TableState]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
         states = [each.state for each in table_states]
-        return not self._being_read and all(isinstance(each, Copying) for each in states)
+        return not self._being_copied and all(isinstance(each, Copying) for each in states)
 
     def _begin_at(self, position: Position) -> None:
         goal, known = self._marker(position, batch=self._new_name()), self._ledger.acknowledged
@@ -394,10 +395,11 @@ class Ingester:
             self._take_positions(result)
             # Before every acknowledgement: what the source does not announce is found here.
             checked = {each.table: each for each in self._check_tables()}
-            table_states = {**checked, **self._failed(result), **self._reread(result)}
-            if self._has(Paused | Gone, table_states) and self._is_past_bound(batch.end):
-                table_states |= self._without_paused(table_states)
-            holds = self._being_read or any(
+            table_states = {**checked, **self._failed(result), **self._to_copy_again(result)}
+            if self._has(Paused | Gone, table_states) and self._holds_too_much(batch.end):
+                table_states |= self._give_up_paused(table_states)
+            # The source keeps what tables need that are copied, paused, gone, or new to the stream.
+            holds = self._being_copied or any(
                 isinstance(each.state, Paused | Gone)
                 or (isinstance(each.state, Streaming) and each.table not in planned_for)
                 for each in {**self._ledger.table_states, **table_states}.values()
@@ -436,7 +438,7 @@ class Ingester:
             ]
             entries = ledger_entries(result, self._clock.now())
             self._ledger.record(table_states, entries, batch=result.batch)
-            self._being_read -= {each.table for each in table_states}
+            self._being_copied -= {each.table for each in table_states}
 
     def _failed(self, result: BatchResult) -> dict[str, TableState]:
         for name, error in result.failures.items():
@@ -447,19 +449,18 @@ class Ingester:
             if name in self._streaming()
         }
 
-    def _reread(self, result: BatchResult) -> dict[str, TableState]:
+    def _to_copy_again(self, result: BatchResult) -> dict[str, TableState]:
         for name in result.reread:
             _log.info("table is read again, because a type was widened", table=name)
-        return {
-            name: self._state(name, Copying()) for name in result.reread & self._streaming().keys()
-        }
+        again = result.reread & self._streaming().keys()
+        return {name: self._state(name, Copying()) for name in again}
 
-    def _is_past_bound(self, end: Position | None) -> bool:
+    def _holds_too_much(self, end: Position | None) -> bool:
         """Whether the source has kept enough for paused tables: it goes on without them.
 
         What was not read yet is kept for all tables, and during a copy for the copied ones.
         """
-        if self.acknowledged is None or self._being_read or end is None:
+        if self.acknowledged is None or self._being_copied or end is None:
             return False
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         return kept > self._settings.held_bytes
@@ -468,7 +469,7 @@ class Ingester:
         table_states = {**self._ledger.table_states, **changed}.values()
         return any(isinstance(each.state, kind) for each in table_states)
 
-    def _without_paused(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
+    def _give_up_paused(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
         return require_resync({**self._ledger.table_states, **changed}, self._position_text())
 
     def _take_positions(self, result: BatchResult) -> None:
@@ -478,9 +479,9 @@ class Ingester:
                 position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
             )
 
-    def _end_reading(self) -> None:
+    def _end_copy(self) -> None:
         with self._ledger.lock:
-            self._being_read.clear()
+            self._being_copied.clear()
             self._copy_progress = None
         self._source.plan_copy(())
 

@@ -109,7 +109,7 @@ class LedgerCache:
 
 
 @contextmanager
-def judging_loss(ledger_cache: LedgerCache, refresh: Callable[[], None]) -> Iterator[None]:
+def confirming_loss(ledger_cache: LedgerCache, refresh: Callable[[], None]) -> Iterator[None]:
     """Believe that changes are lost only if the ledger, read after the source, says so too.
 
     The ledger moves before the source is acknowledged. One that was read first may be behind the

@@ -1,4 +1,11 @@
-"""The merge of one table: facts are loaded, a plan is made and performed, until nothing is left."""
+"""The merge of one table: facts are loaded, a plan is made and performed, until nothing is left.
+
+A plan covers some snapshots of the changelog after the mirror's marker, and becomes one commit that
+moves the marker to the last of them. ``apply_merge`` folds the changes to one outcome per key,
+locates the old rows through the key index, and writes data files and deletes. When the mirror
+changed meanwhile, the range is planned again; when its marker was moved, another process merges,
+and this one is fenced. A crash leaves at most an empty mirror and files that no snapshot names.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +23,7 @@ from frazil.errors import FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
-from frazil.merge.planning.plan import HEALED, is_healed_by_copy, plan_merge
+from frazil.merge.planning.plan import HEALED_BY_REBUILD, needs_rebuild, plan_merge
 from frazil.merge.report import MergePhase, MergeReport
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
@@ -86,19 +93,20 @@ class Merger:
 
     @property
     def settings(self) -> MergeSettings:
-        """What it was made with."""
+        """Which changelog and which mirror, and how to merge."""
         return self._settings
 
     def load_plan(self, *, rebuild: bool = False) -> MergePlan | None:
         """What the next commit would do; None when the mirror is up to date.
 
-        With ``rebuild``, the mirror is made from everything that the changelog holds; so is one
-        that is not in order and whose rows outlive the copy that is to heal it.
+        With ``rebuild``, the mirror is made from everything that the changelog holds. That also
+        happens by itself when the mirror is damaged, the changelog has a newer copy of the table,
+        and deletes are soft or ignored: the copy would not replace the damaged rows.
         """
         try:
             return self._load_plan(rebuild=rebuild)
         except FrazilError as error:
-            if rebuild or not self._is_healed_by_copy(error):
+            if rebuild or not self._needs_rebuild(error):
                 raise
         return self._load_plan(rebuild=True)
 
@@ -139,7 +147,7 @@ class Merger:
     def merge(self, *, stop: Callable[[], bool] = _never, rebuild: bool = False) -> MergeReport:
         """Merge everything that is there; ``stop``, called between commits, ends it early.
 
-        Changes appended during the call are left for the next one. With ``rebuild`` the first
+        Changes appended after its last plan are left for the next call. With ``rebuild`` the first
         commit replaces everything in the mirror, whatever state it is in.
         """
         commits: list[MergeCommit] = []
@@ -170,16 +178,16 @@ class Merger:
         try:
             done = self.apply(plan)
         except FrazilError as error:
-            if plan.replaces is not None or not self._is_healed_by_copy(error, plan):
+            if plan.replaces is not None or not self._needs_rebuild(error, plan):
                 raise
             return self._merge_next(rebuild=True)
         phases = {**done.phases, MergePhase.PLAN: done.phases[MergePhase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)
         return _Done(commit, plan.remaining_snapshots)
 
-    def _is_healed_by_copy(self, error: FrazilError, plan: MergePlan | None = None) -> bool:
+    def _needs_rebuild(self, error: FrazilError, plan: MergePlan | None = None) -> bool:
         """Whether the mirror is to be made again; ``plan`` is the one that could not be applied."""
-        if not isinstance(error, HEALED) or self._settings.deletes is Deletes.APPLY:
+        if not isinstance(error, HEALED_BY_REBUILD) or self._settings.deletes is Deletes.APPLY:
             return False
         mirror = self._mirror()
         if mirror is None:
@@ -191,7 +199,7 @@ class Merger:
             return False
         after = None if facts.marker is None else _snapshot_id(facts.marker)
         history = load_changelog_facts(changelog, after=after)
-        return is_healed_by_copy(history, facts, self._settings, error)
+        return needs_rebuild(history, facts, self._settings, error)
 
     def _ensured(self, plan: MergePlan) -> MirrorTable:
         if plan.creates is None:

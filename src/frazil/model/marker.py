@@ -1,7 +1,11 @@
 """The marker: how far a table has come, and the one rule by which it moves.
 
-Every commit of ours moves a table's marker from P to Q. Whether a move is allowed is decided here,
-without I/O; that no other process moved it meanwhile is ensured by the catalog.
+A marker is a table property, written by the same Iceberg commit as the data files: rows and
+position cannot come apart. A commit moves it from P, on which its batch was planned, to Q, or does
+not happen. The rule is here, without I/O; that no other process moves the marker between judging
+and committing is ensured by the catalog's compare-and-swap. A commit whose reply was lost is judged
+again: the same batch at Q is ``AlreadyDone``. A new process plans new batches from the markers that
+it finds, so it never needs to know what the old one was doing.
 """
 
 from __future__ import annotations
@@ -38,7 +42,14 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """How far a table has come in one source."""
+    """How far a table has come in one source.
+
+    For INGEST ``position`` counts in the source; for MERGE it is a snapshot id of the changelog,
+    and ``source`` the changelog's UUID. ``batch`` is the id of the batch that moved the marker
+    here. ``epoch`` rises with a resync of the table and when the source continues elsewhere, as
+    after a fail-over. For MERGE ``sequence`` is the highest sequence number that was merged, and
+    ``truncated`` that of the last TRUNCATE. ``snapshot`` is the commit that wrote the marker.
+    """
 
     pipeline: str
     source: str
@@ -88,7 +99,7 @@ class MarkerMove:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A marker instead of another, be that valid, lost or unreadable: an operator's repair.
+    """A marker instead of another, valid or not: a restart, or an operator's repair.
 
     ``seen`` is the property's text when this was decided; over any other text it does not go.
     """
@@ -100,7 +111,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class SeenMarker:
-    """The text of a marker that is replaced whatever it says; None where there was none."""
+    """The text of a marker that a restart replaces, whatever it says; None where there was none."""
 
     text: str | None
 
@@ -121,7 +132,7 @@ class AlreadyDone:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Another process moved the marker."""
+    """The marker is not where the batch was planned, or of a newer epoch: FencedError."""
 
     found: Marker
 
@@ -142,7 +153,7 @@ Verdict = Allowed | AlreadyDone | Overtaken | OtherSource | Lost
 
 
 def judge_move(found: Marker | None, move: MarkerMove) -> Verdict:
-    """Whether the table's marker lets this move happen."""
+    """Whether the table's marker lets this move happen; a refusal becomes an error of its own."""
     if found is None:
         return Allowed(move.goal) if move.start is None else Lost()
     return _judge_against(found, move)
@@ -154,7 +165,7 @@ def _judge_against(found: Marker, move: MarkerMove) -> Verdict:
     if found.source != move.goal.source:
         return OtherSource(found)
     if found.epoch > move.goal.epoch:
-        # A resync has begun a new epoch; what was planned in the old one is void.
+        # A resync or a fail-over began a new epoch; what was planned in the old one is void.
         return Overtaken(found)
     if isinstance(move.goal.position, Mapping):
         return _judge_offsets(found, move, move.goal.position)

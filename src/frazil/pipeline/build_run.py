@@ -1,4 +1,11 @@
-"""From the configuration to a pipeline that runs: ingest, merges, or both."""
+"""From the configuration to a process that runs: ingest, merges, or both.
+
+Nothing runs here; objects are made and connected. An ingest loop calls the Ingester, a merge loop
+the Mergers; RunLoop runs both, and starts the ingest again after it required action. Threads next
+to them keep the status up to date. An error goes to the recorders; whether it is retried, pauses a
+table or ends the process is decided by ``next_step.py`` from the table in ``recovery.py``. A second
+process is on standby: it neither ingests nor merges until it has the claim.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +66,7 @@ class RunContext:
 
 
 class PipelineRun:
-    """A role, ready to be run once; inside its block the status is kept up to date."""
+    """Ingest, merges or both, ready to run once; in its block, threads keep the status fresh."""
 
     def __init__(
         self,
@@ -102,7 +109,7 @@ class PipelineRun:
         """The state of every mirror; none when this process does not merge."""
         return () if self._requests is None else self._requests.statuses
 
-    def take_up(self, config: Config) -> None:
+    def reload(self, config: Config) -> None:
         """Continue with these intervals, and retry what required action: an operator has acted."""
         match self.loop:
             case RunLoop():
@@ -122,13 +129,13 @@ def build_run(context: RunContext) -> PipelineRun:
     """Ingest and merges in one process; without a source, the merges."""
     if context.config.source is None:
         return build_merge_run(context)
-    capture = _followed_capture(context)
+    capture = _capture_on_board(context)
     claim = capture.claim
     captured = load_captured_mirrors(capture.lake, context.config)
     merges = _Merges(context, tuple(captured), captured, may_start=lambda: claim.may_merge)
 
     def take(report: BatchReport) -> None:
-        merges.requests.take(report, _named(capture), capture.lake)
+        merges.requests.take(report, _names_or_none(capture), capture.lake)
 
     def catch_up() -> None:
         merges.requests.take_over(claim.turns, capture.lake, context.config)
@@ -146,7 +153,7 @@ def build_ingest_run(
     context: RunContext, *, also: Callable[[BatchReport], None] | None = None
 ) -> PipelineRun:
     """Ingest alone; ``also`` is given every batch."""
-    capture = _followed_capture(context)
+    capture = _capture_on_board(context)
     loop = _ingest_loop(context, capture, also=also)
     return PipelineRun(context, loop, capture=capture, threads=[_source_thread(context, capture)])
 
@@ -216,7 +223,7 @@ class _Merges:
         self.requests = MergeRequests(self.loop, mergers, board, signal, known=mirrors)
 
 
-def _followed_capture(context: RunContext) -> Capture:
+def _capture_on_board(context: RunContext) -> Capture:
     capture = build_capture(
         context.session, context.config, claims=True, is_stopping=context.stop.is_set
     )
@@ -225,7 +232,7 @@ def _followed_capture(context: RunContext) -> Capture:
         capture.ingester,
         capture.source,
         kind="" if source is None else source.kind,
-        names=_named(capture),
+        names=_names_or_none(capture),
     )
     return capture
 
@@ -282,7 +289,7 @@ def _source_thread(context: RunContext, capture: Capture) -> PeriodicThread:
     return PeriodicThread("source watch", load, seconds=HEALTH_SECONDS, at_end=watch.close)
 
 
-def _named(capture: Capture) -> Callable[[str], CapturedNames | None]:
+def _names_or_none(capture: Capture) -> Callable[[str], CapturedNames | None]:
     def names(table: str) -> CapturedNames | None:
         try:
             return capture.names.of(table)

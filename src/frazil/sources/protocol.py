@@ -110,9 +110,10 @@ class Batch:
 
     ``failures`` are tables that this batch leaves out, and why. Once all parts are committed, the
     source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
-    many read at a time. ``check`` is called when all is read and before anything is committed:
-    it raises what makes the rows worthless. ``witness`` is kept in the ledger with ``end`` and
-    given back to ``prepare``; None keeps what is there.
+    many read at a time. ``check`` is called when all is read and before anything is committed: it
+    raises when the rows must not be used, as when the snapshot of a copy was lost meanwhile.
+    ``witness`` is what the source can find again after a restart, to prove that its history is
+    still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
     """
 
     reader: SplitReader
@@ -159,17 +160,20 @@ class Claim(Protocol):
 
     @property
     def may_merge(self) -> bool:
-        """Whether no other process is known to do this pipeline's work."""
+        """False while another process is known to have the claim: that one merges."""
 
     @property
     def turns(self) -> int:
-        """How often this process began to work."""
+        """How often this process took the claim; after a new turn, another one may have worked."""
 
     def turn(self) -> AbstractContextManager[None]:
-        """Begin to work, or go on; raises SlotBusyError while another process does."""
+        """Take the claim, or keep it; raises SlotBusyError while another process has it.
+
+        The block guards the start of work only: the claim stays until ``release``.
+        """
 
     def release(self) -> None:
-        """Let another process work."""
+        """Let another process take it."""
 
 
 class Source(Protocol):
@@ -201,7 +205,7 @@ class Source(Protocol):
     def prepare(
         self, tables: Collection[str], since: Marker | None, reached: Collection[Position] = ()
     ) -> Position:
-        """Let the source keep the changes of these tables; the position from which it does.
+        """Create or check what keeps the changes of these tables; the position from which it does.
 
         ``since`` is what the ledger says, None if nothing was ever captured: then the source may
         begin anywhere. ``reached`` are the positions of the tables' markers, which may be
@@ -213,14 +217,19 @@ class Source(Protocol):
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
         """The next changes; None when there are none yet.
 
+        A table gets only what follows its position in ``progress``. One that is ahead, because its
+        commit outlived a crash, is not given those rows again; for one that is behind, because its
+        copy has just ended, the source goes back to what it keeps.
+
         A batch without parts only moves the acknowledgement. Planning again means that the
         previous batch is finished: one that failed is planned again after ``close``.
         """
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
-        """Some of these tables from their first row to their last, as of one moment.
+        """All rows of some of these tables as of one moment; each part has a ``restart``.
 
-        May be read while changes are; without tables, it releases the snapshot.
+        The goal of each part is that moment, so that the stream continues right after it. Further
+        calls use the same moment, until one without tables releases it. May run during ``plan``.
         """
 
     def wait(self, seconds: float, limit: Limit) -> bool:

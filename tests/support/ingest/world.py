@@ -118,7 +118,7 @@ class World:
         ingester = ingester or self.start()[0]
         while ingester.copy_tables() is not None:
             pass
-        while ingester.step() is not None or ingester.tables_to_read:
+        while ingester.step() is not None or ingester.tables_to_copy:
             while ingester.copy_tables() is not None:
                 pass
         self.check_acknowledged(ingester)

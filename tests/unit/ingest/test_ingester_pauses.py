@@ -229,7 +229,7 @@ def test_a_resync_requested_while_a_batch_is_written_is_applied() -> None:
     source.while_planning = request_resync
     ingester.step()
 
-    assert ingester.tables_to_read == {NAME}
+    assert ingester.tables_to_copy == {NAME}
     assert ledger.known[NAME].state == Copying()
 
 
@@ -314,7 +314,7 @@ def test_what_a_streaming_table_or_a_copy_needs_is_kept_though_nothing_is_stream
     assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
     ledger.known[NAME] = state_of(NAME, PAUSED)
     ledger.commits += 1
-    ingester._being_read.add(OTHER)
+    ingester._being_copied.add(OTHER)
     ingester.step()
     assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
 

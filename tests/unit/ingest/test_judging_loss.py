@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError
-from frazil.ingest.ledger_cache import LedgerCache, judging_loss
+from frazil.ingest.ledger_cache import LedgerCache, confirming_loss
 
 pytestmark = pytest.mark.fault("N2", "N56")
 
@@ -20,7 +20,7 @@ def judge(*, moves: bool) -> None:
         if moves:
             ledger.acknowledged = "0/20"
 
-    with judging_loss(cast("LedgerCache", ledger), read_again):
+    with confirming_loss(cast("LedgerCache", ledger), read_again):
         raise PositionLostError("the slot was confirmed up to 0/20.")
 
 

@@ -10,7 +10,7 @@ import pytest
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.merge.library import library_step
-from frazil.merge.planning.plan import OTHER_MIRROR_STEP, is_healed_by_copy, plan_merge
+from frazil.merge.planning.plan import OTHER_MIRROR_STEP, needs_rebuild, plan_merge
 from frazil.merge.planning.recorded_columns import decode_columns
 from frazil.merge.planning.refusals import partial_rows
 from frazil.model.marker import SeenMarker
@@ -126,13 +126,13 @@ def test_where_rows_outlive_a_copy_only_a_mirror_that_is_not_in_order_is_made_ag
     back = errors.RolledBackError("was set back.")
     with pytest.raises(errors.RolledBackError, match="was set back"):
         plan_merge(facts, replace(there, problem=back), kept)
-    assert is_healed_by_copy(facts, there, kept, back)
+    assert needs_rebuild(facts, there, kept, back)
     # Nobody asked for it; it is merged already; it is still being copied; or rows do not outlive.
     under_way = changelog(snapshot(1), replace(copied(2, 1), incomplete=True))
-    assert not is_healed_by_copy(changelog(*appends(1, 2)), there, kept, back)
-    assert not is_healed_by_copy(facts, mirror(at_epoch("2", 1)), kept, back)
-    assert not is_healed_by_copy(under_way, there, kept, back)
-    assert not is_healed_by_copy(facts, there, SETTINGS, back)
+    assert not needs_rebuild(changelog(*appends(1, 2)), there, kept, back)
+    assert not needs_rebuild(facts, mirror(at_epoch("2", 1)), kept, back)
+    assert not needs_rebuild(under_way, there, kept, back)
+    assert not needs_rebuild(facts, there, SETTINGS, back)
 
 
 @pytest.mark.fault("N57")
@@ -141,9 +141,9 @@ def test_a_copy_heals_no_store_that_is_away_and_no_catalog() -> None:
     there, facts = mirror(at_epoch("1", 0)), changelog(snapshot(1), copied(2, 1))
     away, gone = errors.StorageError("away"), errors.StorageError("gone")
     gone.is_gone = True
-    assert is_healed_by_copy(facts, there, kept, gone)
+    assert needs_rebuild(facts, there, kept, gone)
     for error in (away, errors.CatalogError("away"), errors.FencedError("other")):
-        assert not is_healed_by_copy(facts, there, kept, error)
+        assert not needs_rebuild(facts, there, kept, error)
 
 
 @pytest.mark.fault("N32")

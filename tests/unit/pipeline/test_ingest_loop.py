@@ -53,7 +53,7 @@ class Script:
         self.when_empty: Callable[[], None] = lambda: None
 
     @property
-    def tables_to_read(self) -> set[str]:
+    def tables_to_copy(self) -> set[str]:
         return {"public.users"} if self.copy else set()
 
     def step(self) -> BatchReport | None:

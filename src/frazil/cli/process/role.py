@@ -180,5 +180,5 @@ class _Reload:
         taken = plan_reload(self._taken_up, found.config).taken
         self._taken_up = found.config
         change_level(found.config.telemetry, self._invocation.redactor)
-        self._run.take_up(found.config)
+        self._run.reload(found.config)
         _log.info("reloaded", keys=taken)

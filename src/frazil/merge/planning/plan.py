@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from frazil.model.table_name import TableName
 
 # What can be wrong with a mirror, or with its place in the changelog.
-HEALED = (
+HEALED_BY_REBUILD = (
     DuplicateKeyError,
     EqualityDeletesError,
     ForeignChangeError,
@@ -296,7 +296,7 @@ def _choose(
     return choose_range(changelog, marker, settings)
 
 
-def is_healed_by_copy(
+def needs_rebuild(
     changelog: ChangelogFacts, mirror: MirrorFacts, settings: MergeSettings, error: FrazilError
 ) -> bool:
     """Whether a mirror that cannot be merged into is to be made again where rows outlive a copy.
@@ -308,7 +308,7 @@ def is_healed_by_copy(
     if isinstance(error, StorageError) and not error.is_gone:
         return False
     return (
-        isinstance(error, HEALED)
+        isinstance(error, HEALED_BY_REBUILD)
         and settings.deletes is not Deletes.APPLY
         and choose_restart(changelog, mirror.marker, settings) is not None
     )

@@ -47,7 +47,7 @@ class Ingesting(Protocol):
         """The state of every table."""
 
     @property
-    def tables_to_read(self) -> set[str]:
+    def tables_to_copy(self) -> set[str]:
         """Tables that are to be copied."""
 
     def step(self) -> BatchReport | None:
@@ -143,7 +143,7 @@ class IngestLoop:
                 return
             self._on_step(0.0)
             # What turned up meanwhile, or was widened, is copied, and has changes since.
-            if not self._ingester.tables_to_read:
+            if not self._ingester.tables_to_copy:
                 return
             self._attempt(self._read_all)
 
@@ -176,7 +176,7 @@ class IngestLoop:
         while not self._is_halted():
             self._attempt(self._read_all)
             # New ones are found by the other lane.
-            while not self._is_halted() and not self._ingester.tables_to_read:
+            while not self._is_halted() and not self._ingester.tables_to_copy:
                 self._stop.wait(_GLANCE_SECONDS)
 
     def _step(self) -> bool:

@@ -118,9 +118,9 @@ class TracedIngest:
         return self._inner.table_states
 
     @property
-    def tables_to_read(self) -> set[str]:
+    def tables_to_copy(self) -> set[str]:
         """As the ingest has them."""
-        return self._inner.tables_to_read
+        return self._inner.tables_to_copy
 
     def step(self) -> BatchReport | None:
         """The next changes, in a span."""
