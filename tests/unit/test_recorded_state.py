@@ -14,7 +14,12 @@ import pytest
 
 from frazil.clients.iceberg.read.table_metadata import TableMetadata
 from frazil.codec.marker_json import decode_marker
-from frazil.errors import ForeignChangeError, MarkerLostError, UnsupportedSchemaChangeError
+from frazil.errors import (
+    ForeignChangeError,
+    MarkerLostError,
+    StorageError,
+    UnsupportedSchemaChangeError,
+)
 from frazil.ingest.planning.column_numbers import NumberedField, decode_column_numbers
 from frazil.ledger.rows import STATE_COLUMNS, state_from
 from frazil.ledger.table_state import (
@@ -94,9 +99,9 @@ def row_of(*values: str | None) -> dict[str, str | None]:
 def test_states_of_tables_of_the_first_release_are_read() -> None:
     assert [state_from(row_of(*each)).state for each in STATE["standings"]] == [
         Copying(),
-        Copying(Cause("FRZ-LAK-02", "x")),
+        Copying(Cause("FRZ-LAK-02", "x", StorageError.remedy)),
         Streaming(),
-        Paused("0/1", Cause("FRZ-SCH-01", "x")),
+        Paused("0/1", Cause("FRZ-SCH-01", "x", UnsupportedSchemaChangeError.remedy)),
         ResyncRequired("0/2", "why"),
         Removed("0/3"),
     ]

@@ -26,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     line = [_two_dashes(argument) for argument in given]
     if threading.current_thread() is not threading.main_thread():
-        return _run(line)
+        return _run(line, None)
     with Interrupts(Interrupted) as interrupts:
         try:
-            status = _run(line)
+            status = _run(line, interrupts)
         except (Interrupted, KeyboardInterrupt):
             interrupts.announce("nothing is left running")
             status = _interrupted(line, interrupts.received)
@@ -47,7 +47,7 @@ def _interrupted(arguments: list[str], received: signal.Signals | None) -> ExitC
     return ExitCode.DONE if is_clean else ExitCode.INTERRUPTED
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], interrupts: Interrupts | None) -> int:
     # Imported here: loading takes a moment, in which Ctrl-C may come.
     import traceback
 
@@ -60,7 +60,10 @@ def _run(arguments: list[str]) -> int:
         app(args=arguments, prog_name="frazil", obj=invocation)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
-    except Exception as error:  # noqa: BLE001 - the last frame: report any error in a sentence
+    except Exception as error:
+        if interrupts is not None and interrupts.received is not None:
+            # Leaving what was interrupted may fail: a reply of the JVM was read to one half.
+            raise Interrupted from error
         if "--debug" in arguments:
             trace = "".join(traceback.format_exception(error))
             write_note(invocation.redactor.redact(trace.rstrip()))

@@ -22,11 +22,11 @@ from frazil.ingest.batch_run import (
     BatchResult,
     ledger_entries,
     of_one_table,
-    position_if_known,
     run_batch,
 )
 from frazil.ingest.captured_table import CapturedPosition, CapturedTable
 from frazil.ingest.ledger_cache import LedgerCache, confirming_loss
+from frazil.ingest.opened_tables import OpenedTables
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
@@ -81,8 +81,7 @@ class Ingester:
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._ledger = LedgerCache(ledger, settings.pipeline)
-        self._tables: dict[str, CapturedTable] = {}
-        self._positions: dict[str, CapturedPosition] = {}
+        self._tables = OpenedTables(self._new_table)
         self._obstacles_met: dict[str, Cause] = {}
         # Being copied: the source must keep what came since.
         self._being_copied: set[str] = set()
@@ -111,8 +110,7 @@ class Ingester:
             if self._is_started:
                 return
             self._ledger.refresh()
-            self._positions.clear()
-            self._tables.clear()
+            self._tables.forget()
             # A new process tries again: an operator may have acted.
             self._prepare_source(self._check_tables(retries_paused=self._retries_paused))
             if self._retries_paused:
@@ -203,7 +201,7 @@ class Ingester:
             run_batch(
                 self._session,
                 batch,
-                {part.table.name: self._table(part.table.name) for part in batch.parts},
+                {part.table.name: self._tables.table(part.table.name) for part in batch.parts},
                 result=result,
                 clock=self._clock,
                 watch=partial(setattr, self, "_copy_progress"),
@@ -227,21 +225,19 @@ class Ingester:
 
     # --- what is known ---
 
-    def _table(self, name: str) -> CapturedTable:
-        if name not in self._tables:
-            self._tables[name] = CapturedTable(
-                self._lake,
-                self._captures(name),
-                pipeline=self._settings.pipeline,
-                source=self._source.identity,
-            )
-        return self._tables[name]
+    def _new_table(self, name: str) -> CapturedTable:
+        return CapturedTable(
+            self._lake,
+            self._captures(name),
+            pipeline=self._settings.pipeline,
+            source=self._source.identity,
+        )
 
     def _notice(self) -> None:
         """Apply what another process wrote in the ledger: a resync, for instance."""
         with self._ledger.lock:
             if self._ledger.refresh():
-                self._positions.clear()
+                self._tables.forget_positions()
 
     def _progress(self) -> Progress:
         with self._ledger.lock:
@@ -258,19 +254,16 @@ class Ingester:
 
     def _position(self, name: str) -> CapturedPosition | None:
         """The position of a streaming table; one whose marker cannot be read is paused."""
-        if name not in self._positions:
-            try:
-                position = self._table(name).load_position()
-            except Exception as error:  # noqa: BLE001 - of one table, or raised again
-                failure = of_one_table(error, name, "reading its marker")
-                self._retrying.require_final(name, failure)
-                self._pause(name, failure)
-                return None
-            if position is None:
-                self._pause(name, no_changelog(name))
-                return None
-            self._positions[name] = position
-        return self._positions[name]
+        try:
+            position = self._tables.load_position(name)
+        except Exception as error:  # noqa: BLE001 - of one table, or raised again
+            failure = of_one_table(error, name, "reading its marker")
+            self._retrying.require_final(name, failure)
+            self._pause(name, failure)
+            return None
+        if position is None:
+            self._pause(name, no_changelog(name))
+        return position
 
     def _pause(self, name: str, error: errors.FrazilError) -> None:
         cause = Cause.of(error)
@@ -306,14 +299,27 @@ class Ingester:
     def _check_tables_again(self) -> None:
         """Without a batch: for tables to capture, and for log that is kept too long."""
         with self._ledger.lock:
-            changed, batch = {each.table: each for each in self._check_tables()}, self._new_name()
+            self._notice()
+            changed = self._check_tables()
+            if changed:
+                self._ledger.record(changed, batch=self._new_name())
+            gives_up = not self._has(Streaming, {}) and self._holds_too_much(self._source.newest())
+        if gives_up:
+            self._give_up_log()
+
+    def _give_up_log(self) -> None:
+        """Let the source forget what it keeps for tables that are paused while none streams."""
+        with self._ledger.lock, self._turn():
+            # No stream would notice that this is another server, or that another process works.
+            self._notice()
+            self._prepare_source(())
             end = self._source.newest()
-            if not self._has(Streaming, changed) and self._holds_too_much(end):
-                changed |= self._give_up_paused(changed)
-                self._ledger.move(self._marker(end, batch=batch), tuple(changed.values()))
-                self._source.acknowledge(end)
-            elif changed:
-                self._ledger.record(tuple(changed.values()), batch=batch)
+            if self._has(Streaming, {}) or not self._holds_too_much(end):
+                return
+            goal = self._marker(end, batch=self._new_name())
+            given_up = tuple(self._give_up_paused({}).values())
+            self._ledger.move(goal, given_up, unless_written=True)
+        self._source.acknowledge(end)
 
     def _prepare_source(self, changed: Sequence[TableState]) -> None:
         """Let the source keep what these tables need; then record their states.
@@ -328,7 +334,9 @@ class Ingester:
             since = None
         try:
             with confirming_loss(self._ledger, self._notice):
-                position = self._source.prepare(names, since, self._reached(table_states))
+                position = self._source.prepare(
+                    names, since, self._tables.load_reached(table_states)
+                )
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
@@ -347,16 +355,6 @@ class Ingester:
             # Before any table moves on it: what a table has is of this generation or before.
             goal = self._marker(position, batch=self._new_name(), witness=since.witness)
             self._ledger.move(goal)
-
-    def _reached(self, table_states: Mapping[str, TableState]) -> list[Position]:
-        """Positions of tables whose rows stay; an unreadable one is reported when it is read."""
-        for name, each in table_states.items():
-            if isinstance(each.state, Streaming | Paused | Gone) and name not in self._positions:
-                is_streaming = isinstance(each.state, Streaming)
-                position = position_if_known(partial(self._table, name), is_streaming=is_streaming)
-                if position is not None:
-                    self._positions[name] = position
-        return [each.position for each in self._positions.values()]
 
     def _copies_everything(self, table_states: Sequence[TableState]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
@@ -392,7 +390,7 @@ class Ingester:
         with self._ledger.lock:
             # A resync may have been requested since the batch was planned.
             self._notice()
-            self._take_positions(result)
+            self._tables.take(result)
             # Before every acknowledgement: what the source does not announce is found here.
             checked = {each.table: each for each in self._check_tables()}
             table_states = {**checked, **self._failed(result), **self._to_copy_again(result)}
@@ -424,7 +422,7 @@ class Ingester:
                 # The position stays where it is for as long as tables are read: it began again.
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
-            self._take_positions(result)
+            self._tables.take(result)
             table_states = [
                 TableState(table=name, identity=prepared.part.table.identity, state=Streaming())
                 for name, prepared in result.prepared.items()
@@ -437,7 +435,7 @@ class Ingester:
                 if name in self._ledger.table_states and not self._retrying.may_pass(name, error)
             ]
             entries = ledger_entries(result, self._clock.now())
-            self._ledger.record(table_states, entries, batch=result.batch)
+            self._ledger.record(table_states, entries, batch=result.batch, unless_moved=True)
             self._being_copied -= {each.table for each in table_states}
 
     def _failed(self, result: BatchResult) -> dict[str, TableState]:
@@ -471,13 +469,6 @@ class Ingester:
 
     def _give_up_paused(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
         return require_resync({**self._ledger.table_states, **changed}, self._position_text())
-
-    def _take_positions(self, result: BatchResult) -> None:
-        for name, done in result.committed.items():
-            prepared = result.prepared[name]
-            self._positions[name] = CapturedPosition(
-                position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
-            )
 
     def _end_copy(self) -> None:
         with self._ledger.lock:

@@ -64,11 +64,20 @@ class LedgerCache:
         entries: Sequence[LedgerEntry] = (),
         *,
         batch: str,
+        unless_moved: bool = False,
     ) -> None:
-        """Record states of tables; the position stays."""
+        """Record states of tables; the position stays.
+
+        With ``unless_moved`` it raises FencedError when another process moved the position.
+        """
+        known = self._acknowledged if unless_moved else None
         with self.lock:
             receipt = self._ledger.note(
-                entries, pipeline=self._pipeline, batch=batch, table_states=table_states
+                entries,
+                pipeline=self._pipeline,
+                batch=batch,
+                table_states=table_states,
+                position=None if known is None else known.position,
             )
             self._wrote(receipt, table_states)
 
@@ -77,14 +86,24 @@ class LedgerCache:
         goal: Marker,
         table_states: Sequence[TableState] = (),
         entries: Sequence[LedgerEntry] = (),
+        *,
+        unless_written: bool = False,
     ) -> None:
-        """Write down a batch, and where the source may be acknowledged to after it."""
+        """Write down a batch, and where the source may be acknowledged to after it.
+
+        With ``unless_written`` it raises FencedError when another process wrote anything since the
+        states of tables were read here.
+        """
         with self.lock:
             start: Position | None = None
             if self._acknowledged is not None:
                 start = self._acknowledged.position
             receipt = self._ledger.record(
-                entries, start=start, goal=goal, table_states=table_states
+                entries,
+                start=start,
+                goal=goal,
+                table_states=table_states,
+                head=self._seen if unless_written else None,
             )
             self._acknowledged = receipt.marker
             self._wrote(receipt, table_states)

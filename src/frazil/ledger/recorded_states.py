@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from frazil.errors import ForeignChangeError
+from frazil.errors import ForeignChangeError, leaves
 from frazil.ledger.table_state import (
     IS_GONE,
     Copying,
@@ -29,6 +30,7 @@ _EARLIER = {
 _ONE_TEXT = re.compile(
     r"(?:(?P<code>FRZ-[A-Z]+-\d+) )?(?P<reason>.*?)(?: Next: (?P<remedy>.*))?", re.DOTALL
 )
+_REMEDIES = {leaf.code: leaf.remedy for leaf in leaves()}
 
 
 def state_columns(state: State) -> dict[str, str | None]:
@@ -41,7 +43,9 @@ def state_columns(state: State) -> dict[str, str | None]:
             return columns | {"state_position": position} | _cause_columns(cause)
         case ResyncRequired(position, reason):
             return columns | {"state_position": position, "state_reason": reason}
-        case Gone(position) | Removed(position):
+        case Gone(position):
+            return columns | {"state_position": position} | _cause_columns(state.cause)
+        case Removed(position):
             return columns | {"state_position": position}
         case _:
             return columns
@@ -64,7 +68,7 @@ def parse_state(
         case Paused.word, str(), str():
             cause = _cause(code, reason, remedy)
             return Gone(position) if cause.reason == IS_GONE.reason else Paused(position, cause)
-        case Gone.word, str(), None:
+        case Gone.word, str(), _:
             return Gone(position)
         case ResyncRequired.word, str(), str():
             return ResyncRequired(position, reason)
@@ -77,7 +81,10 @@ def parse_state(
 
 def _cause(code: str | None, reason: str, remedy: str | None) -> Cause:
     earlier = _ONE_TEXT.fullmatch(reason) if code is None else None
-    return Cause(code, reason, remedy) if earlier is None else Cause(**earlier.groupdict())
+    if earlier is None:
+        return Cause(code, reason, remedy)
+    found = Cause(**earlier.groupdict())
+    return replace(found, remedy=found.remedy or _REMEDIES.get(found.code or ""))
 
 
 def _cause_columns(cause: Cause) -> dict[str, str | None]:

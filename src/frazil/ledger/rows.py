@@ -25,11 +25,8 @@ class RowKind(StrEnum):
     """What a row is about."""
 
     BATCH = "batch"
-    STATE = "state"
-
-
-# The second is what the first releases wrote.
-STATE_KINDS = (RowKind.STATE.value, "standing")
+    # As the first releases called it: an older process must not take states for something else.
+    STATE = "standing"
 
 
 # No column is called like a word of SQL: people type these queries by hand.

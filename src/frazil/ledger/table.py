@@ -12,8 +12,9 @@ from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_confli
 from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, Receipt, StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.java_errors import translated
+from frazil.errors import FencedError
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.ledger.rows import SCHEMA, STATE_COLUMNS, STATE_KINDS, plan_rows, state_from
+from frazil.ledger.rows import SCHEMA, STATE_COLUMNS, RowKind, plan_rows, state_from
 from frazil.ledger.table_state import Removed
 from frazil.ledger.writing import write_rows
 from frazil.model.marker import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock, Randomness
     from frazil.ledger.rows import LedgerEntry
     from frazil.ledger.table_state import TableState
-    from frazil.model.marker import Position
+    from frazil.model.marker import Position, SnapshotRef
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
@@ -98,15 +99,19 @@ class Ledger:
         start: Position | None,
         goal: Marker,
         table_states: Sequence[TableState] = (),
+        head: SnapshotRef | None = None,
     ) -> Receipt:
         """Record a batch after all its tables have committed, in one commit.
 
         ``goal`` is what the source may then be acknowledged to, ``table_states`` are those that
         changed. Repeating the same batch is a no-op, and the receipt says so. Raises FencedError
-        when the ledger is not at ``start``.
+        when the ledger is not at ``start``, or has another head than this one.
         """
 
         def move(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
+            if head is not None and (state.head is None or state.head.id != head.id):
+                message = "another process wrote in the ledger meanwhile."
+                raise FencedError(message, table=str(self.table.name))
             if not start and found is not None and found.source == _NO_SOURCE:
                 # Nothing was read yet: the marker that is there only carries states of tables.
                 return Override(MarkerRole.INGEST, _seen(state), goal)
@@ -129,6 +134,7 @@ class Ledger:
         pipeline: str,
         batch: str,
         table_states: Sequence[TableState] = (),
+        position: Position | None = None,
     ) -> Receipt:
         """Record what moves no source, a merge or an operator's act, and leave the position alone.
 
@@ -137,6 +143,9 @@ class Ledger:
         blank = Marker(pipeline=pipeline, source=_NO_SOURCE, position="", batch=batch)
 
         def stay(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
+            if position is not None and (found is None or found.position != position):
+                message = "another process moved the ledger meanwhile."
+                raise FencedError(message, table=str(self.table.name))
             same = blank if found is None else replace(found, snapshot=None)
             return Override(MarkerRole.INGEST, _seen(state), same)
 
@@ -203,7 +212,7 @@ class Ledger:
             number = 1 if state.head is None else state.head.sequence + 1
             now = self._clock.now()
             rows = plan_rows(entries, table_states, commit_number=number, batch=batch, now=now)
-            wanted = _with_new_columns(version.schema)
+            wanted = _with_new_columns(version.schema, state.last_column_id)
             changes = write_rows(
                 version.write_target(wanted), rows, clock=self._clock, randomness=self._randomness
             )
@@ -229,16 +238,18 @@ def newest_states(ledger: DataFrame) -> DataFrame:
         for name in STATE_COLUMNS
     ]
     newest = F.max_by(F.struct(*columns, since), "commit_number").alias("newest")
-    states = ledger.where(F.col("kind").isin(*STATE_KINDS))
+    # Whatever a newer release calls them: a state that is not known is refused, not skipped.
+    states = ledger.where(F.col("kind") != F.lit(RowKind.BATCH.value))
     return states.groupBy("table_name").agg(newest).select("newest.*")
 
 
-def _with_new_columns(schema: Schema) -> Schema | None:
+def _with_new_columns(schema: Schema, last_column_id: int) -> Schema | None:
     """The schema with the columns that its release did not have; None if it has all of them."""
     names = {column.name for column in schema.columns()}
     missing = [field for field in SCHEMA.fields if field.name not in names]
-    first = 1 + max(column.field.id for column in schema.columns())
-    added = (replace(field, id=number) for number, field in enumerate(missing, first))
+    # Never the id of a column that was dropped: files may still have it.
+    numbered = enumerate(missing, last_column_id + 1)
+    added = (replace(field, id=number) for number, field in numbered)
     return replace(schema, fields=(*schema.fields, *added)) if missing else None
 
 

@@ -19,7 +19,7 @@ class Copying:
     cause: Cause | None = None
 
     def __str__(self) -> str:
-        return self.word if self.cause is None else f"{self.word} failed: {self.cause}"
+        return self.word if self.cause is None else f"{self.word} failed: {_with_next(self.cause)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Paused:
     cause: Cause
 
     def __str__(self) -> str:
-        return f"{self.word} at {self.position}: {self.cause}"
+        return f"{self.word} at {self.position}: {_with_next(self.cause)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Gone:
         return Cause.of(IS_GONE)
 
     def __str__(self) -> str:
-        return f"{Paused.word} at {self.position}: {self.cause}"
+        return f"{Paused.word} at {self.position}: {_with_next(self.cause)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,10 @@ class Removed:
 
     def __str__(self) -> str:
         return f"{self.word} at {self.position}"
+
+
+def _with_next(cause: Cause) -> str:
+    return str(cause) if cause.remedy is None else f"{cause} Next: {cause.remedy}"
 
 
 State = Copying | Streaming | Paused | Gone | ResyncRequired | Removed

@@ -29,6 +29,7 @@ from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
 from frazil.model.policy import Deletes
 from frazil.model.table_facts import COLUMNS_PROPERTY
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from frazil.merge.report import MergeCommit
     from frazil.model.marker import Marker
     from frazil.model.table_name import TableName
+
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +177,19 @@ class Merger:
         plan = self.load_plan(rebuild=rebuild)
         if plan is None:
             return None
+        if plan.replaces is not None and not rebuild:
+            _log.warning("damaged mirror is made again from its changelog", table=str(plan.mirror))
         planning = self._clock.monotonic() - start
         try:
             done = self.apply(plan)
         except FrazilError as error:
             if plan.replaces is not None or not self._needs_rebuild(error, plan):
                 raise
+            _log.warning(
+                "damaged mirror is made again from its changelog",
+                table=str(plan.mirror),
+                code=error.code,
+            )
             return self._merge_next(rebuild=True)
         phases = {**done.phases, MergePhase.PLAN: done.phases[MergePhase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)

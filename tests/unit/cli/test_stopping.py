@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.main import main
 from tests.support.process import stopping_worker
 
 if TYPE_CHECKING:
@@ -117,3 +120,18 @@ with Interrupts():
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=LONG, check=False
     )
     assert (finished.returncode, finished.stdout) == (130, "")
+
+
+def test_what_fails_on_the_way_out_of_an_interrupt_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted_while_it_reads(**_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        finally:
+            raise KeyError("c")
+
+    monkeypatch.setattr("frazil.cli.app.app", interrupted_while_it_reads)
+    assert main(["check"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err.splitlines() == ["interrupted: nothing is left running"]

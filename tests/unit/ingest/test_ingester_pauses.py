@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frazil.errors import (
+    FencedError,
     MarkerLostError,
     PermissionError,  # noqa: A004
     PositionLostError,
@@ -20,6 +22,7 @@ from frazil.ingest.batch_run import position_if_known
 from frazil.ingest.captured_table import CapturedPosition
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.ledger_cache import LedgerCache
+from frazil.ingest.opened_tables import OpenedTables
 from frazil.ingest.settings import IngestSettings
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.model.cause import Cause
@@ -64,15 +67,26 @@ class Ledger:
         start: object,
         goal: Marker,
         table_states: Sequence[TableState],
+        head: SnapshotRef | None = None,
     ) -> Any:
+        if head is not None and head.id != self.commits:
+            raise FencedError("another process wrote.")
         assert start == self.marker.position
         self.marker = goal
         return self._committed(table_states)
 
     def note(
-        self, _entries: object, *, pipeline: str, batch: str, table_states: Sequence[TableState]
+        self,
+        _entries: object,
+        *,
+        pipeline: str,
+        batch: str,
+        table_states: Sequence[TableState],
+        position: object = None,
     ) -> Any:
         del pipeline, batch
+        if position is not None and position != self.marker.position:
+            raise FencedError("another process moved it.")
         return self._committed(table_states)
 
     def _committed(self, table_states: Sequence[TableState]) -> Any:
@@ -152,7 +166,7 @@ def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) ->
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
     ingester._progress = lambda: SimpleNamespace(tables={})  # type: ignore[method-assign,assignment,return-value]
-    ingester._reached = lambda table_states: []  # type: ignore[method-assign] # noqa: ARG005
+    ingester._tables.load_reached = lambda table_states: []  # type: ignore[method-assign] # noqa: ARG005
     return ingester
 
 
@@ -306,6 +320,50 @@ def test_the_log_is_bounded_too_where_every_table_is_paused(
 
 
 @pytest.mark.fault("N45")
+def test_the_log_is_not_given_up_while_another_process_works() -> None:
+    """It may have copied a table that needs this log, and only it knows."""
+    source, ledger = Source(NAME), Ledger(state_of(NAME, PAUSED))
+    source.streams, source.log = False, {BEGAN: 1000}
+    turns: list[object] = []
+
+    def turn() -> Any:
+        turns.append(None)
+        if len(turns) > 1:
+            raise SlotBusyError("another process works.")
+        return nullcontext()
+
+    ingester = ingester_of(source, ledger, held_bytes=500)
+    ingester._turn, ingester._retries_paused = turn, False
+    with pytest.raises(SlotBusyError):
+        ingester.step()
+    assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
+    assert ledger.known[NAME].state == PAUSED
+
+
+@pytest.mark.fault("N45")
+def test_the_log_is_not_given_up_when_another_process_wrote_meanwhile() -> None:
+    source, ledger = Source(NAME), Ledger(state_of(NAME, PAUSED))
+    source.streams, source.log = False, {BEGAN: 1000}
+    ingester = ingester_of(source, ledger, held_bytes=500)
+    ingester._retries_paused = False
+    asked: list[object] = []
+
+    def newest() -> object:
+        # The second look is the last one before the ledger is written.
+        asked.append(None)
+        if len(asked) > 1:
+            ledger.known[NAME] = state_of(NAME, Copying())
+            ledger.commits += 1
+        return LATER
+
+    source.newest = newest  # type: ignore[method-assign]
+    with pytest.raises(FencedError):
+        ingester.step()
+    assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
+    assert ledger.known[NAME].state == Copying()
+
+
+@pytest.mark.fault("N45")
 def test_what_a_streaming_table_or_a_copy_needs_is_kept_though_nothing_is_streamed() -> None:
     source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
     source.streams, source.log = False, {BEGAN: 1000}
@@ -356,16 +414,14 @@ def test_a_source_is_compared_with_every_table_whose_rows_stay() -> None:
     third, fourth = "public.third", "public.fourth"
     states = {NAME: Streaming(), OTHER: PAUSED, third: Streaming(), fourth: Copying()}
     table_states = {name: state_of(name, each) for name, each in states.items()}
-    source, ledger = Source(*states), Ledger(*table_states.values())
-    ingester = ingester_of(source, ledger)
     tables: dict[str, Any] = {
         NAME: Broken(CapturedPosition(position="0/12", epoch=1, shape="")),
         OTHER: Broken(CapturedPosition(position="0/14", epoch=1, shape="")),
         third: Broken(MarkerLostError("none")),
         fourth: Broken(CapturedPosition(position="0/99", epoch=1, shape="")),
     }
-    ingester._table = tables.__getitem__  # type: ignore[method-assign,assignment]
-    assert Ingester._reached(ingester, table_states) == ["0/12", "0/14"]
+    captured = OpenedTables(tables.__getitem__)
+    assert captured.load_reached(table_states) == ["0/12", "0/14"]
 
 
 @pytest.mark.fault("N33")

@@ -59,7 +59,7 @@ def test_every_state_is_tried_here() -> None:
 def test_a_state_survives_its_row(state: State) -> None:
     recorded = TableState(table="public.users_changelog", identity="16384", state=state)
     (row,) = rows_of(recorded)
-    assert (row["kind"], row["commit_number"], row["batch"]) == ("state", 7, "b9")
+    assert (row["kind"], row["commit_number"], row["batch"]) == ("standing", 7, "b9")
     assert state_from({name: row.get(name) for name in STATE_COLUMNS}) == recorded  # type: ignore[misc]
 
 
@@ -67,9 +67,9 @@ def test_states_read_as_people_say_them() -> None:
     assert [str(state) for state in STATES] == [
         "copying",
         "streaming",
-        "copying failed: FRZ-LAK-02 users: no room.",
+        "copying failed: FRZ-LAK-02 users: no room. Next: free some",
         "paused at 0/A: FRZ-SCH-01 type changed",
-        f"paused at 0/A: FRZ-SCH-01 {IS_GONE.reason}",
+        f"paused at 0/A: FRZ-SCH-01 {IS_GONE.reason} Next: {IS_GONE.next_step}",
         "resync required since 0/B: its row filter changed",
         "removed at 0/C",
     ]

@@ -161,6 +161,18 @@ def test_a_rebuild_takes_the_changelog_as_it_is() -> None:
 
 
 @pytest.mark.fault("N32")
+def test_a_rebuild_ends_neither_before_the_newest_copy_nor_before_what_was_merged() -> None:
+    """Else readers would be set back, and the copy would have to heal the mirror once more."""
+    few = replace(SETTINGS, max_rows=1)
+    lines = [snapshot(1), snapshot(2), copied(3, 1), snapshot(4)]
+    plan = plan_merge(changelog(*lines), mirror(at_epoch("1", 0)), few, rebuild=True)
+    assert plan is not None
+    assert plan.through == 3
+    plan = plan_merge(changelog(*lines), mirror(at_epoch("4", 1)), few, rebuild=True)
+    assert plan is not None
+    assert plan.through == 4
+
+
 def test_a_rebuild_does_not_end_before_an_overwrite_that_only_added() -> None:
     added = replace(snapshot(2, operation=OVERWRITE), added_rows=10)
     facts = changelog(snapshot(1, rows=200), added, snapshot(3))

@@ -76,12 +76,25 @@ def choose_restart(
     )
 
 
-def choose_everything(changelog: ChangelogFacts, settings: MergeSettings) -> ChangelogRange | None:
+def choose_everything(
+    changelog: ChangelogFacts, marker: Marker | None, settings: MergeSettings
+) -> ChangelogRange | None:
     """All rows of the changelog, for a mirror that is rebuilt; None if it has none.
 
-    Rows that were corrected or removed are read as they are now.
+    Rows that were corrected or removed are read as they are now. The range does not end before
+    what was merged, nor before the newest copy: readers are not set back, and what the copy
+    repairs is repaired by this one range.
     """
-    chosen = _choose_first(changelog, settings, accepts_changes=True)
+    merged = None if marker is None or marker.source != changelog.uuid else str(marker.position)
+    least = max(
+        (
+            index
+            for index, each in enumerate(changelog.snapshots)
+            if each.restart is not None or str(each.id) == merged
+        ),
+        default=0,
+    )
+    chosen = _choose_first(changelog, settings, accepts_changes=True, least=least)
     return None if chosen is None else replace(chosen, restarts=True)
 
 
@@ -145,7 +158,11 @@ def _choose_next(
 
 
 def _choose_first(
-    changelog: ChangelogFacts, settings: MergeSettings, *, accepts_changes: bool = False
+    changelog: ChangelogFacts,
+    settings: MergeSettings,
+    *,
+    accepts_changes: bool = False,
+    least: int = 0,
 ) -> ChangelogRange | None:
     lines = changelog.snapshots
     # Do not end before the last of these: the next range would contain a removal of rows that may
@@ -156,7 +173,7 @@ def _choose_first(
         if (each.operation is SnapshotOperation.DELETE and each.removes)
         or (each.operation is SnapshotOperation.OVERWRITE and accepts_changes)
     ]
-    complete = [index for index in _complete(lines) if index >= max(bounds, default=0)]
+    complete = [index for index in _complete(lines) if index >= max([least, *bounds])]
     needed = _needed_ids(changelog.schema, settings)
     readable = [index for index in complete if needed <= _ids(changelog.schema_at(lines[index]))]
     totals = [each.total_rows for each in lines]

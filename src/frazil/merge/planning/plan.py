@@ -278,7 +278,7 @@ def _choose(
     # A table that no merge wrote to is not ours: none of it is replaced.
     is_ours = mirror.columns is not None or marker is not None
     if rebuild and (is_ours or not mirror.total_rows):
-        return choose_everything(changelog, settings)
+        return choose_everything(changelog, marker, settings)
     # Where deletes are not applied, rows outlive a copy: a mirror that is in order goes on, and
     # one that is not is made from everything that the changelog holds.
     replaces = is_ours and settings.deletes is Deletes.APPLY

@@ -254,6 +254,7 @@ class StatusBoard:
     def observe(self) -> None:
         """Record phases and problems that begin or end by themselves, and tables to be loaded."""
         tables = self.now().tables
+        captured = {} if self._ingested is None else self._ingested.table_states
         with self._lock:
             for each in tables:
                 self._phases[each.table] = each.phase, each.since
@@ -261,11 +262,16 @@ class StatusBoard:
                     self._problems.pop(each.table, None)
                     self._in_state_since.pop(each.table, None)
                 else:
-                    self._problems[each.table] = each.trouble.reason, each.trouble.since
-                self._load_later(each)
+                    # The ledger's date may have been recorded since the status was taken.
+                    known = self._in_state_since.get(each.table, each.trouble.since)
+                    since = min(each.trouble.since, known)
+                    self._problems[each.table] = each.trouble.reason, since
+                # What is only merged goes by the name of its mirror.
+                names = self._names(each.table) if each.table in captured else None
+                self._load_later(each, names)
 
-    def _load_later(self, status: TableStatus) -> None:
-        table, names = status.table, self._names(status.table)
+    def _load_later(self, status: TableStatus, names: CapturedNames | None) -> None:
+        table = status.table
         if names is None:
             if status.mirror is not None:
                 self._lake.want(status.mirror, MarkerRole.MERGE, table)

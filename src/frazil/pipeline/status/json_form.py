@@ -68,11 +68,16 @@ def _nested(source: object) -> object:
     details = {
         name: value
         for name, value in source.items()
-        if name not in _SOURCE_FIELDS and isinstance(value, Mapping)
+        if name not in _SOURCE_FIELDS and isinstance(value, Mapping) and _is_flat(value)
     }
     lines = source.get("lines", [])
     health = {"details": details, "lines": lines, "summary": source.get("summary", "")}
     return {**source, "health": health if details or lines else None}
+
+
+def _is_flat(value: Mapping[object, object]) -> bool:
+    # What a newer process nests deeper is ignored.
+    return all(each is None or isinstance(each, str | int | float) for each in value.values())
 
 
 def redact_status(status: PipelineStatus, redactor: Redactor) -> PipelineStatus:

@@ -40,7 +40,7 @@ def source_line(status: PipelineStatus) -> str | None:
     facts = [f"source {source.kind}"]
     if source.lag_seconds is not None or source.lag_bytes is not None:
         facts.append(f"{_lag(source.lag_seconds, source.lag_bytes)} behind")
-    if source.health is not None:
+    if source.health is not None and source.health.summary:
         facts.append(source.health.summary)
     if source.unknown_since is not None:
         facts.append(f"unknown since {humanize.ago(source.unknown_since, status.at)}")

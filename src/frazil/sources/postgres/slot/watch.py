@@ -22,6 +22,8 @@ _ADVANCE = """
     where slot_name = %(slot)s and not active and wal_status <> 'lost'
         and confirmed_flush_lsn < %(position)s::pg_lsn
 """
+# The server decodes all the log in between, and may wait for its standbys.
+_PATIENCE = "set statement_timeout = '60s'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,14 @@ class SlotObservation:
 
 
 def advance_slot(settings: PostgresSettings, position: str) -> None:
-    """Let the server forget what is before this position, while no process reads the slot."""
+    """Let the server forget what is before this position, while no process reads the slot.
+
+    What takes too long is cancelled: the next reader confirms the position.
+    """
     with connect(settings.dsn, purpose="slot", access=SessionAccess.READ_WRITE) as session:
-        parameters = {"slot": settings.slot, "position": position}
-        session.execute(_ADVANCE, parameters, doing=f"advancing the slot {settings.slot}")
+        doing = f"advancing the slot {settings.slot}"
+        session.execute(_PATIENCE, {}, doing=doing)
+        session.execute(_ADVANCE, {"slot": settings.slot, "position": position}, doing=doing)
 
 
 class SlotWatch:
