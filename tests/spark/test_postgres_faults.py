@@ -319,7 +319,7 @@ def test_past_its_bound_a_paused_table_requires_a_resync_and_nothing_less(shop: 
     # Reported from the position on from which changes are missing.
     assert parse_lsn(found.position) <= confirmed + bound
     assert found.reason.startswith(
-        "it was stopped for longer than source.on_stopped_table allows, by FRZ-SCH-02 "
+        "it was paused for longer than source.on_stopped_table allows, by FRZ-SCH-02 "
     )
     world.run("delete from dated")
     shop.change()
