@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from frazil.errors import PositionLostError, SlotBusyError
+from frazil.errors import FencedError, PositionLostError, SlotBusyError
 from frazil.ledger.table_state import Removed
 from frazil.model.marker import SnapshotRef
 
@@ -95,6 +95,8 @@ class LedgerCache:
         states of tables were read here.
         """
         with self.lock:
+            if unless_written and self._seen is None:
+                raise FencedError("another process wrote in the ledger meanwhile.")
             start: Position | None = None
             if self._acknowledged is not None:
                 start = self._acknowledged.position

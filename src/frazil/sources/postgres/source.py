@@ -267,6 +267,8 @@ class PostgresSource:
         if self._stream is not None:
             self._stream.stream.confirm(parse_lsn(str(position)))
         else:
+            # A stream of ours that ended a moment ago may still have it.
+            self._require_unread()
             advance_slot(self._settings, str(position))
 
     def close(self) -> None:
