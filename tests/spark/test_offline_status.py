@@ -197,7 +197,7 @@ def test_the_ledger_tells_how_captured_tables_stand(stand: Stand) -> None:
     assert held.trouble.since == held.since
     lost = tables["public.lost"].trouble
     assert lost is not None
-    assert lost.reason.endswith("the table has to be read again: its row filter changed.")
+    assert lost.reason.endswith("the table has to be copied again: its row filter changed.")
     assert lost.remedy == "frazil resync public.lost"
 
 

@@ -191,7 +191,7 @@ def test_tables_that_leave_or_cannot_be_named_are_listed(planning: Planning) -> 
     code, found = planning.plan()
     assert code is ExitCode.ACTION_REQUIRED
     assert "would be" in of(found, "public.orders_changelog")["problem"]["message"]
-    assert of(found, "public.keyless")["capture"]["state"].startswith("left at ")
+    assert of(found, "public.keyless")["capture"]["state"].startswith("removed at ")
 
 
 def test_a_slot_in_use_is_not_peeked_at(planning: Planning) -> None:

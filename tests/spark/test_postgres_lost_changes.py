@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
+from frazil.ledger.table_state import Gone, ResyncRequired, Streaming
 from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_a_table_that_missed_something_is_read_again_and_no_other_is(
             "insert into kept values (3, 'c')",
         )
         world.ingest()
-        assert isinstance(world.states()["gone"], Paused)
+        assert isinstance(world.states()["gone"], Gone)
         world.run("alter table gone set logged", "insert into gone values (4, 'd')")
         world.ingest()
         states = world.states()

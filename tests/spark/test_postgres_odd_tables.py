@@ -231,7 +231,7 @@ def test_rows_of_a_table_that_inherits_are_its_own(db: CapturedDatabase) -> None
 
 def test_names_that_would_be_one_are_refused_and_the_others_go_on(db: CapturedDatabase) -> None:
     reasons = {
-        name: str(state.cause)
+        name: str(state)
         for name, state in db.states().items()
         if isinstance(state, Copying) and state.cause is not None
     }

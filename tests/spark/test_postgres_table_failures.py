@@ -71,7 +71,7 @@ def _role(db: CapturedDatabase) -> str:
 def _reasons(db: CapturedDatabase) -> dict[str, str]:
     """Tables that wait, and why."""
     return {
-        name: str(state.cause)
+        name: str(state)
         for name, state in db.states().items()
         if isinstance(state, Copying) and state.cause is not None
     }

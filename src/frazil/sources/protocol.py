@@ -195,7 +195,7 @@ class Source(Protocol):
     ) -> tuple[str, ...]:
         """What happened to a table between two of its identities; none: it is the same.
 
-        Each completes "the table has to be read again: …". ``was_gone`` says that the table
+        Each completes "the table has to be copied again: …". ``was_gone`` says that the table
         did not exist in between.
         """
 
