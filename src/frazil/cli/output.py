@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -11,6 +12,10 @@ from frazil.model.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# What a folded column needs to be read, with the space beside it.
+_COLUMN_WIDTH = 6
 
 
 class OutputFormat(StrEnum):
@@ -44,7 +49,9 @@ def write_json(value: object, *, indent: int | None = 2) -> None:
 
 def write_table(rows: Sequence[Sequence[str]], *, header: Sequence[str]) -> None:
     """The result in aligned columns; in a pipe without colour, folded or cut nowhere."""
-    if sys.stdout.isatty():
+    # Narrower ones lose whole columns when they are folded; the terminal breaks plain lines itself.
+    is_wide = shutil.get_terminal_size().columns >= _COLUMN_WIDTH * len(header)
+    if sys.stdout.isatty() and is_wide:
         from frazil.cli.terminal import print_table  # noqa: PLC0415 - 0.2 s that pipes do not need
 
         print_table(rows, header=header)

@@ -1,4 +1,4 @@
-"""Tables on a terminal: as wide as it is, and without losing a character."""
+"""Tables on a terminal that is wide enough: coloured, and folded without losing a character."""
 
 from __future__ import annotations
 

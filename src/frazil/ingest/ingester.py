@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -204,12 +203,15 @@ class Ingester:
                 {part.table.name: self._tables.table(part.table.name) for part in batch.parts},
                 result=result,
                 clock=self._clock,
-                watch=partial(setattr, self, "_copy_progress"),
+                watch=self._watch,
             )
         finally:
             self._running.remove(result)
         self._retrying.count(result)
         return result
+
+    def _watch(self, progress: ReadingProgress) -> None:
+        self._copy_progress = progress
 
     @property
     def tables_to_copy(self) -> set[str]:

@@ -70,8 +70,8 @@ class LedgerCache:
 
         With ``unless_moved`` it raises FencedError when another process moved the position.
         """
-        known = self._acknowledged if unless_moved else None
         with self.lock:
+            known = self._acknowledged if unless_moved else None
             receipt = self._ledger.note(
                 entries,
                 pipeline=self._pipeline,

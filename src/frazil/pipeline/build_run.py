@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.loops.ingest_loop import IngestLoop
     from frazil.pipeline.loops.run_loop import Ends
     from frazil.pipeline.status.board import StatusBoard
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.pipeline.telemetry import Observed

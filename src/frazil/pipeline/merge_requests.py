@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.loops.run_loop import MergeSignal
     from frazil.pipeline.mergers import Mergers
     from frazil.pipeline.status.board import StatusBoard
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
     from frazil.pipeline.tables.captured_names import CapturedNames
 

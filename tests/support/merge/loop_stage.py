@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from frazil.merge.report import MergeReport
     from frazil.pipeline.next_step import NextStep
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INTERVAL = timedelta(minutes=1)

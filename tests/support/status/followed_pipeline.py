@@ -12,7 +12,7 @@ from frazil.ledger.table_state import State, TableState
 from frazil.model.table_name import TableName
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.lake_facts import LakeFacts
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from frazil.pipeline.status.values import CommitStatus, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_names import CapturedNames
 from frazil.sources.postgres.health import describe_health

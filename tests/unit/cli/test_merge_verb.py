@@ -14,7 +14,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
 from frazil.cli.process.role import catalog_state
 from frazil.cli.results.merge_results import HEADER, result_json, result_row
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from frazil.telemetry.redaction import Redactor
 from frazil.web.readiness import NotReady, Ready
 from tests.support.merge.scripted import report_of

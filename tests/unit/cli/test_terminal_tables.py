@@ -73,3 +73,17 @@ def test_a_pipe_gets_complete_lines_without_escapes(
         "ok     public.orders   12 columns",
         f"stops  public.[bold]x  {FOUND}",
     ]
+
+
+@pytest.mark.parametrize("columns", [8, 24, 60, 90, 120])
+def test_no_terminal_is_too_narrow_to_show_everything(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    header, rows = HEADER * 3, [row * 3 for row in ROWS]
+    stream = Terminal()
+    written(monkeypatch, stream, {"COLUMNS": str(columns)})
+    stream.truncate(stream.seek(0))
+    write_table(rows, header=header)
+    shown = ANSI.sub("", stream.getvalue())
+    letters = "".join([*header, *(cell for row in rows for cell in row)]).replace(" ", "")
+    assert sorted("".join(shown.split())) == sorted(letters)

@@ -13,7 +13,7 @@ from frazil.hooks import ManualClock, SeededRandomness
 from frazil.pipeline.loops.merge_loop import BREATH_SECONDS, JITTER, Ending, MergeLoop
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, plan_step
 from frazil.pipeline.recovery import RECOVERY, RecoveryAction
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from tests.support.merge.loop_stage import INTERVAL, RETRY, START, Stage, gaps, status_of
 from tests.support.merge.scripted import TwinTable
 

@@ -21,7 +21,7 @@ from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfte
 from frazil.pipeline.recording.merge_recorder import Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
 from frazil.telemetry.redaction import Redactor

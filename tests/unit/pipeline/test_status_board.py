@@ -15,7 +15,7 @@ from frazil.model.cause import Cause
 from frazil.model.postgres.facts import WalStatus
 from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status.board import SAMPLE_SECONDS, StatusBoard
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from frazil.pipeline.status.values import Phase
 from frazil.sources.postgres.health import describe_health
 from frazil.sources.postgres.slot.watch import SlotObservation

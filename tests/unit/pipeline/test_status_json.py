@@ -144,3 +144,10 @@ def test_samples_may_be_unknown() -> None:
                     changes_per_second=0.0)  # fmt: skip
     status = replace(running(), samples=(sample,))
     assert there_and_back(status) == status
+
+
+def test_what_a_newer_process_nests_deeper_in_its_source_is_ignored() -> None:
+    document = status_to_json(full())
+    source: Any = document["source"]
+    newer = {**source, "future": {"of": [1]}, "later": {"a": {"b": 1}}}
+    assert status_from_json({**document, "source": newer}) == full()

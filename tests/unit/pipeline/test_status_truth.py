@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,12 +16,15 @@ from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status import wording
 from frazil.pipeline.status.board import SAMPLE_SECONDS
 from frazil.pipeline.status.lake_facts import LakeFacts
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from frazil.pipeline.status.source_answers import ANSWER_SECONDS
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
 from frazil.pipeline.status.throughput import WINDOW_SECONDS
 from frazil.pipeline.status.values import Phase
 from tests.support.merge.scripted import report_of
 from tests.support.status.followed_pipeline import START, USERS, Pipeline
+
+if TYPE_CHECKING:
+    from frazil.pipeline.status.values import PipelineStatus
 
 pytestmark = pytest.mark.fault("N55")
 
@@ -228,3 +232,27 @@ def test_a_source_with_a_permanent_problem_requires_action(pipeline: Pipeline) -
     assert wording.headline(pipeline.status()) == "Nothing is captured until you act"
     pipeline.board.record_step(1.0)
     assert not pipeline.status().action_required
+
+
+def test_a_date_of_the_ledger_that_comes_during_an_observation_is_kept(pipeline: Pipeline) -> None:
+    pipeline.set_state(ResyncRequired("0/1", "why"))
+    now, earlier = pipeline.board.now, START - timedelta(hours=3)
+
+    def now_and_then_the_ledger() -> PipelineStatus:
+        status = now()
+        pipeline.board.record_state_since({USERS: earlier})
+        return status
+
+    pipeline.board.now = now_and_then_the_ledger  # type: ignore[method-assign]
+    pipeline.board.observe()
+    pipeline.board.now = now  # type: ignore[method-assign]
+    problem = pipeline.users().trouble
+    assert problem is not None
+    assert problem.since == earlier
+
+
+def test_of_what_is_only_merged_the_mirror_is_loaded_by_its_own_name(pipeline: Pipeline) -> None:
+    """On standby no table is captured yet, and any text would pass for the name of a source."""
+    pipeline.merges_stand(MergeStep.WAITING)
+    pipeline.status()
+    assert [each.lake_table for each in pipeline.board.open_questions()] == [USERS]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from frazil.cli.invocation import Invocation
     from frazil.config import LoadedConfig
     from frazil.pipeline.build_run import PipelineRun
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.web.readiness import State
 
 _log = get_logger(__name__)

@@ -8,7 +8,7 @@ from frazil.merge.report import MergeAction
 
 if TYPE_CHECKING:
     from frazil.merge.report import MergeCommit, MergeReport
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.telemetry.redaction import Redactor
 
 HEADER = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
     from frazil.pipeline.build_run import PipelineRun, RunContext
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.telemetry.redaction import Redactor
 
 

@@ -22,7 +22,7 @@ from frazil.errors import DefectError, FrazilError, RuntimeMissingError, Shutdow
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.pipeline.loops.worker_pool import Attempt, WorkerPool
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, plan_step
-from frazil.pipeline.status.table_phase import MergeStatus, MergeStep
+from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

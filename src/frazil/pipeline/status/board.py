@@ -17,9 +17,9 @@ from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import RetryAfter
 from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness
 from frazil.pipeline.status.lake_totals import LakeTotals
+from frazil.pipeline.status.merge_status import MergeStep
 from frazil.pipeline.status.problems import problem_of_error, problem_of_state
 from frazil.pipeline.status.source_answers import SourceAnswers
-from frazil.pipeline.status.table_phase import MergeStep
 from frazil.pipeline.status.tally import StatusTally
 from frazil.pipeline.status.throughput import Throughput
 from frazil.pipeline.status.values import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.status.lake_facts import LakeFacts
     from frazil.pipeline.status.lake_totals import LakeQuestion
-    from frazil.pipeline.status.table_phase import MergeStatus
+    from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.pipeline.status.values import ProblemStatus
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.sources.health import SourceHealth

@@ -34,7 +34,7 @@ class PostgresHealth:
 
     def load(self) -> SourceHealth:
         """The health now."""
-        return describe_health(self._watch.look(), slot=self._slot, stops_lost=self._stops_lost)
+        return describe_health(self._watch.observe(), slot=self._slot, stops_lost=self._stops_lost)
 
     def close(self) -> None:
         """End the connection."""

@@ -52,7 +52,7 @@ class SlotWatch:
         self._settings = settings
         self._session: Session | None = None
 
-    def look(self) -> SlotObservation:
+    def observe(self) -> SlotObservation:
         """Query the server; raises SourceUnavailableError and what else connecting raises."""
         if self._session is None:
             self._session = connect(self._settings.dsn, purpose="watch")

@@ -1,4 +1,4 @@
-"""The state of one table of the loop, as a value that pages and commands may show."""
+"""The state of one table of the merge loop, as pages and commands show it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
-from frazil.pipeline.status.problems import DEFECT_REMEDY
+from frazil.pipeline.status.problems import cause_of_error
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,22 +45,17 @@ class MergeStatus:
 
     @property
     def code(self) -> str | None:
-        """The code of the error, if it is one of the family."""
-        return self.error.code if isinstance(self.error, FrazilError) else None
+        """The code of the error, if it is one of ours."""
+        return None if self.error is None else cause_of_error(self.error).code
 
     @property
     def reason(self) -> str | None:
         """What went wrong, in a sentence; may name anything but rows, so it is redacted later."""
         if self.error is None or isinstance(self.error, FrazilError):
             return None if self.error is None else str(self.error)
-        # Its text may quote anything, rows included.
-        return f"unexpected {type(self.error).__name__}"
+        return cause_of_error(self.error).reason
 
     @property
     def remedy(self) -> str | None:
         """What an operator does about it."""
-        if self.error is None:
-            return None
-        if isinstance(self.error, FrazilError):
-            return self.error.next_step or self.error.remedy
-        return DEFECT_REMEDY
+        return None if self.error is None else cause_of_error(self.error).remedy
