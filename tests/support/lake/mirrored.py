@@ -20,7 +20,6 @@ from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.spark.session import attach_session
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.head import read_head
-from frazil.codec.key_index.key_hash import hash_key
 from frazil.codec.key_index.run import decode_run
 from frazil.config import load_config
 from frazil.hooks import SystemClock, SystemRandomness
@@ -33,6 +32,7 @@ from frazil.mirror.index.run_merging import merge_entries
 from frazil.mirror.table import MirrorTable
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
+from tests.support.codec.key_hash import hash_key
 from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:

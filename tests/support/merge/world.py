@@ -264,7 +264,7 @@ class World:
     def _respec(self, mirror: LakeTable) -> None:
         """Buckets of a key column, which is never dropped, come and go."""
         name = mirror.name.quoted
-        if any(each.name == _BUCKETS for each in mirror.load_spec().fields):
+        if any(each.name == _BUCKETS for each in mirror.load_version().spec.fields):
             self.engine.sql(f"alter table {name} drop partition field {_BUCKETS}")
             return
         key = [self.replay.columns[each] for each in self.history.key if self.replay.columns]

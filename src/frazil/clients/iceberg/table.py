@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.hooks import Clock, Randomness
     from frazil.model.marker import Marker, MarkerRole
-    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
@@ -101,14 +100,6 @@ class LakeTable:
                 last_column_id=state.last_column_id,
                 format_version=state.format_version,
             )
-
-    def load_spec(self) -> PartitionSpec:
-        """The current partitioning."""
-        return self._reader.spec(self._refreshed())
-
-    def load_sort_order(self) -> SortOrder:
-        """The current sort order."""
-        return self._reader.sort_order(self._refreshed())
 
     def load_metadata_location(self) -> str:
         """The location of the current metadata file, for readers without a catalog."""

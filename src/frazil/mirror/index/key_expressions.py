@@ -1,4 +1,4 @@
-"""The hash of a key as Spark expressions, equal to ``codec/key_index/key_hash.py``.
+"""The hash of a key as Spark expressions, equal to the format's specification.
 
 The result does not depend on the session's time zone or ANSI mode.
 """

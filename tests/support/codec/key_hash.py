@@ -1,6 +1,7 @@
 """The hash of a key, as any language can compute it: 128 bits in two unsigned halves.
 
-This is the specification. Tasks hash with Spark's own functions, and tests hold the two together.
+This is the specification, in Python. Tasks hash with Spark's own functions, and tests hold the two
+together.
 """
 
 from __future__ import annotations
