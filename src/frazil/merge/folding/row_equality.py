@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from frazil.clients.iceberg.write.nested_arrays import map_as_lists
+from frazil.clients.iceberg.write.conforming import map_as_lists
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
