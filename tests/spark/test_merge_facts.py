@@ -17,8 +17,7 @@ from frazil.clients.iceberg.lake import TableDefinition
 from frazil.merge.planning.plan import plan_merge
 from frazil.merge.planning.schema_mapping import plan_schema
 from frazil.merge.planning.settings import MergeSettings
-from frazil.mirror.facts import load_mirror_facts
-from frazil.mirror.table import MirrorTable
+from frazil.mirror.table import MirrorTable, load_mirror_facts
 from frazil.model.marker import Marker
 from frazil.model.policy import Deletes
 from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED

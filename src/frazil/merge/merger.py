@@ -25,8 +25,7 @@ from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
 from frazil.merge.planning.plan import HEALED_BY_REBUILD, needs_rebuild, plan_merge
 from frazil.merge.report import MergePhase, MergeReport
-from frazil.mirror.facts import load_mirror_facts
-from frazil.mirror.table import MirrorTable
+from frazil.mirror.table import MirrorTable, load_mirror_facts
 from frazil.model.policy import Deletes
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.telemetry.logs import get_logger

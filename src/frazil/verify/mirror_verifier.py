@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from frazil.clients.iceberg.read.snapshot_range import check_range
+from frazil.clients.iceberg.read.table_metadata import check_range
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.task_errors import running_tasks
 from frazil.errors import ForeignChangeError, TableReplacedError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
-    from frazil.clients.iceberg.table_version import TableVersion
+    from frazil.clients.iceberg.table import TableVersion
     from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.reading.moved_rows import MovedRows
     from frazil.model.marker import Marker

@@ -17,7 +17,7 @@ from frazil.merge.reading.expected_rows import DELETED, HI, LO, named_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, SequenceNumber, spellings
 from frazil.model.policy import Deletes
-from frazil.verify.compared_columns import mirror_rows
+from frazil.verify.compared_columns import mirror_rows, plan_source_comparison
 from frazil.verify.row_comparison import (
     KEY,
     compare_totals,
@@ -27,7 +27,6 @@ from frazil.verify.row_comparison import (
     summarize,
     with_checksums,
 )
-from frazil.verify.source_rows import plan_source_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.schema.types import Schema
     from frazil.model.source_table import SourceTable
+    from frazil.verify.compared_columns import SourceComparison
     from frazil.verify.row_comparison import Differences, RangeTotals, Totals
-    from frazil.verify.source_rows import SourceComparison
 
 # They are passed as values; with more in flight, the comparison would not catch up.
 MOST_MOVING = 100_000

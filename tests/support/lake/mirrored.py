@@ -27,8 +27,7 @@ from frazil.merge.merger import Merger
 from frazil.merge.planning.settings import MergeSettings
 from frazil.mirror.deleted_rows import load_deleted
 from frazil.mirror.index.loading import HEAD_PROPERTY
-from frazil.mirror.index.run_fetching import fetch_bucket
-from frazil.mirror.index.run_merging import merge_entries
+from frazil.mirror.index.run_merging import fetch_bucket, merge_entries
 from frazil.mirror.table import MirrorTable
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName

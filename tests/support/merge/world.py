@@ -16,7 +16,7 @@ from frazil.merge.index_operations import verify_index
 from frazil.merge.merger import Merger
 from frazil.merge.planning import plan
 from frazil.merge.planning.settings import IndexSettings, MergeSettings, WriteSettings
-from frazil.mirror.index import run_tiers
+from frazil.mirror.index import run_merging
 from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.mirror.table import MirrorTable
 from frazil.model.policy import Deletes, OnDrop, Order
@@ -239,7 +239,7 @@ class World:
         few = self.history.bucket_entries
         with (
             mock.patch.object(plan, "plan_bits", return_value=bits),
-            mock.patch.object(run_tiers, "_BUCKET_ENTRIES", few),
+            mock.patch.object(run_merging, "_BUCKET_ENTRIES", few),
         ):
             yield
 

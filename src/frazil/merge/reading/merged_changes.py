@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from frazil.changelog.table import ChangelogTable
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
-    from frazil.clients.iceberg.table_version import TableVersion
+    from frazil.clients.iceberg.table import TableVersion
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.schema.types import Field, Scalar, Schema
 

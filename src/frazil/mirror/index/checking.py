@@ -22,9 +22,7 @@ from frazil.mirror.index.run_building import (
     routed_by_bucket,
     unsigned,
 )
-from frazil.mirror.index.run_fetching import fetch_bucket, of_bucket
-from frazil.mirror.index.run_merging import merge_entries
-from frazil.mirror.index.run_tiers import plan_bits
+from frazil.mirror.index.run_merging import fetch_bucket, merge_entries, of_bucket, plan_bits
 from frazil.model.key_index import TOMBSTONE, KeyHash
 
 if TYPE_CHECKING:

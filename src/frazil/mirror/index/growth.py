@@ -10,7 +10,7 @@ from frazil.codec.key_index.head import write_head
 from frazil.codec.key_index.run import encode_run
 from frazil.mirror.index.loading import KeyIndex
 from frazil.mirror.index.run_building import RunMerger, fresh_name, merge_runs
-from frazil.mirror.index.run_tiers import plan_bits, plan_run_merge
+from frazil.mirror.index.run_merging import plan_bits, plan_run_merge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,9 +20,7 @@ from frazil.errors import DuplicateKeyError
 from frazil.hooks import SystemRandomness
 from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
 from frazil.mirror.index.key_reading import FILE, POSITION, SEQUENCE
-from frazil.mirror.index.run_fetching import fetch_bucket
-from frazil.mirror.index.run_merging import merge_entries
-from frazil.mirror.index.run_tiers import plan_bits
+from frazil.mirror.index.run_merging import fetch_bucket, merge_entries, plan_bits
 from frazil.model.command import command
 from frazil.model.key_index import TOMBSTONE, IndexRun, KeyHash, RunPart
 from frazil.model.table_name import quote

@@ -1,4 +1,4 @@
-"""Partition values as text: in the paths of new files, as Iceberg chooses them, and in descriptors."""
+"""Partition values as text: in the paths of files, as Iceberg chooses them, and in descriptors."""
 
 from __future__ import annotations
 
