@@ -17,10 +17,10 @@ from frazil.clients.iceberg.commit.strict_commit import (
 )
 from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
+    FilePartition,
     delete_file_descriptors,
     deletion_vector_puffin,
 )
-from frazil.codec.deletes.descriptor import FilePartition
 from frazil.codec.deletes.position_deletes import (
     encode_position_deletes,
     position_delete_descriptor,

@@ -9,9 +9,8 @@ from uuid import uuid4
 import pytest
 
 from frazil import errors
-from frazil.changelog.history import load_changelog_facts
 from frazil.changelog.layout import changelog_schema
-from frazil.changelog.table import ChangelogTable
+from frazil.changelog.table import ChangelogTable, load_changelog_facts
 from frazil.clients.iceberg.commit.strict_commit import FileChanges
 from frazil.clients.iceberg.lake import TableDefinition
 from frazil.merge.planning.plan import plan_merge

@@ -16,15 +16,14 @@ from frazil.errors import (
     StaleIndexError,
 )
 from frazil.hooks import Failpoint, failpoint
-from frazil.merge.planning.sequences import encode_sequence
+from frazil.merge.planning.changes import encode_sequence
 from frazil.merge.report import MergeCommit, MergePhase
 from frazil.merge.writing.delete_writer import DeleteWriter, WrittenDeletes
 from frazil.merge.writing.task_result import total_counts, total_seconds, union_of_deleted
 from frazil.mirror.index.growth import write_index_head
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable
-from frazil.model.key_index import IndexedFile, IndexRun
+from frazil.model.key_index import IndexedFile, IndexRun, Repair, RepairReason
 from frazil.model.policy import Order
-from frazil.model.repair import Repair, RepairReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
     from frazil.merge.job import MergeRange, RangeResult
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.merge.target import MergeTarget
     from frazil.merge.writing.task import MergeJob
     from frazil.merge.writing.task_result import TaskResult

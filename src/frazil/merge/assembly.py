@@ -11,14 +11,13 @@ from frazil.errors import CommitConflictError
 from frazil.merge.apply import MergeWork
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
 from frazil.merge.job import MergeRange
-from frazil.merge.planning.sequences import decode_sequence
+from frazil.merge.planning.changes import decode_sequence
 from frazil.merge.reading.changelog_reader import ReadLayout
 from frazil.merge.reading.merged_changes import merged_changes, remembered_deletes
 from frazil.merge.target import MergeTarget, load_target, task_index
 from frazil.merge.writing.admission import AdmissionRules
-from frazil.merge.writing.equal_sequences import ComparedContent
-from frazil.merge.writing.key_writer import KeyWriterSpec
-from frazil.merge.writing.row_order import plan_row_order
+from frazil.merge.writing.key_writer import KeyWriterSpec, plan_row_order
+from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.merge.writing.task import MergeJob
 from frazil.mirror.index.growth import IndexGrowth
 from frazil.mirror.index.key_reading import spark_type
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 
     from frazil.changelog.table import ChangelogTable
     from frazil.hooks import Clock, Randomness
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.merge.planning.column_mapping import ColumnMapping
     from frazil.merge.planning.plan import MergePlan
-    from frazil.merge.planning.sequences import SequenceValue
     from frazil.merge.planning.settings import MergeSettings
     from frazil.mirror.index.loading import KeyIndex
     from frazil.mirror.index.repair import IndexKeeper

@@ -10,10 +10,21 @@ from pyspark.sql import functions as sf
 from frazil.clients.spark.task_errors import running_tasks
 from frazil.clients.spark.task_values import PAYLOAD, collect
 from frazil.errors import MalformedChangeError, MissingImageError
-from frazil.merge.planning.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
-from frazil.merge.planning.refusals import naming_repairs
-from frazil.merge.reading.changelog_reader import in_key_order, prepare_changes
-from frazil.merge.reading.null_lists import lists_of, mark_null_lists
+from frazil.merge.planning.changes import (
+    HI,
+    LO,
+    MERGED,
+    PREVIOUS_HI,
+    PREVIOUS_LO,
+    SEQUENCE,
+    naming_repairs,
+)
+from frazil.merge.reading.changelog_reader import (
+    in_key_order,
+    lists_of,
+    mark_null_lists,
+    prepare_changes,
+)
 from frazil.merge.reading.range_preparation import (
     deletes_of_truncate,
     load_range_facts,
@@ -32,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.merge.reading.changelog_reader import ReadLayout
     from frazil.merge.reading.range_preparation import RangeFacts, RangePreparation
     from frazil.merge.writing.task import MergeJob

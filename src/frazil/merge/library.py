@@ -38,8 +38,8 @@ from frazil.errors import (
     TableReplacedError,
 )
 from frazil.merge.merger import Merger
+from frazil.merge.planning.changes import APPEND_STEP
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP
-from frazil.merge.planning.refusals import APPEND_STEP
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.changelog.history import load_changelog_facts
-from frazil.changelog.table import ChangelogTable
+from frazil.changelog.table import ChangelogTable, load_changelog_facts
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
 from frazil.clients.spark.pinned_session import pinned_session

@@ -1,4 +1,4 @@
-"""Which columns of a changelog and of its mirror are compared, by field id."""
+"""Which columns of a changelog, or of a source, are compared with those of the mirror, by id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.merge.planning.changelog_columns import find_column, plan_columns
-from frazil.merge.planning.recorded_columns import RecordedColumns, RecordedField, decode_columns
+from frazil.merge.planning.column_mapping import RecordedColumns, RecordedField, decode_columns
 from frazil.merge.reading.expected_rows import (
     DELETED,
     HI,

@@ -13,8 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal as Number
 from typing import TYPE_CHECKING, TypeVar
 
-from frazil.model.key import plan_key_hash
-from frazil.model.key_index import KeyHash
+from frazil.model.key_index import KeyHash, plan_key_hash
 from frazil.model.schema.types import Decimal, Fixed, Primitive
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from frazil.merge.folding.fold import (
     fold,
 )
 from frazil.merge.folding.linked_fold import fold_linked
-from frazil.merge.planning.change_columns import MERGED
+from frazil.merge.planning.changes import MERGED
 from frazil.model.policy import Deletes
 from tests.support.merge.folded_mirror import Row, mirror_after
 from tests.support.sampling import examples

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frazil import errors
 from frazil.merge.planning.plan import describe, plan_bits, plan_document, plan_merge
-from frazil.merge.writing.row_order import RowOrder
+from frazil.merge.writing.key_writer import RowOrder
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.schema.types import Field, Primitive

@@ -9,7 +9,7 @@ import pytest
 
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
-from frazil.merge.planning import change_columns
+from frazil.merge.planning import changes
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of
 from tests.unit.merge.plan_facts import SCHEMA, SETTINGS, changelog, planned, snapshot
 
@@ -170,8 +170,8 @@ def with_column(name: str) -> ChangelogFacts:
 TAKEN = [
     *(
         value
-        for name, value in vars(change_columns).items()
-        if name.isupper() and str(value) == value
+        for name, value in vars(changes).items()
+        if name.isupper() and str(value) == value and name != "APPEND_STEP"
     ),
     "__frazil_task",
     "__frazil_is_null_x",

@@ -14,7 +14,7 @@ from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.model.schema.evolution import plan_evolution
+from frazil.model.schema.change import plan_evolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 from frazil.codec.malformed import MalformedFileError, quoted
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.key import plan_key_hash
 from frazil.model.key_index import (
     DeleteKind,
     DeletePointer,
@@ -21,6 +20,7 @@ from frazil.model.key_index import (
     IndexRun,
     RunBlob,
     RunPart,
+    plan_key_hash,
 )
 from frazil.model.schema.types import parse_scalar
 

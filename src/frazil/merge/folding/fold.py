@@ -6,7 +6,7 @@ implementations that run in Spark tasks are tested to be equivalent.
 
 Identical changes of one key and sequence count once; different ones contradict each other. A
 TRUNCATE precedes other changes of its sequence. Ignored deletes have no effect. The same rules
-apply across merges: ``equal_sequences`` compares with the result of earlier ones.
+apply across merges: ``writing/mirror_rows.py`` compares with the result of earlier ones.
 """
 
 from __future__ import annotations

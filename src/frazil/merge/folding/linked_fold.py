@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.merge.folding.change_rows import ChangeRows, without_deletes
+from frazil.merge.folding.change_rows import ChangeRows, Origins, build_folded_keys, without_deletes
 from frazil.merge.folding.fold import (
     Change,
     ChangeAction,
@@ -22,8 +22,7 @@ from frazil.merge.folding.fold import (
     fold,
     missing_images,
 )
-from frazil.merge.folding.folded_keys import Origins, build_folded_keys
-from frazil.merge.planning.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
+from frazil.merge.planning.changes import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from frazil.merge.folding.change_rows import FoldLayout
-    from frazil.merge.folding.folded_keys import FoldedKeys
+    from frazil.merge.folding.change_rows import FoldedKeys, FoldLayout
 
     Key = tuple[int, int]
 

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from frazil.merge.folding.change_rows import ChangeRows, FoldLayout, without_deletes
+from frazil.merge.folding.change_rows import (
+    ChangeRows,
+    FoldedKeys,
+    FoldLayout,
+    Origins,
+    build_folded_keys,
+    without_deletes,
+)
 from frazil.merge.folding.fold import missing_images
-from frazil.merge.folding.folded_keys import FoldedKeys, Origins, build_folded_keys
 from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from frazil.mirror.index.loading import (
     load_index,
 )
 from frazil.mirror.index.run_building import build_entries, fresh_name
-from frazil.model.key_index import IndexedFile, IndexManifest, IndexRun
-from frazil.model.repair import Repair, RepairReason
+from frazil.model.key_index import IndexedFile, IndexManifest, IndexRun, Repair, RepairReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
