@@ -25,7 +25,7 @@ from frazil.codec.deletes.position_deletes import (
     encode_position_deletes,
     position_delete_descriptor,
 )
-from frazil.codec.puffin.file import Blob, write_puffin
+from frazil.codec.puffin import Blob, write_puffin
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, SnapshotRef
 from frazil.model.schema.types import Field, Primitive, Schema
 from tests.support.lake.catalogs import Kind

@@ -16,7 +16,7 @@ from frazil.clients.iceberg.file_system import is_missing
 from frazil.codec.deletes.deletion_vector import DeletionVector, decode_deletion_vector
 from frazil.codec.deletes.position_deletes import decode_position_deletes
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.footer import TailTooShortError, read_footer
+from frazil.codec.puffin import TailTooShortError, read_footer
 from frazil.errors import DamagedIndexError, StorageError
 from frazil.model.key_index import DeleteKind
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.file_system import InputFiles
-    from frazil.codec.puffin.footer import Footer
+    from frazil.codec.puffin import Footer
     from frazil.model.key_index import DeletePointer, IndexedFile
 
 # Concurrent requests to an object store.

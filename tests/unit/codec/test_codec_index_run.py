@@ -26,7 +26,7 @@ from frazil.codec.key_index.run import (
     write_run_part,
 )
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import read_footer
+from frazil.codec.puffin import read_footer
 from frazil.model.key_index import TOMBSTONE, RunBlob
 from tests.unit.codec.index_rows import entries_of, rows_of
 

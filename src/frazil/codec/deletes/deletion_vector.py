@@ -20,7 +20,7 @@ from pyroaring import BitMap64, FrozenBitMap64
 
 from frazil.codec.deletes.roaring_layout import check_bitmap
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, PuffinFile, write_puffin
+from frazil.codec.puffin import Blob, PuffinFile, write_puffin
 from frazil.version import __version__
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from frazil.codec.key_index.entries import Entries, bucket_of
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, PuffinFile, write_puffin
+from frazil.codec.puffin import Blob, PuffinFile, write_puffin
 from frazil.model.key_index import TOMBSTONE, RunBlob, RunPart
 from frazil.version import __version__
 

@@ -4,8 +4,8 @@ Only what has a form as plain as a number's is read here; everything else is req
 goes through ``pgtext``. Both ways share the policy for what does not fit.
 
 A numeric has digits to the base ten thousand. Before them come their count, the power of the first
-one, the sign, and how many decimal digits are shown. Digits are added up in 64 bits, which is enough
-for decimals up to a width; wider ones are read from text.
+one, the sign, and how many decimal digits are shown. Digits are added up in 64 bits, which is
+enough for decimals up to a width; wider ones are read from text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of many keys as one sorted Arrow batch, and the outcomes of a fold; no loop over rows.
 
-The columns of ``planning/changes.py`` precede the mirror's; those that a changelog does not have may be
-missing.
+The columns of ``planning/changes.py`` precede the mirror's; those that a changelog does not have
+may be missing.
 """
 
 from __future__ import annotations
