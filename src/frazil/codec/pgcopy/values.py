@@ -247,7 +247,7 @@ def _groups(digits: int) -> int:
     return -(-digits // _WIDTH)
 
 
-def _read_numerics(values: BinaryColumn, type_: Type) -> Read:
+def read_numerics(values: BinaryColumn, type_: Type) -> Read:
     """Numbers that the decimal holds to the last digit.
 
     NaN, infinities and numbers with more digits are misfits. The decimal must not be wider than
@@ -330,7 +330,7 @@ _READERS: Mapping[Wire, Callable[[BinaryColumn, Type], Read]] = {
     Wire.OID: partial(_read_numbers, kind=">u4"),
     Wire.FLOAT4: partial(_read_numbers, kind=">f4"),
     Wire.FLOAT8: partial(_read_numbers, kind=">f8"),
-    Wire.NUMERIC: _read_numerics,
+    Wire.NUMERIC: read_numerics,
     Wire.DATE: _read_dates,
     Wire.TIMESTAMP: _read_timestamps,
     Wire.UUID: _read_uuids,
