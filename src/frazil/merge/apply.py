@@ -20,7 +20,7 @@ from frazil.merge.planning.changes import encode_sequence
 from frazil.merge.report import MergeCommit, MergePhase
 from frazil.merge.writing.delete_writer import DeleteWriter, WrittenDeletes
 from frazil.merge.writing.task_result import total_counts, total_seconds, union_of_deleted
-from frazil.mirror.index.growth import write_index_head
+from frazil.mirror.index.keeping import write_index_head
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable
 from frazil.model.key_index import IndexedFile, IndexRun, Repair, RepairReason
 from frazil.model.policy import Order
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from frazil.merge.target import MergeTarget
     from frazil.merge.writing.task import MergeJob
     from frazil.merge.writing.task_result import TaskResult
-    from frazil.mirror.index.growth import IndexGrowth
-    from frazil.mirror.index.repair import IndexKeeper
+    from frazil.mirror.index.keeping import IndexGrowth, IndexKeeper
     from frazil.model.marker import Marker, SeenMarker, SnapshotRef
     from frazil.model.schema.types import Schema
 

@@ -12,14 +12,13 @@ from frazil.merge.apply import MergeWork
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
 from frazil.merge.job import MergeRange
 from frazil.merge.planning.changes import decode_sequence
-from frazil.merge.reading.changelog_reader import ReadLayout
-from frazil.merge.reading.merged_changes import merged_changes, remembered_deletes
+from frazil.merge.reading.changelog_reader import ReadLayout, merged_changes, remembered_deletes
 from frazil.merge.target import MergeTarget, load_target, task_index
 from frazil.merge.writing.admission import AdmissionRules
 from frazil.merge.writing.key_writer import KeyWriterSpec, plan_row_order
 from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.merge.writing.task import MergeJob
-from frazil.mirror.index.growth import IndexGrowth
+from frazil.mirror.index.keeping import IndexGrowth
 from frazil.mirror.index.key_reading import spark_type
 from frazil.mirror.index.run_building import fresh_name
 from frazil.model.key_index import KeyHash
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from frazil.merge.planning.column_mapping import ColumnMapping
     from frazil.merge.planning.plan import MergePlan
     from frazil.merge.planning.settings import MergeSettings
+    from frazil.mirror.index.keeping import IndexKeeper
     from frazil.mirror.index.loading import KeyIndex
-    from frazil.mirror.index.repair import IndexKeeper
     from frazil.mirror.table import MirrorTable
 
 

@@ -12,10 +12,10 @@ from frazil.errors import MarkerLostError, StaleIndexError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.planning.changelog_columns import find_column
 from frazil.merge.planning.column_mapping import decode_columns
-from frazil.merge.reading.merged_changes import remembered_deletes
+from frazil.merge.reading.changelog_reader import remembered_deletes
 from frazil.merge.target import load_target, task_index
 from frazil.mirror.index.checking import IndexVerdict, check_index
-from frazil.mirror.index.growth import write_index_head
+from frazil.mirror.index.keeping import write_index_head
 from frazil.mirror.index.key_reading import KeyReader, as_scalar
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable, load_index
 from frazil.mirror.index.run_building import fresh_name

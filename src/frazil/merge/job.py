@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from frazil.clients.spark.task_errors import running_tasks
-from frazil.clients.spark.task_values import PAYLOAD, collect
+from frazil.clients.spark.task_errors import PAYLOAD, collect, running_tasks
 from frazil.errors import MalformedChangeError, MissingImageError
 from frazil.merge.planning.changes import (
     HI,

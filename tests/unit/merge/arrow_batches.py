@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from frazil.merge.folding.arrow_fold import SortedFolder
 from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT, FoldColumn, FoldLayout
 from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome
-from frazil.merge.folding.sorted_folder import SortedFolder
 from frazil.merge.planning.changes import (
     ACTION,
     HI,

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import encode_run
+from frazil.merge.folding.arrow_fold import SortedFolder, fold_linked
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
-from frazil.merge.folding.linked_fold import fold_linked
-from frazil.merge.folding.sorted_folder import SortedFolder
 from frazil.merge.planning.changes import (
     ACTION,
     HI,

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
+from frazil.merge.folding.arrow_fold import fold_linked
 from frazil.merge.folding.fold import (
     Change,
     FoldResult,
@@ -15,7 +16,6 @@ from frazil.merge.folding.fold import (
     KeyOutcome,
     fold,
 )
-from frazil.merge.folding.linked_fold import fold_linked
 from frazil.merge.planning.changes import MERGED
 from frazil.model.policy import Deletes
 from tests.support.merge.folded_mirror import Row, mirror_after

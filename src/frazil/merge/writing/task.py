@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import TaskContext
 
-from frazil.clients.spark.task_errors import carries_errors
-from frazil.clients.spark.task_values import payload
+from frazil.clients.spark.task_errors import carries_errors, payload
 from frazil.codec.key_index.entries import Entries
 from frazil.hooks import Failpoint, SystemClock, failpoint
-from frazil.merge.folding.linked_fold import fold_linked
-from frazil.merge.folding.sorted_folder import LinkedRowsError, SortedFolder
+from frazil.merge.folding.arrow_fold import LinkedRowsError, SortedFolder, fold_linked
 from frazil.merge.reading.changelog_reader import restore_null_lists
 from frazil.merge.report import MergeAction, MergePhase
 from frazil.merge.writing.admission import ChangeAdmission

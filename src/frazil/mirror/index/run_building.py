@@ -12,8 +12,13 @@ from pyspark import TaskContext
 from pyspark.sql import functions as sf
 
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
-from frazil.clients.spark.task_errors import carries_errors, running_tasks
-from frazil.clients.spark.task_values import PAYLOAD, collect, payload
+from frazil.clients.spark.task_errors import (
+    PAYLOAD,
+    carries_errors,
+    collect,
+    payload,
+    running_tasks,
+)
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import run_part, write_run_part
 from frazil.errors import DuplicateKeyError
