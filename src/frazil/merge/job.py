@@ -127,7 +127,8 @@ class MergeRange:
         if self.order is Order.APPEND and merged is not None and facts.lowest == merged:
             changes = self._with_merged(changes, preparation, merged)
             # Changes that were merged before may be linked too.
-            can_link = None not in {self.layout.unchanged, self.layout.previous_key}
+            reads = self.layout.reads
+            can_link = reads.unchanged is not None and reads.previous_key is not None
             preparation = replace(preparation, has_linked=can_link)
         prepared = replace(
             job,
@@ -151,7 +152,7 @@ class MergeRange:
         before = self.merged_changes()
         at = sequence_literal(highest_merged, self.sequence_type)
         known = prepare_changes(
-            before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
+            before.where(sf.col(quote(self.layout.reads.sequence.name)) == at), self.layout
         ).where(sf.col(HI).isNotNull())
         at_truncate = preparation.truncated == highest_merged
         is_emptied = preparation.empties_mirror and at_truncate

@@ -84,16 +84,7 @@ def plan_comparison(
     known = {each.mirror for each in compared}
     deleted = by_id.get(columns.deleted) if columns.deleted is not None else None
     return ComparisonPlan(
-        layout=HistoryLayout(
-            key=tuple((each.name, _scalar(each)) for each in ours.key),
-            sequence=ours.sequence.name,
-            operation=ours.operation.name,
-            unchanged=None if ours.unchanged is None else ours.unchanged.name,
-            previous_key=None if ours.previous_key is None else ours.previous_key.name,
-            previous_members=tuple(each.name for each in ours.previous_members),
-            columns=tuple(compared),
-            deletes=settings.deletes,
-        ),
+        layout=HistoryLayout(reads=ours, columns=tuple(compared), deletes=settings.deletes),
         mirror_key=tuple((by_id[each].name, _scalar(by_id[each])) for each in columns.key),
         deleted=None if deleted is None else deleted.name,
         left_out=tuple(each.name for each, _ in pairs if each.name not in known),

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import (
-    DuplicateKeyError,
-    MalformedChangeError,
-    MarkerLostError,
-    MissingImageError,
-    NullKeyError,
-)
+from frazil import errors
 from frazil.model.command import command
 from frazil.model.schema.types import Decimal, Primitive
 
@@ -82,7 +76,7 @@ def decode_sequence(text: str | None, type_: Scalar) -> SequenceValue | None:
                 return int(text)
     except (ArithmeticError, ValueError) as error:
         message = "the marker's sequence is not of the sequence column's type."
-        raise MarkerLostError(message, next_step="frazil position show") from error
+        raise errors.MarkerLostError(message, next_step="frazil position show") from error
 
 
 @contextmanager
@@ -90,39 +84,43 @@ def naming_repairs(table: str) -> Iterator[None]:
     """Add the repair command to a task's error; a task does not know the name of the mirror."""
     try:
         yield
-    except MissingImageError as error:
+    except errors.MissingImageError as error:
         error.next_step = error.next_step or command("resync", table)
         raise
-    except DuplicateKeyError as error:
+    except errors.DuplicateKeyError as error:
         repair = (
             f"correct the changes whose key and sequence repeat, then {command('resync', table)}"
         )
         error.next_step = error.next_step or repair
         raise
-    except NullKeyError as error:
+    except errors.NullKeyError as error:
         repair = f"choose another key, or correct the changes, then {command('resync', table)}"
         error.next_step = error.next_step or repair
         raise
 
 
-def unknown_operations(count: int) -> MalformedChangeError:
+def unknown_operations(count: int) -> errors.MalformedChangeError:
     """The operation column has unknown values."""
     message = f"{count} rows have an operation that is not known."
-    return MalformedChangeError(message, next_step="name the right column in tables[].operation")
+    return errors.MalformedChangeError(
+        message, next_step="name the right column in tables[].operation"
+    )
 
 
-def missing_sequences(count: int) -> MalformedChangeError:
+def missing_sequences(count: int) -> errors.MalformedChangeError:
     """The sequence column has nulls."""
     message = f"{count} rows have no sequence."
-    return MalformedChangeError(message, next_step="name the right column in tables[].sequence")
+    return errors.MalformedChangeError(
+        message, next_step="name the right column in tables[].sequence"
+    )
 
 
-def null_keys(count: int) -> NullKeyError:
+def null_keys(count: int) -> errors.NullKeyError:
     """A key column has nulls."""
-    return NullKeyError(f"{count} changes have a null in a key column.")
+    return errors.NullKeyError(f"{count} changes have a null in a key column.")
 
 
-def partial_rows(count: int) -> MissingImageError:
+def partial_rows(count: int) -> errors.MissingImageError:
     """Columns were left out, and with order per_key the previous row is not known."""
     message = f"{count} rows left columns out, which order per_key cannot complete."
-    return MissingImageError(message, next_step=APPEND_STEP)
+    return errors.MissingImageError(message, next_step=APPEND_STEP)

@@ -5,7 +5,7 @@ Merged changes are read again for deletes to remember, and for possible replays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from frazil.changelog.table import ChangelogTable
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.clients.iceberg.table import TableVersion
+    from frazil.merge.planning.changelog_columns import ChangelogColumns
     from frazil.merge.planning.column_mapping import ColumnMapping
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.schema.types import Field, Scalar, Schema
@@ -56,21 +57,16 @@ _FILE = "_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLayout:
-    """The changelog's columns by role.
+    """The changelog's columns by role, and the types that the mirror has for the key.
 
     ``mappings`` has the mirror's columns in order; ``unchanged_ids`` maps the changelog's field
     ids to the mirror's.
     """
 
-    key: tuple[tuple[str, Scalar], ...]
-    sequence: str
-    operation: str
-    unchanged: str | None
-    previous_key: str | None
-    # Its members in the order of the key; a struct keeps the names it was created with.
-    previous_members: tuple[str, ...] = ()
-    mappings: tuple[ColumnMapping, ...]
-    unchanged_ids: Mapping[int, int]
+    reads: ChangelogColumns
+    key_types: tuple[Scalar, ...]
+    mappings: tuple[ColumnMapping, ...] = ()
+    unchanged_ids: Mapping[int, int] = field(default_factory=dict)
 
 
 def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
@@ -79,18 +75,19 @@ def prepare_changes(frame: DataFrame, layout: ReadLayout) -> DataFrame:
     A TRUNCATE and a row with a null in its key have a null hash; an unknown operation has a null
     action.
     """
-    operation = f"upper({quote(layout.operation)})"
+    reads = layout.reads
+    operation = f"upper({quote(reads.operation.name)})"
     action = _action(operation)
     # The key of a TRUNCATE is set to null before it is hashed: a condition around the hash would
     # have Spark compute it twice, once for each half.
     has_key = action != TRUNCATE
-    key = [(sf.when(has_key, _column(name)), type_) for name, type_ in layout.key]
-    hi, lo = key_hash_columns(key)
+    key = [sf.when(has_key, _column(each.name)) for each in reads.key]
+    hi, lo = key_hash_columns(list(zip(key, layout.key_types, strict=True)))
     own = [
         hi.alias(HI),
         lo.alias(LO),
         action.alias(ACTION),
-        _column(layout.sequence).alias(SEQUENCE),
+        _column(reads.sequence.name).alias(SEQUENCE),
         sf.expr(f"{operation} in ({_spellings_sql(Operation.UPDATE)})").alias(IS_UPDATE),
     ]
     return frame.select(
@@ -142,24 +139,19 @@ def _spellings_sql(*operations: Operation) -> str:
 
 def _partial(layout: ReadLayout) -> list[Column]:
     """The columns of our own changelogs that describe partial rows."""
-    columns = []
-    if layout.unchanged is not None:
+    columns, reads = [], layout.reads
+    if reads.unchanged is not None:
         pairs = [sf.lit(number) for pair in layout.unchanged_ids.items() for number in pair]
         ids = sf.create_map(*pairs)
         # Columns that the mirror does not have are ignored.
-        translated = sf.transform(_column(layout.unchanged), lambda each: ids[each])
+        translated = sf.transform(_column(reads.unchanged.name), lambda each: ids[each])
         columns.append(sf.filter(translated, lambda each: each.isNotNull()).alias(UNCHANGED))
-    if layout.previous_key is not None:
-        previous = _column(layout.previous_key)
-        members = [
-            (previous[member], type_)
-            for member, (_, type_) in zip(layout.previous_members, layout.key, strict=True)
-        ]
-        hi, lo = key_hash_columns(members)
-        columns += [
-            hi.alias(PREVIOUS_HI),
-            lo.alias(PREVIOUS_LO),
-        ]
+    if reads.previous_key is not None:
+        previous = _column(reads.previous_key.name)
+        # A struct keeps the names it was created with.
+        members = [previous[each.name] for each in reads.previous_members]
+        hi, lo = key_hash_columns(list(zip(members, layout.key_types, strict=True)))
+        columns += [hi.alias(PREVIOUS_HI), lo.alias(PREVIOUS_LO)]
     return columns
 
 
@@ -204,7 +196,7 @@ def _shaped(mapping: ColumnMapping, column: Column) -> Column:
 
 def lists_of(layout: ReadLayout) -> dict[str, str]:
     """The columns of a merge that may be null lists or maps, each with an empty one in SQL."""
-    lists = {} if layout.unchanged is None else {UNCHANGED: _EMPTY[List]}
+    lists = {} if layout.reads.unchanged is None else {UNCHANGED: _EMPTY[List]}
     for mapping in layout.mappings:
         # An unmapped column is null and has no type.
         if mapping.source is not None and type(mapping.target.type) in _EMPTY:
@@ -259,16 +251,9 @@ def remembered_deletes(
     version = changelog.table.load_version()
     oldest, schema = _oldest(version, merged_through)
     named = settings_at(settings, now=version.schema, then=schema)
-    columns = plan_columns(schema, named)
-    layout = ReadLayout(
-        key=tuple(zip((each.name for each in columns.key), key_types, strict=True)),
-        sequence=columns.sequence.name,
-        operation=columns.operation.name,
-        unchanged=None,
-        previous_key=None,
-        mappings=(),
-        unchanged_ids={},
-    )
+    # Which columns were left out does not matter.
+    reads = replace(plan_columns(schema, named), unchanged=None, previous_key=None)
+    layout = ReadLayout(reads=reads, key_types=tuple(key_types))
     return latest_deletes(prepare_changes(_merged(changelog, oldest, merged_through), layout))
 
 

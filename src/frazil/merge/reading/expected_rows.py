@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from frazil.model.schema.types import Scalar
+    from frazil.merge.planning.changelog_columns import ChangelogColumns
 
     Key = tuple[int, int]
 
@@ -57,12 +57,7 @@ class ComparedColumn:
 class HistoryLayout:
     """The changelog's columns by role; compared columns are named by number afterwards."""
 
-    key: tuple[tuple[str, Scalar], ...]
-    sequence: str
-    operation: str
-    unchanged: str | None
-    previous_key: str | None
-    previous_members: tuple[str, ...]
+    reads: ChangelogColumns
     columns: tuple[ComparedColumn, ...]
     deletes: Deletes
 
@@ -74,7 +69,7 @@ class HistoryLayout:
     @property
     def can_move(self) -> bool:
         """Whether rows may have moved to another key with columns left out."""
-        return self.unchanged is not None and self.previous_key is not None
+        return self.reads.unchanged is not None and self.reads.previous_key is not None
 
 
 def read_history(changelog: DataFrame, layout: HistoryLayout) -> DataFrame:
@@ -82,13 +77,15 @@ def read_history(changelog: DataFrame, layout: HistoryLayout) -> DataFrame:
 
     With soft deletes a TRUNCATE removes nothing, and its sequence is added to every row.
     """
-    operation = sf.upper(named_column(layout.operation))
+    operation = sf.upper(named_column(layout.reads.operation.name))
     is_truncate = operation.isin(*spellings(Operation.TRUNCATE))
-    hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in layout.key])
+    hi, lo = key_hash_columns(
+        [(named_column(name), type_) for name, type_ in layout.reads.typed_key]
+    )
     changes = changelog.select(
         hi.alias(HI),
         lo.alias(LO),
-        named_column(layout.sequence).alias(SEQUENCE),
+        named_column(layout.reads.sequence.name).alias(SEQUENCE),
         operation.isin(*spellings(Operation.DELETE)).alias(IS_DELETE),
         is_truncate.alias(_IS_TRUNCATE),
         *_partial(layout),
@@ -142,24 +139,21 @@ def _values(layout: HistoryLayout) -> list[Column]:
 
 
 def _partial(layout: HistoryLayout) -> list[Column]:
-    columns = []
-    if layout.unchanged is not None:
-        columns.append(named_column(layout.unchanged).alias(UNCHANGED))
-    if layout.previous_key is not None:
-        previous = named_column(layout.previous_key)
-        hi, lo = key_hash_columns(
-            [
-                (previous[member], type_)
-                for member, (_, type_) in zip(layout.previous_members, layout.key, strict=True)
-            ]
-        )
+    columns, reads = [], layout.reads
+    if reads.unchanged is not None:
+        columns.append(named_column(reads.unchanged.name).alias(UNCHANGED))
+    if reads.previous_key is not None:
+        previous = named_column(reads.previous_key.name)
+        members = [previous[each.name] for each in reads.previous_members]
+        types = [type_ for _, type_ in reads.typed_key]
+        hi, lo = key_hash_columns(list(zip(members, types, strict=True)))
         columns += [hi.alias(PREVIOUS_HI), sf.when(hi.isNotNull(), lo).alias(PREVIOUS_LO)]
     return columns
 
 
 def _latest(layout: HistoryLayout, upserted: Column) -> list[Column]:
     """For each column its value in the last change that sent it; wrapped, as it may be null."""
-    if layout.unchanged is None:
+    if layout.reads.unchanged is None:
         return [sf.max_by(sf.struct(*layout.names), upserted).alias("row")]
     latest = []
     for name, each in zip(layout.names, layout.columns, strict=True):
@@ -171,7 +165,7 @@ def _latest(layout: HistoryLayout, upserted: Column) -> list[Column]:
 
 
 def _unpacked(layout: HistoryLayout) -> list[Column]:
-    if layout.unchanged is None:
+    if layout.reads.unchanged is None:
         return [sf.col("row")[name].alias(name) for name in layout.names]
     return [sf.col(name)[name].alias(name) for name in layout.names]
 
@@ -279,7 +273,7 @@ def _as_changes(
 ) -> Iterator[Change[Key, int]]:
     """The changes as input of ``fold``; a value is the number of its row."""
     ids = {each.changelog_id: number for number, each in enumerate(layout.columns)}
-    in_key = {name for name, _ in layout.key}
+    in_key = {each.name for each in layout.reads.key}
     optional = {n for n, each in enumerate(layout.columns) if each.changelog not in in_key}
     every = frozenset(ids.values())
     ranks = pc.rank(changes[SEQUENCE], tiebreaker="dense").to_pylist()
@@ -300,7 +294,7 @@ def _as_changes(
 def _is_absent(outcome: KeyOutcome[Key, int], layout: HistoryLayout) -> bool:
     """Whether the mirror must have no row: removed, or only ever deleted."""
     if outcome.kind is KeyAction.SOFT_DELETE:
-        in_key = {name for name, _ in layout.key}
+        in_key = {each.name for each in layout.reads.key}
         optional = {n for n, each in enumerate(layout.columns) if each.changelog not in in_key}
         return bool(optional) and outcome.missing == optional
     return outcome.kind is KeyAction.DELETE

@@ -1,4 +1,4 @@
-"""Provides an index of the table's current state: loaded, repaired, rebuilt, extended by a merge."""
+"""Provides an index of the table's current state: loaded, repaired or rebuilt, later extended."""
 
 from __future__ import annotations
 
