@@ -19,11 +19,11 @@ from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Figure, Report, Series
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.codec.key_index.head import read_head
-from frazil.codec.key_index.key_hash import hash_key
 from frazil.merge.index_operations import load_index_facts, rebuild_index
 from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.mirror.index.locating import KeyLocator, TaskIndex
 from frazil.model.schema.types import Primitive
+from tests.support.codec.key_hash import hash_key
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -84,7 +84,7 @@ from frazil.cli.invocation import Invocation
 from frazil.clients.spark.session import open_session
 from frazil.errors import CatalogError
 from frazil.telemetry.exception_hooks import install_hooks
-from frazil.model.log_output import LogFormat, LogLevel
+from frazil.model.policy import LogFormat, LogLevel
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import Metrics
 

@@ -26,7 +26,7 @@ from frazil.codec.deletes.position_deletes import (
     encode_position_deletes,
     position_delete_descriptor,
 )
-from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin import Blob, BlobCompression, read_blob, read_footer, write_puffin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Spark's expressions give the hashes of codec/key_index/key_hash.py, in every session."""
+"""Spark's expressions give the hashes of the specification (``key_hash.py``), in every session."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from frazil.codec.key_index.key_hash import encode_key, hash_key, xxh64_of_long
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
 from frazil.model.schema.types import Decimal, Fixed, Primitive
 from tests.support.codec.golden_keys import golden_keys
+from tests.support.codec.key_hash import encode_key, hash_key, xxh64_of_long
 from tests.support.codec.xxh64_inverse import lane_of, long_of_lane, seeded
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from frazil.clients.iceberg.commit.strict_commit import (
 )
 from frazil.codec.deletes.deletion_vector import (
     DeletionVector,
+    FilePartition,
     delete_file_descriptors,
     deletion_vector_puffin,
 )
-from frazil.codec.deletes.descriptor import FilePartition
 from frazil.codec.deletes.position_deletes import (
     encode_position_deletes,
     position_delete_descriptor,
 )
-from frazil.codec.puffin.file import Blob, write_puffin
+from frazil.codec.puffin import Blob, write_puffin
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, SnapshotRef
 from frazil.model.schema.types import Field, Primitive, Schema
 from tests.support.lake.catalogs import Kind

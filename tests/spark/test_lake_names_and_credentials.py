@@ -71,8 +71,9 @@ def test_a_table_is_made_as_it_was_defined(
     name = TableName(case.catalog, ("a", "b"), f"t_{uuid4().hex[:8]}")
     made = case.lake.ensure_table(name, definition)
     assert made.load_schema() == SCHEMA
-    assert made.load_spec() == spec
-    assert made.load_sort_order() == definition.sort_order
+    loaded = made.load_version()
+    assert loaded.spec == spec
+    assert loaded.sort_order == definition.sort_order
     state = made.load_state()
     assert state.format_version == version
     assert state.properties["comment"] == "it's mine"

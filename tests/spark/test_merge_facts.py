@@ -9,16 +9,14 @@ from uuid import uuid4
 import pytest
 
 from frazil import errors
-from frazil.changelog.history import load_changelog_facts
 from frazil.changelog.layout import changelog_schema
-from frazil.changelog.table import ChangelogTable
+from frazil.changelog.table import ChangelogTable, load_changelog_facts
 from frazil.clients.iceberg.commit.strict_commit import FileChanges
 from frazil.clients.iceberg.lake import TableDefinition
 from frazil.merge.planning.plan import plan_merge
 from frazil.merge.planning.schema_mapping import plan_schema
 from frazil.merge.planning.settings import MergeSettings
-from frazil.mirror.facts import load_mirror_facts
-from frazil.mirror.table import MirrorTable
+from frazil.mirror.table import MirrorTable, load_mirror_facts
 from frazil.model.marker import Marker
 from frazil.model.policy import Deletes
 from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED

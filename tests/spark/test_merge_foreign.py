@@ -19,8 +19,8 @@ from frazil.clients.iceberg.gateway import FileIntake
 from frazil.hooks import armed
 from frazil.merge.planning import plan
 from frazil.merge.planning.settings import IndexSettings
+from frazil.model.key_index import RepairReason
 from frazil.model.marker import MarkerRole, Override
-from frazil.model.repair import RepairReason
 from tests.support.lake.mirrored import (
     EVERYTHING,
     Mirrored,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.demo.services import RestCatalog
     from frazil.merge.report import MergeReport
+    from frazil.model.key_index import Repair
     from frazil.model.marker import Marker
-    from frazil.model.repair import Repair
 
 pytestmark = pytest.mark.spark
 

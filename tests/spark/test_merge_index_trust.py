@@ -19,8 +19,7 @@ from frazil.codec.key_index.head import read_head, write_head
 from frazil.merge.planning.settings import IndexSettings
 from frazil.mirror.deleted_rows import load_deleted
 from frazil.mirror.index.loading import HEAD_PROPERTY
-from frazil.model.key_index import IndexKey, KeyHash
-from frazil.model.repair import RepairReason
+from frazil.model.key_index import IndexKey, KeyHash, RepairReason
 from frazil.model.schema.types import Primitive
 from tests.support.lake.mirrored import Mirrored, attach_files, local_path
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.merge.report import MergeReport
-    from frazil.model.key_index import DeletePointer, IndexedFile, IndexManifest, IndexRun
-    from frazil.model.repair import Repair
+    from frazil.model.key_index import DeletePointer, IndexedFile, IndexManifest, IndexRun, Repair
 
 pytestmark = pytest.mark.spark
 

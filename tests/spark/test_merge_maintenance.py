@@ -10,9 +10,8 @@ import pytest
 from frazil import errors
 from frazil.merge.planning.settings import IndexSettings
 from frazil.merge.report import MergeAction
-from frazil.model.key_index import DeleteKind
+from frazil.model.key_index import DeleteKind, RepairReason
 from frazil.model.policy import Order
-from frazil.model.repair import RepairReason
 from tests.support.lake.mirrored import (
     ALL_BUT_THE_LAST,
     EVERYTHING,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.changes import SequenceValue
     from tests.support.lake.catalogs import LakeCase
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("N27")]

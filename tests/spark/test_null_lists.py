@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
-from frazil.merge.reading.null_lists import mark_null_lists, restore_null_lists
+from frazil.merge.reading.changelog_reader import mark_null_lists, restore_null_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,7 +16,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 from pyspark.sql.functions import struct as struct_of
 
-from frazil.clients.iceberg.write.file_paths import file_location, partition_path
+from frazil.clients.iceberg.write.partition_text import file_location, partition_path
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.schema.partitioning import PartitionField, PartitionSpec, parse_transform

@@ -25,7 +25,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import ForeignChangeError, MarkerLostError, TableReplacedError
-from frazil.merge.folding.fold import Change, ChangeAction, Row, TruncateChange, fold, mirror_after
+from frazil.merge.folding.fold import Change, ChangeAction, TruncateChange, fold
 from frazil.merge.merger import Merger
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.marker import Marker, MarkerRole, Override
@@ -33,6 +33,7 @@ from frazil.model.policy import Deletes, Order
 from frazil.model.table_name import TableName
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
 from frazil.verify.row_comparison import DifferenceKind, load_differences, load_range_totals
+from tests.support.merge.folded_mirror import Row, mirror_after
 from tests.support.sampling import sampled
 
 if TYPE_CHECKING:

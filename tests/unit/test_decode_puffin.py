@@ -20,7 +20,7 @@ from frazil.codec.deletes.deletion_vector import (
     deletion_vector_puffin,
     encode_deletion_vector,
 )
-from frazil.codec.puffin.file import Blob, BlobCompression, PuffinFile, write_puffin
+from frazil.codec.puffin import Blob, BlobCompression, PuffinFile, write_puffin
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 Capture = pytest.CaptureFixture[str]

@@ -15,7 +15,7 @@ from frazil.clients.spark.jars import Jar, ensure_jars
 from frazil.clients.spark.java import _wrapped_home
 from frazil.errors import RuntimeMissingError, StorageError
 from frazil.mirror.index.run_cache import RunCache
-from frazil.model.log_output import LogFormat
+from frazil.model.policy import LogFormat
 from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor

@@ -31,7 +31,7 @@ from frazil.ledger.table_state import (
     ResyncRequired,
     Streaming,
 )
-from frazil.merge.planning.recorded_columns import RecordedColumns, RecordedField, decode_columns
+from frazil.merge.planning.column_mapping import RecordedColumns, RecordedField, decode_columns
 from frazil.model.cause import Cause
 from frazil.model.marker import MarkerRole, SnapshotRef
 from frazil.model.recorded_version import NEWER_STEP, newer_version

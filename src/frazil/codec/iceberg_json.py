@@ -1,9 +1,14 @@
-"""Schemas, partition specs and sort orders in the JSON that Iceberg's own parsers print."""
+"""Schemas, defaults, partition specs and sort orders in the JSON that Iceberg's parsers print."""
 
 from __future__ import annotations
 
 import json
+import math
+from datetime import time
 from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pyarrow as pa
 
 from frazil.codec.malformed import MalformedFileError, quoted
 from frazil.errors import UnsupportedSchemaChangeError
@@ -15,9 +20,13 @@ from frazil.model.schema.partitioning import (
     parse_transform,
 )
 from frazil.model.schema.types import (
+    Decimal,
     Field,
+    Fixed,
     List,
     Map,
+    Nested,
+    Primitive,
     Schema,
     Struct,
     list_of,
@@ -26,7 +35,7 @@ from frazil.model.schema.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from frazil.model.schema.types import Default, Type
 
@@ -293,3 +302,69 @@ def _unexpected(shape: str, key: str | None = None) -> MalformedFileError:
     what = f"expected {shape}" if key is None else f"expected {key} as {shape}"
     # The parts of a JSON document have no useful offset once it is parsed.
     return MalformedFileError(what, offset=0)
+
+
+def default_to_json(value: pa.Scalar, type_: Type) -> Default | None:
+    """The default that shows this value; None where there is none.
+
+    That is a null, anything nested, and what is no number in JSON: NaN and the infinities.
+    """
+    if not value.is_valid or isinstance(type_, Nested):
+        return None
+    found = value.as_py()
+    if isinstance(type_, Decimal):
+        # Never with an exponent; the scale is part of the text.
+        return format(found, "f")
+    if isinstance(type_, Fixed):
+        return _hexadecimal(found)
+    return _TO_JSON[type_](found)
+
+
+def default_from_json(default: Default, type_: Type, target: pa.DataType) -> pa.Scalar:
+    """The value that a default of this type represents."""
+    match type_:
+        case Primitive.UUID:
+            return pa.scalar(UUID(str(default)).bytes, target)
+        case Primitive.BINARY | Fixed():
+            return pa.scalar(bytes.fromhex(str(default)), target)
+        case Primitive.TIME:
+            # Arrow reads no times of day.
+            return pa.scalar(time.fromisoformat(str(default)), target)
+        case _:
+            return pa.array([default]).cast(target)[0]
+
+
+def _hexadecimal(value: bytes) -> str:
+    return value.hex()
+
+
+def _iso(value: object) -> str:
+    return value.isoformat()  # type: ignore[attr-defined, no-any-return]
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _itself(value: Default) -> Default:
+    return value
+
+
+def _canonical(value: bytes) -> str:
+    return str(UUID(bytes=value))
+
+
+_TO_JSON: Mapping[Primitive, Callable[..., Default | None]] = {
+    Primitive.BOOLEAN: _itself,
+    Primitive.INT: _itself,
+    Primitive.LONG: _itself,
+    Primitive.FLOAT: _number,
+    Primitive.DOUBLE: _number,
+    Primitive.DATE: _iso,
+    Primitive.TIME: _iso,
+    Primitive.TIMESTAMP: _iso,
+    Primitive.TIMESTAMPTZ: _iso,
+    Primitive.STRING: _itself,
+    Primitive.UUID: _canonical,
+    Primitive.BINARY: _hexadecimal,
+}

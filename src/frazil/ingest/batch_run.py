@@ -15,8 +15,7 @@ from frazil import errors
 from frazil.clients.defects import defect_of_table
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import job_description
-from frazil.clients.spark.task_errors import running_tasks
-from frazil.clients.spark.task_values import PAYLOAD, collect
+from frazil.clients.spark.task_errors import PAYLOAD, collect, running_tasks
 from frazil.hooks import Failpoint, failpoint
 from frazil.ingest.progress import ReadingProgress
 from frazil.ingest.report import TableIngested

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.clients.defects import defect_of_table
 from frazil.clients.iceberg.write.task_writer import TaskWriter
-from frazil.clients.spark.task_errors import carries_errors
-from frazil.clients.spark.task_values import payload
+from frazil.clients.spark.task_errors import carries_errors, payload
 from frazil.errors import FrazilError, SchemaError, SourceError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.sources.protocol import ChangeColumn, TableRows

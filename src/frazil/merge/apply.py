@@ -16,15 +16,14 @@ from frazil.errors import (
     StaleIndexError,
 )
 from frazil.hooks import Failpoint, failpoint
-from frazil.merge.planning.sequences import encode_sequence
+from frazil.merge.planning.changes import encode_sequence
 from frazil.merge.report import MergeCommit, MergePhase
 from frazil.merge.writing.delete_writer import DeleteWriter, WrittenDeletes
 from frazil.merge.writing.task_result import total_counts, total_seconds, union_of_deleted
-from frazil.mirror.index.growth import write_index_head
+from frazil.mirror.index.keeping import write_index_head
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable
-from frazil.model.key_index import IndexedFile, IndexRun
+from frazil.model.key_index import IndexedFile, IndexRun, Repair, RepairReason
 from frazil.model.policy import Order
-from frazil.model.repair import Repair, RepairReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,14 +33,12 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
     from frazil.merge.job import MergeRange, RangeResult
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.plan import MergePlan
     from frazil.merge.target import MergeTarget
     from frazil.merge.writing.task import MergeJob
     from frazil.merge.writing.task_result import TaskResult
-    from frazil.mirror.index.growth import IndexGrowth
-    from frazil.mirror.index.repair import IndexKeeper
-    from frazil.model.marker import Marker, SeenMarker, SnapshotRef
-    from frazil.model.schema.types import Schema
+    from frazil.mirror.index.keeping import IndexGrowth, IndexKeeper
+    from frazil.model.marker import Marker, SnapshotRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +50,11 @@ class MergeWork:
     keeper: IndexKeeper
     growth: IndexGrowth
     make_job: Callable[[KeyIndex], MergeJob]
-    order: Order
+    plan: MergePlan
     # The marker before and after; the sequences of ``goal`` are only known from the tasks.
     before: Marker | None
     goal: Marker
-    truncated: SequenceValue | None
-    schema: Schema | None
-    schema_changes: tuple[str, ...]
     properties: Mapping[str, str]
-    planned_on: int | None
-    replaces: SeenMarker | None
-    after: int | None
-    through: int
     clock: Clock
 
 
@@ -104,7 +94,7 @@ def apply_merge(work: MergeWork) -> MergeCommit:
     timer = _Timer(work.clock)
     start = work.clock.monotonic()
     head = work.target.head
-    if (None if head is None else head.id) != work.planned_on:
+    if (None if head is None else head.id) != work.plan.head:
         message = "the table has a newer head."
         raise CommitConflictError(message, table=work.range_.table)
     with timer.timed(MergePhase.INDEX):
@@ -152,7 +142,7 @@ def _rebuilt_index(work: MergeWork, head: SnapshotFacts, why: Unusable) -> tuple
 def _refuse_if_overtaken(work: MergeWork, error: FrazilError) -> None:
     """Raise if the table has a newer head: files of the planned one may have been removed."""
     now = work.target.mirror.table.load_state().head
-    if now is None or now.id != work.planned_on:
+    if now is None or now.id != work.plan.head:
         message = "the table has a newer head."
         raise CommitConflictError(message, table=work.range_.table) from error
 
@@ -225,7 +215,7 @@ def _indexed(result: TaskResult, at: int) -> IndexedFile:
 def _refuse_disorder(work: MergeWork, result: RangeResult) -> None:
     """With order append, a later snapshot never holds an older change."""
     highest = work.range_.highest_merged
-    if work.order is not Order.APPEND or highest is None or result.lowest is None:
+    if work.range_.order is not Order.APPEND or highest is None or result.lowest is None:
         return
     if result.lowest < highest:  # type: ignore[operator]
         message = "the range holds a change that is older than what was merged before."
@@ -247,9 +237,9 @@ def _commit(work: MergeWork, written: _WrittenMerge) -> Receipt:
         _file_changes(target, written),
         start=None if work.before is None else work.before.position,
         goal=_goal(work, result),
-        replaces=work.replaces,
-        planned_on=work.planned_on,
-        schema=work.schema,
+        replaces=work.plan.replaces,
+        planned_on=work.plan.head,
+        schema=work.plan.schema.wanted,
         properties=work.properties,
         summary={HEAD_PROPERTY: location},
         statistics=write_head,
@@ -273,7 +263,7 @@ def _goal(work: MergeWork, result: RangeResult) -> Marker:
     """The marker with the highest sequence and the last TRUNCATE of the range."""
     before = work.range_.highest_merged
     ends = [each for each in (before, result.highest) if each is not None]
-    truncates = [each for each in (work.truncated, result.truncated) if each is not None]
+    truncates = [each for each in (work.range_.truncated, result.truncated) if each is not None]
     return replace(
         work.goal,
         sequence=encode_sequence(max(ends)) if ends else None,
@@ -291,8 +281,8 @@ def _report(
     files = [file for each in result.results for file in each.files]
     snapshot = receipt.marker.snapshot
     return MergeCommit(
-        after=work.after,
-        through=work.through,
+        after=work.plan.after,
+        through=work.plan.through,
         snapshot_id=0 if snapshot is None else snapshot.id,
         rows_read=result.rows,
         seconds=seconds,
@@ -310,5 +300,5 @@ def _report(
         file_sizes=tuple(file.size for file in files),
         index_entries=manifest.entries,
         index_bytes=sum(run.bytes for run in manifest.runs),
-        schema_changes=work.schema_changes,
+        schema_changes=work.plan.schema.changes,
     )

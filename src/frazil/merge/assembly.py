@@ -11,16 +11,14 @@ from frazil.errors import CommitConflictError
 from frazil.merge.apply import MergeWork
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
 from frazil.merge.job import MergeRange
-from frazil.merge.planning.sequences import decode_sequence
-from frazil.merge.reading.changelog_reader import ReadLayout
-from frazil.merge.reading.merged_changes import merged_changes, remembered_deletes
+from frazil.merge.planning.changes import decode_sequence
+from frazil.merge.reading.changelog_reader import ReadLayout, merged_changes, remembered_deletes
 from frazil.merge.target import MergeTarget, load_target, task_index
 from frazil.merge.writing.admission import AdmissionRules
-from frazil.merge.writing.equal_sequences import ComparedContent
-from frazil.merge.writing.key_writer import KeyWriterSpec
-from frazil.merge.writing.row_order import plan_row_order
+from frazil.merge.writing.key_writer import KeyWriterSpec, plan_row_order
+from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.merge.writing.task import MergeJob
-from frazil.mirror.index.growth import IndexGrowth
+from frazil.mirror.index.keeping import IndexGrowth
 from frazil.mirror.index.key_reading import spark_type
 from frazil.mirror.index.run_building import fresh_name
 from frazil.model.key_index import KeyHash
@@ -34,12 +32,12 @@ if TYPE_CHECKING:
 
     from frazil.changelog.table import ChangelogTable
     from frazil.hooks import Clock, Randomness
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.merge.planning.column_mapping import ColumnMapping
     from frazil.merge.planning.plan import MergePlan
-    from frazil.merge.planning.sequences import SequenceValue
     from frazil.merge.planning.settings import MergeSettings
+    from frazil.mirror.index.keeping import IndexKeeper
     from frazil.mirror.index.loading import KeyIndex
-    from frazil.mirror.index.repair import IndexKeeper
     from frazil.mirror.table import MirrorTable
 
 
@@ -76,11 +74,9 @@ def assemble_work(
         plan=plan,
         settings=settings,
         changelog=changelog,
-        mirror=mirror,
         before=before,
         target=target,
         clock=clock,
-        randomness=randomness,
     )
     return assembly.work()
 
@@ -93,11 +89,9 @@ class _Assembly:
     plan: MergePlan
     settings: MergeSettings
     changelog: ChangelogTable
-    mirror: MirrorTable
     before: Marker | None
     target: MergeTarget
     clock: Clock
-    randomness: Randomness
 
     def work(self) -> MergeWork:
         """The complete work."""
@@ -108,27 +102,20 @@ class _Assembly:
             keeper=self._keeper(),
             growth=self._growth(),
             make_job=self._job,
-            order=settings.order,
+            plan=plan,
             before=self.before,
             goal=Marker(
                 pipeline=settings.pipeline,
                 source=plan.source,
                 position=str(plan.through),
-                batch=fresh_name(self.randomness.token),
+                batch=fresh_name(self.target.randomness.token),
                 epoch=0 if self.before is None else self.before.epoch,
             ),
-            truncated=self._marker_sequence("truncated"),
-            schema=plan.schema.wanted,
-            schema_changes=plan.schema.changes,
             properties={
                 COLUMNS_PROPERTY: plan.schema.columns,
                 ORDER_PROPERTY: settings.order.value,
                 **plan.default_sequence_property,
             },
-            planned_on=plan.head,
-            replaces=plan.replaces,
-            after=plan.after,
-            through=plan.through,
             clock=self.clock,
         )
 
@@ -161,16 +148,11 @@ class _Assembly:
         )
 
     def _layout(self) -> ReadLayout:
-        plan = self.plan
         return ReadLayout(
-            key=tuple(zip(plan.key_names, self.target.index_key.types, strict=True)),
-            sequence=plan.reads.sequence.name,
-            operation=plan.reads.operation.name,
-            unchanged=plan.unchanged,
-            previous_key=plan.previous_key,
-            previous_members=plan.previous_members,
+            reads=self.plan.reads,
+            key_types=self.target.index_key.types,
             mappings=self._mappings(),
-            unchanged_ids=plan.schema.unchanged_ids,
+            unchanged_ids=self.plan.schema.unchanged_ids,
         )
 
     def _mappings(self) -> tuple[ColumnMapping, ...]:
@@ -199,20 +181,20 @@ class _Assembly:
                 for field, type_ in zip(self.target.key, self.target.index_key.types, strict=True)
             ),
             mirror_sequence=None if plan.schema.sequence is None else plan.schema.sequence.name,
-            run=fresh_name(self.randomness.token),
+            run=fresh_name(self.target.randomness.token),
             replaces_mirror=plan.replaces is not None,
         )
 
     def _mirror_rows(self) -> DataFrame:
         """Key and sequence of the mirror's rows, under their names after this merge."""
-        version, head = self.mirror.table.load_version(), self.target.head
+        version, head = self.target.mirror.table.load_version(), self.target.head
         read_with = version.schema
         if head is not None and head.schema_id is not None:
             read_with = version.schema_of(head.schema_id)
         names = {each.id: each.name for each in read_with.fields}
         kept = self.target.sequence
         wanted = self.target.key if kept is None else (*self.target.key, kept)
-        rows = self.mirror.read(self.plan.head)
+        rows = self.target.mirror.read(self.plan.head)
         if self.plan.replaces is not None:
             rows = rows.where(sf.lit(False))  # noqa: FBT003
         return rows.select(
@@ -249,7 +231,7 @@ class _Assembly:
             young_entries=index.young_entries,
             max_runs=index.max_runs,
             tombstones_before=int(oldest.timestamp()) if per_key else None,
-            randomness=self.randomness,
+            randomness=self.target.randomness,
         )
 
     def _job(self, index: KeyIndex) -> MergeJob:

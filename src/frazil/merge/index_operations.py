@@ -11,17 +11,17 @@ from frazil.clients.spark.pinned_session import pinned_session
 from frazil.errors import MarkerLostError, StaleIndexError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.planning.changelog_columns import find_column
-from frazil.merge.planning.recorded_columns import decode_columns
-from frazil.merge.reading.merged_changes import remembered_deletes
+from frazil.merge.planning.column_mapping import decode_columns
+from frazil.merge.reading.changelog_reader import remembered_deletes
 from frazil.merge.target import load_target, task_index
 from frazil.mirror.index.checking import IndexVerdict, check_index
-from frazil.mirror.index.growth import write_index_head
+from frazil.mirror.index.keeping import write_index_head
 from frazil.mirror.index.key_reading import KeyReader, as_scalar
 from frazil.mirror.index.loading import HEAD_PROPERTY, KeyIndex, Unusable, load_index
 from frazil.mirror.index.run_building import fresh_name
 from frazil.mirror.table import MirrorTable
 from frazil.model.command import command
-from frazil.model.repair import Repair, RepairReason
+from frazil.model.key_index import Repair, RepairReason
 from frazil.model.schema.types import Primitive
 from frazil.model.table_facts import COLUMNS_PROPERTY
 

@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from frazil.clients.spark.task_errors import running_tasks
-from frazil.clients.spark.task_values import PAYLOAD, collect
+from frazil.clients.spark.task_errors import PAYLOAD, collect, running_tasks
 from frazil.errors import MalformedChangeError, MissingImageError
-from frazil.merge.planning.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
-from frazil.merge.planning.refusals import naming_repairs
-from frazil.merge.reading.changelog_reader import in_key_order, prepare_changes
-from frazil.merge.reading.null_lists import lists_of, mark_null_lists
+from frazil.merge.planning.changes import (
+    HI,
+    LO,
+    MERGED,
+    PREVIOUS_HI,
+    PREVIOUS_LO,
+    SEQUENCE,
+    naming_repairs,
+)
+from frazil.merge.reading.changelog_reader import (
+    in_key_order,
+    lists_of,
+    mark_null_lists,
+    prepare_changes,
+)
 from frazil.merge.reading.range_preparation import (
     deletes_of_truncate,
     load_range_facts,
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.merge.reading.changelog_reader import ReadLayout
     from frazil.merge.reading.range_preparation import RangeFacts, RangePreparation
     from frazil.merge.writing.task import MergeJob
@@ -117,7 +127,8 @@ class MergeRange:
         if self.order is Order.APPEND and merged is not None and facts.lowest == merged:
             changes = self._with_merged(changes, preparation, merged)
             # Changes that were merged before may be linked too.
-            can_link = None not in {self.layout.unchanged, self.layout.previous_key}
+            reads = self.layout.reads
+            can_link = reads.unchanged is not None and reads.previous_key is not None
             preparation = replace(preparation, has_linked=can_link)
         prepared = replace(
             job,
@@ -141,7 +152,7 @@ class MergeRange:
         before = self.merged_changes()
         at = sequence_literal(highest_merged, self.sequence_type)
         known = prepare_changes(
-            before.where(sf.col(quote(self.layout.sequence)) == at), self.layout
+            before.where(sf.col(quote(self.layout.reads.sequence.name)) == at), self.layout
         ).where(sf.col(HI).isNotNull())
         at_truncate = preparation.truncated == highest_merged
         is_emptied = preparation.empties_mirror and at_truncate

@@ -22,24 +22,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from frazil import errors
 from frazil.changelog.layout import CdcColumns
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import check_iceberg
-from frazil.errors import (
-    ConfigError,
-    DuplicateKeyError,
-    ForeignChangeError,
-    MarkerLostError,
-    MissingImageError,
-    NullKeyError,
-    PositionLostError,
-    RolledBackError,
-    RuntimeMissingError,
-    TableReplacedError,
-)
 from frazil.merge.merger import Merger
+from frazil.merge.planning.changes import APPEND_STEP
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP
-from frazil.merge.planning.refusals import APPEND_STEP
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
@@ -63,12 +52,12 @@ _FORMATS = (3, 2)
 
 _REBUILD = "frazil.merge_table(..., rebuild=True)"
 _REBUILT = (
-    ForeignChangeError,
-    MarkerLostError,
-    MissingImageError,
-    PositionLostError,
-    RolledBackError,
-    TableReplacedError,
+    errors.ForeignChangeError,
+    errors.MarkerLostError,
+    errors.MissingImageError,
+    errors.PositionLostError,
+    errors.RolledBackError,
+    errors.TableReplacedError,
 )
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -155,10 +144,10 @@ def merge_table(
     except _REBUILT as error:
         error.next_step = library_step(error.next_step)
         raise
-    except DuplicateKeyError as error:
+    except errors.DuplicateKeyError as error:
         error.next_step = f"correct changes whose key and sequence repeat, then {_REBUILD}"
         raise
-    except NullKeyError as error:
+    except errors.NullKeyError as error:
         error.next_step = f"choose other keys, or correct the changes, then {_REBUILD}"
         raise
 
@@ -187,10 +176,10 @@ def _open_lake(spark: SparkSession, settings: MergeSettings) -> Lake:
     catalog, other = settings.mirror.catalog, settings.changelog.catalog
     if other != catalog:
         message = f"the changelog is in the catalog {other!r}, the mirror in {catalog!r}."
-        raise ConfigError(message, next_step="keep a mirror in the catalog of its changelog")
+        raise errors.ConfigError(message, next_step="keep a mirror in the catalog of its changelog")
     # By module name: the class cannot be imported without Connect's own packages.
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise RuntimeMissingError(
+        raise errors.RuntimeMissingError(
             "this is a session of Spark Connect, and commits go through the driver's JVM.",
             next_step="run the merge where the driver is, with SparkSession.builder.getOrCreate()",
         )
@@ -205,27 +194,31 @@ def _check_catalog(spark: SparkSession, catalog: str) -> None:
     wanted = f"{_CATALOG_CLASSES}SparkCatalog"
     if found is None:
         message = f"the Spark session has no catalog {catalog!r}."
-        raise ConfigError(
+        raise errors.ConfigError(
             message,
             next_step=f"build the session with {key}={wanted}, {key}.type and {key}.warehouse",
         )
     if not found.startswith(_CATALOG_CLASSES):
         message = f"the Spark session's catalog {catalog!r} is not one of Iceberg's."
-        raise ConfigError(message, next_step=f"build the session with {key}={wanted}")
+        raise errors.ConfigError(message, next_step=f"build the session with {key}={wanted}")
 
 
 def _table_name(argument: str, text: str) -> TableName:
     catalog, dot, rest = text.partition(".")
     if not dot or "." not in rest:
         message = f"{argument}: {text!r} is not catalog.namespace.table."
-        raise ConfigError(message, next_step="write it with the catalog's name, as Spark SQL does")
+        raise errors.ConfigError(
+            message, next_step="write it with the catalog's name, as Spark SQL does"
+        )
     return parse_table_name(rest, catalog=catalog)
 
 
 def _key(keys: Sequence[str]) -> tuple[str, ...]:
     key = (keys,) if isinstance(keys, str) else tuple(keys)
     if not key:
-        raise ConfigError("keys: there are none.", next_step="name the columns of the primary key")
+        raise errors.ConfigError(
+            "keys: there are none.", next_step="name the columns of the primary key"
+        )
     return key
 
 
@@ -234,20 +227,20 @@ def _choice(kind: type[_Choice], value: str, argument: str) -> _Choice:
         return kind(value)
     except ValueError:
         message = f"{argument}: {value!r} is none of {', '.join(kind)}."
-        raise ConfigError(message, next_step=f"choose one of them for {argument}") from None
+        raise errors.ConfigError(message, next_step=f"choose one of them for {argument}") from None
 
 
 def _format_version(number: int) -> int:
     if number not in _FORMATS:
         message = f"format_version: {number!r} is not 3 or 2."
-        raise ConfigError(message, next_step="leave it out to get 3")
+        raise errors.ConfigError(message, next_step="leave it out to get 3")
     return number
 
 
 def _positive(rows: int) -> int:
     if rows < 1:
         message = f"max_rows: {rows!r} is not a number of rows."
-        raise ConfigError(message, next_step="leave it out, or give a number above 0")
+        raise errors.ConfigError(message, next_step="leave it out, or give a number above 0")
     return rows
 
 

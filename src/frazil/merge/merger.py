@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.changelog.history import load_changelog_facts
-from frazil.changelog.table import ChangelogTable
+from frazil.changelog.table import ChangelogTable, load_changelog_facts
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
 from frazil.clients.spark.pinned_session import pinned_session
@@ -25,8 +24,7 @@ from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
 from frazil.merge.planning.plan import HEALED_BY_REBUILD, needs_rebuild, plan_merge
 from frazil.merge.report import MergePhase, MergeReport
-from frazil.mirror.facts import load_mirror_facts
-from frazil.mirror.table import MirrorTable
+from frazil.mirror.table import MirrorTable, load_mirror_facts
 from frazil.model.policy import Deletes
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.telemetry.logs import get_logger

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.model.repair import Repair
+    from frazil.model.key_index import Repair
     from frazil.model.table_name import TableName
 
 

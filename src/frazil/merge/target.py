@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
+from frazil.mirror.index.keeping import IndexKeeper
 from frazil.mirror.index.key_reading import as_scalar
 from frazil.mirror.index.loading import Expectation
 from frazil.mirror.index.locating import TaskIndex
-from frazil.mirror.index.repair import IndexKeeper
 from frazil.mirror.index.run_building import RunStore, fresh_name
-from frazil.model.key import plan_key_hash
-from frazil.model.key_index import IndexKey
+from frazil.model.key_index import IndexKey, plan_key_hash
 from frazil.model.policy import Order
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from frazil.mirror.index.loading import KeyIndex
     from frazil.mirror.table import MirrorTable
     from frazil.model.schema.types import Field, Scalar, Schema
-
 
 # Properties that move a table's files outside its location; the last two are older spellings.
 _PATHS = (

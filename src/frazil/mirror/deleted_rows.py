@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from threading import Lock
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from frazil.clients.iceberg.file_system import is_missing
 from frazil.codec.deletes.deletion_vector import DeletionVector, decode_deletion_vector
 from frazil.codec.deletes.position_deletes import decode_position_deletes
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.footer import TailTooShortError, read_footer
-from frazil.mirror.file_damage import damaged, reporting_damage
+from frazil.codec.puffin import TailTooShortError, read_footer
+from frazil.errors import DamagedIndexError, StorageError
 from frazil.model.key_index import DeleteKind
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.file_system import InputFiles
-    from frazil.codec.puffin.footer import Footer
+    from frazil.codec.puffin import Footer
     from frazil.model.key_index import DeletePointer, IndexedFile
 
 # Concurrent requests to an object store.
@@ -256,3 +258,25 @@ def is_deleted(vector: DeletionVector, position: NDArray[np.int64]) -> NDArray[n
     at = np.searchsorted(dead, position).clip(max=len(dead) - 1)
     found: NDArray[np.bool_] = dead[at] == position
     return found
+
+
+@contextmanager
+def reporting_damage(location: str) -> Iterator[None]:
+    """Raise DamagedIndexError for a file that is missing or does not decode.
+
+    An unavailable store stays a StorageError: the index may be fine.
+    """
+    try:
+        yield
+    except MalformedFileError as error:
+        raise damaged(location, error.what) from error
+    except StorageError as error:
+        if is_missing(error):
+            raise damaged(location, "expected a file, found none") from error
+        raise
+
+
+def damaged(location: str, what: str) -> DamagedIndexError:
+    """The error that names the file and what is wrong with it."""
+    message = f"the file {location} cannot be used: {what}."
+    return DamagedIndexError(message, next_step="frazil index rebuild")

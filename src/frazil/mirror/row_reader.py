@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.clients.iceberg.write.arrow_schema import FIELD_ID, arrow_schema
-from frazil.clients.iceberg.write.nested_arrays import null_mask, rebuild_list, rebuild_map
-from frazil.codec.iceberg_defaults import default_from_json
+from frazil.clients.iceberg.write.conforming import null_mask, rebuild_list, rebuild_map
+from frazil.codec.iceberg_json import default_from_json
 from frazil.errors import MissingImageError
 from frazil.model.schema.types import List, Map, Schema, Struct
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import decode_marker
+from frazil.errors import MarkerLostError, RolledBackError
 from frazil.model.marker import MarkerMove, MarkerRole, Override, SnapshotRef
+from frazil.model.table_facts import (
+    COLUMNS_PROPERTY,
+    DEFAULT_SEQUENCE_PROPERTY,
+    ORDER_PROPERTY,
+    MirrorFacts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake, TableDefinition
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.clients.iceberg.table import LakeTable
+    from frazil.errors import FrazilError
     from frazil.model.marker import Marker, Position, SeenMarker
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
@@ -116,3 +124,36 @@ def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marke
             return None
         return found.written_by(SnapshotRef(snapshot.id, snapshot.sequence))
     return None
+
+
+def load_mirror_facts(mirror: MirrorTable) -> MirrorFacts:
+    """The current version of the mirror; an invalid marker becomes a fact, not an error."""
+    version = mirror.table.load_version()
+    state = version.state
+    problem: FrazilError | None = None
+    try:
+        marker = state.marker(MarkerRole.MERGE, table=str(mirror.table.name))
+        version.marker(MarkerRole.MERGE)
+    except RolledBackError as error:
+        problem = error
+    except MarkerLostError as error:
+        # Its snapshots may still show how far it was merged.
+        marker, problem = mirror.recoverable_marker(), error
+    return MirrorFacts(
+        name=mirror.table.name,
+        uuid=state.uuid,
+        schema=version.schema,
+        spec=version.spec,
+        sort_order=version.sort_order,
+        format_version=state.format_version,
+        last_column_id=state.last_column_id,
+        head=None if state.head is None else state.head.id,
+        marker=marker,
+        columns=state.properties.get(COLUMNS_PROPERTY),
+        order=state.properties.get(ORDER_PROPERTY),
+        # Empty if a restart removed it.
+        default_sequence=state.properties.get(DEFAULT_SEQUENCE_PROPERTY) or None,
+        total_rows=0 if state.head is None else state.head.count("total-records"),
+        marker_text=state.properties.get(MarkerRole.MERGE.property_name),
+        problem=problem,
+    )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
-
-from frazil.errors import MalformedChangeError
 
 # The widths of the text: four digits of epoch, sixteen each of position and ordinal.
 _MOST_EPOCHS = 0xFFFF
 _LARGEST = 2**64 - 1
-_SEQUENCE = re.compile(r"([0-9a-f]{4})/([0-9a-f]{16})/([0-9a-f]{16})")
 
 
 class Operation(StrEnum):
@@ -34,25 +30,11 @@ _SPELLINGS = {
     "D": Operation.DELETE,
     "T": Operation.TRUNCATE,
 }
-SPELLINGS = tuple(_SPELLINGS)
 
 
 def spellings(operation: Operation) -> tuple[str, ...]:
     """Every spelling of this operation, in capitals."""
     return tuple(text for text, meant in _SPELLINGS.items() if meant is operation)
-
-
-def parse_operation(text: str) -> Operation:
-    """Read an operation as our changelogs or another process's spell it.
-
-    Raises MalformedChangeError for any other text, without showing it.
-    """
-    found = _SPELLINGS.get(text.upper())
-    if found is None:
-        # Not shown: in a table that was configured wrongly it may be anything.
-        message = f"the operation is none of {', '.join(SPELLINGS)}."
-        raise MalformedChangeError(message, next_step="name the right column in tables[].operation")
-    return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,12 +61,3 @@ class SequenceNumber:
 
     def __str__(self) -> str:
         return f"{self.epoch:04x}/{self.position:016x}/{self.ordinal:016x}"
-
-
-def parse_sequence(text: str) -> SequenceNumber:
-    """Read a sequence number; exactly what we write, because other spellings sort elsewhere."""
-    match = _SEQUENCE.fullmatch(text)
-    if match is None:
-        message = "a sequence number is not of the form epoch/position/ordinal in lowercase hex."
-        raise MalformedChangeError(message)
-    return SequenceNumber(*(int(part, 16) for part in match.groups()))

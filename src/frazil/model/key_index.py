@@ -1,4 +1,4 @@
-"""The key index as facts: which runs it has, which data files it covers, what is deleted there.
+"""The key index as facts: its key, its runs, the data files it covers, what is deleted there.
 
 Entries are hints, files and their deletes are the truth: an entry counts only if its file is in the
 file table and its row is not deleted there. A stale entry is harmless, so runs need no order.
@@ -10,12 +10,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.schema.types import WIDEST_DECIMAL, Decimal, Nested, Primitive
+
 if TYPE_CHECKING:
-    from frazil.model.schema.types import Scalar
+    from collections.abc import Sequence
+
+    from frazil.model.schema.types import Scalar, Type
 
 FORMAT_NAME = "frazil-key-index-v1"
 # A deleted key that an index with sequences remembers lies in no file.
 TOMBSTONE = -1
+# Eight bytes with an order of their own: one such column needs no digest.
+_LONGS = frozenset(
+    {Primitive.INT, Primitive.LONG, Primitive.DATE, Primitive.TIMESTAMP, Primitive.TIMESTAMPTZ}
+)
+# Spark cannot read them from an Iceberg table, so nothing could be hashed.
+_UNREADABLE = frozenset({Primitive.TIME, Primitive.TIMESTAMP_NS, Primitive.TIMESTAMPTZ_NS})
+_WIDER = {Primitive.INT: Primitive.LONG, Primitive.FLOAT: Primitive.DOUBLE}
 
 
 class KeyHash(StrEnum):
@@ -145,3 +157,66 @@ class IndexManifest:
     def entries(self) -> int:
         """All entries, dead ones included."""
         return self.young_entries + sum(run.entries for run in self.runs)
+
+
+def plan_key_hash(types: Sequence[Type]) -> KeyHash:
+    """How a key of these columns is hashed; UnsupportedSchemaChangeError if it cannot be a key."""
+    if not types:
+        raise _unsupported("a key has at least one column")
+    for each in types:
+        if isinstance(each, Nested) or each in _UNREADABLE:
+            message = f"a column of type {each} cannot be part of a key"
+            raise _unsupported(message)
+    if len(types) == 1 and types[0] in _LONGS:
+        return KeyHash.XXHASH64
+    if len(types) == 1 and types[0] is Primitive.UUID:
+        return KeyHash.UUID
+    return KeyHash.SHA256
+
+
+def is_same_key(old: IndexKey, new: IndexKey) -> bool:
+    """Whether what was hashed under the old key is found under the new one.
+
+    Types may differ by what hashes do not see: int and long, float and double, and the precision
+    of a decimal.
+    """
+    return (
+        old.field_ids == new.field_ids
+        and old.hash is new.hash
+        and [_widest(each) for each in old.types] == [_widest(each) for each in new.types]
+    )
+
+
+def _widest(type_: Scalar) -> Scalar:
+    if isinstance(type_, Decimal):
+        return Decimal(WIDEST_DECIMAL, type_.scale)
+    if isinstance(type_, Primitive):
+        return _WIDER.get(type_, type_)
+    return type_
+
+
+def _unsupported(message: str) -> UnsupportedSchemaChangeError:
+    return UnsupportedSchemaChangeError(
+        message, next_step="Choose other columns in `tables[].key`."
+    )
+
+
+class RepairReason(StrEnum):
+    """What was found instead of the index of the table's current state."""
+
+    FOREIGN_COMMIT = "foreign_commit"
+    NO_ANCESTOR = "no_ancestor"
+    MISSING = "missing"
+    DAMAGED = "damaged"
+    OTHER_KEY = "other_key"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One repair: a rebuild reads every file, any other only the files that came since."""
+
+    reason: RepairReason
+    detail: str
+    files_read: int
+    rebuilt: bool

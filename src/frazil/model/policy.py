@@ -1,7 +1,8 @@
-"""Choices a table's owner makes, as the configuration spells them."""
+"""Choices of an operator or a table's owner, as the configuration spells them."""
 
 from __future__ import annotations
 
+import logging
 from enum import StrEnum
 
 
@@ -51,3 +52,25 @@ class OnWiden(StrEnum):
     VERIFY = "verify"
     ACCEPT = "accept"
     STOP = "stop"
+
+
+class LogFormat(StrEnum):
+    """The form of log lines; ``auto`` is text on a terminal and JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    TEXT = "text"
+
+
+class LogLevel(StrEnum):
+    """The severity from which on log lines are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def number(self) -> int:
+        """The same level as a number of the standard library."""
+        return logging.getLevelNamesMapping()[self.name]

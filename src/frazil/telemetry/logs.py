@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from frazil.model.log_output import LogFormat, LogLevel
+from frazil.model.policy import LogFormat, LogLevel
 from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE, bound
 
 if TYPE_CHECKING:

@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from frazil.clients.iceberg.read.snapshot_range import check_range
+from frazil.clients.iceberg.read.table_metadata import check_range
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.task_errors import running_tasks
 from frazil.errors import ForeignChangeError, TableReplacedError
 from frazil.merge.planning.changelog_columns import settings_at
-from frazil.merge.planning.recorded_columns import decode_columns
-from frazil.merge.reading.expected_rows import DELETED, HI, LO, expected_rows, read_history
-from frazil.merge.reading.moved_rows import load_moved_rows
+from frazil.merge.planning.column_mapping import decode_columns
+from frazil.merge.reading.expected_rows import (
+    DELETED,
+    HI,
+    LO,
+    expected_rows,
+    load_moved_rows,
+    read_history,
+)
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
@@ -39,9 +45,9 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
-    from frazil.clients.iceberg.table_version import TableVersion
+    from frazil.clients.iceberg.table import TableVersion
     from frazil.merge.planning.settings import MergeSettings
-    from frazil.merge.reading.moved_rows import MovedRows
+    from frazil.merge.reading.expected_rows import MovedRows
     from frazil.model.marker import Marker
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName

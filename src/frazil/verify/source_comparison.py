@@ -17,7 +17,7 @@ from frazil.merge.reading.expected_rows import DELETED, HI, LO, named_column
 from frazil.mirror.index.key_expressions import key_hash_columns
 from frazil.model.change import Operation, SequenceNumber, spellings
 from frazil.model.policy import Deletes
-from frazil.verify.compared_columns import mirror_rows
+from frazil.verify.compared_columns import mirror_rows, plan_source_comparison
 from frazil.verify.row_comparison import (
     KEY,
     compare_totals,
@@ -27,7 +27,6 @@ from frazil.verify.row_comparison import (
     summarize,
     with_checksums,
 )
-from frazil.verify.source_rows import plan_source_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.schema.types import Schema
     from frazil.model.source_table import SourceTable
+    from frazil.verify.compared_columns import SourceComparison
     from frazil.verify.row_comparison import Differences, RangeTotals, Totals
-    from frazil.verify.source_rows import SourceComparison
 
 # They are passed as values; with more in flight, the comparison would not catch up.
 MOST_MOVING = 100_000
@@ -210,19 +209,19 @@ class SourceComparer:
 
         None means all keys: the table was truncated since.
         """
-        layout = seen.plan.sides.layout
-        names = [named_column(name) for name, _ in layout.key]
-        names += [named_column(layout.sequence), named_column(layout.operation)]
+        reads = seen.plan.sides.layout.reads
+        chosen = (*reads.key, reads.sequence, reads.operation)
+        names = [named_column(each.name) for each in chosen]
         since = str(SequenceNumber(seen.epoch, seen.position, 0))
         changes = self._changelog.read().select(*names)
-        changes = changes.where(named_column(layout.sequence) >= sf.lit(since))
+        changes = changes.where(named_column(reads.sequence.name) >= sf.lit(since))
         head = self._changelog.load_state().head
         if merged is not None and head is not None:
             changes = changes.union(self._changelog.read_between(merged, head.id).select(*names))
-        operation = sf.upper(named_column(layout.operation))
+        operation = sf.upper(named_column(reads.operation.name))
         if changes.where(operation.isin(*spellings(Operation.TRUNCATE))).take(1):
             return None
-        hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in layout.key])
+        hi, lo = key_hash_columns([(named_column(name), type_) for name, type_ in reads.typed_key])
         return changes.select(hi.alias(HI), lo.alias(LO)).distinct()
 
     def _keep(self, rows: DataFrame) -> DataFrame:

@@ -28,7 +28,7 @@ from frazil.codec.deletes.position_deletes import decode_position_deletes, encod
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
 from frazil.codec.pgoutput.frames import Frames
-from frazil.codec.puffin.file import (
+from frazil.codec.puffin import (
     Blob,
     BlobCompression,
     TailTooShortError,

@@ -27,7 +27,6 @@ from frazil.config import load_config
 from frazil.errors import FrazilError
 from frazil.ledger.table import Ledger
 from frazil.merge.merger import Merger
-from frazil.model.change import parse_sequence
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.postgres.names import quote_identifier, quote_literal
 from frazil.pipeline.capture import build_capture, build_ingest_loop
@@ -35,6 +34,7 @@ from frazil.pipeline.resync import load_resync
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
 from frazil.pipeline.tables.merge_settings import load_merges
+from tests.support.ingest.sequences import parse_sequence
 from tests.support.lake.other_readers import rows_by_pyiceberg
 from tests.support.postgres.access import Database, database_on
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 
-from frazil.model.change import parse_sequence
+from tests.support.ingest.sequences import parse_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

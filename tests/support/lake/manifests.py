@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from frazil.model.key import plan_key_hash
 from frazil.model.key_index import (
     DeleteKind,
     DeletePointer,
@@ -16,6 +15,7 @@ from frazil.model.key_index import (
     IndexRun,
     RunBlob,
     RunPart,
+    plan_key_hash,
 )
 from frazil.model.schema.types import Decimal, Fixed, Primitive
 

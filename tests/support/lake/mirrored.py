@@ -20,7 +20,6 @@ from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.spark.session import attach_session
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.head import read_head
-from frazil.codec.key_index.key_hash import hash_key
 from frazil.codec.key_index.run import decode_run
 from frazil.config import load_config
 from frazil.hooks import SystemClock, SystemRandomness
@@ -28,11 +27,11 @@ from frazil.merge.merger import Merger
 from frazil.merge.planning.settings import MergeSettings
 from frazil.mirror.deleted_rows import load_deleted
 from frazil.mirror.index.loading import HEAD_PROPERTY
-from frazil.mirror.index.run_fetching import fetch_bucket
-from frazil.mirror.index.run_merging import merge_entries
+from frazil.mirror.index.run_merging import fetch_bucket, merge_entries
 from frazil.mirror.table import MirrorTable
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
+from tests.support.codec.key_hash import hash_key
 from tests.support.process.jvms import QUICK_JAVA
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.merge.planning.recorded_columns import decode_columns
+from frazil.merge.planning.column_mapping import decode_columns
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN
 from frazil.model.schema.types import Primitive, parse_scalar
 from frazil.model.table_facts import COLUMNS_PROPERTY

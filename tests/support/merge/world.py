@@ -16,7 +16,7 @@ from frazil.merge.index_operations import verify_index
 from frazil.merge.merger import Merger
 from frazil.merge.planning import plan
 from frazil.merge.planning.settings import IndexSettings, MergeSettings, WriteSettings
-from frazil.mirror.index import run_tiers
+from frazil.mirror.index import run_merging
 from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.mirror.table import MirrorTable
 from frazil.model.policy import Deletes, OnDrop, Order
@@ -239,7 +239,7 @@ class World:
         few = self.history.bucket_entries
         with (
             mock.patch.object(plan, "plan_bits", return_value=bits),
-            mock.patch.object(run_tiers, "_BUCKET_ENTRIES", few),
+            mock.patch.object(run_merging, "_BUCKET_ENTRIES", few),
         ):
             yield
 
@@ -264,7 +264,7 @@ class World:
     def _respec(self, mirror: LakeTable) -> None:
         """Buckets of a key column, which is never dropped, come and go."""
         name = mirror.name.quoted
-        if any(each.name == _BUCKETS for each in mirror.load_spec().fields):
+        if any(each.name == _BUCKETS for each in mirror.load_version().spec.fields):
             self.engine.sql(f"alter table {name} drop partition field {_BUCKETS}")
             return
         key = [self.replay.columns[each] for each in self.history.key if self.replay.columns]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
+from frazil.codec.pgoutput.frames import read_segment
 from frazil.codec.pgoutput.message_decoder import decode_message
 from frazil.codec.pgoutput.messages import (
     Begin,
@@ -18,7 +19,6 @@ from frazil.codec.pgoutput.messages import (
     Truncate,
 )
 from frazil.codec.pgoutput.replication_frames import LogData
-from frazil.codec.pgoutput.spool_segment import read_segment
 from tests.support.pgoutput.frames import encode_message, text
 from tests.support.pgoutput.histories import Histories, Row, decoded_history
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from frazil.codec.pgoutput.frames import SegmentAssembly
 from frazil.codec.pgoutput.messages import (
     Begin,
     Commit,
@@ -14,7 +15,6 @@ from frazil.codec.pgoutput.messages import (
     ReplicaIdentity,
     Value,
 )
-from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.sources.change_schema import change_schema
 from frazil.sources.postgres.stream.reader import StreamReader
 from frazil.sources.postgres.stream.segment import SegmentPart

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changelog.layout import CdcColumns, changelog_schema, number_fields
-from frazil.errors import ConfigError, MalformedChangeError, UnsupportedSchemaChangeError
-from frazil.model.change import Operation, SequenceNumber, parse_operation, parse_sequence
+from frazil.errors import ConfigError, UnsupportedSchemaChangeError
+from frazil.model.change import Operation, SequenceNumber, spellings
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
+from tests.support.ingest.sequences import parse_sequence
 
 ID = Field(41, "id", Primitive.LONG, required=True)
 REGION = Field(9, "region", Primitive.STRING, required=True, write_default="eu")
@@ -40,25 +41,6 @@ def test_the_text_of_a_sequence_number_is_the_published_one() -> None:
     assert str(SequenceNumber(1, 0x1A2B3C4D, 7)) == "0001/000000001a2b3c4d/0000000000000007"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "1/2/3",
-        "0001/000000001A2B3C4D/0000000000000007",
-        "0001/000000001a2b3c4d/0000000000000007 ",
-        "0001/000000001a2b3c4d/0000000000000007\n",
-        "00001/000000001a2b3c4d/0000000000000007",
-        "0001/000000001a2b3c4d",
-        "٠٠٠١/000000001a2b3c4d/0000000000000007",
-    ],
-)
-def test_other_spellings_of_a_sequence_number_are_refused_without_showing_them(text: str) -> None:
-    with pytest.raises(MalformedChangeError) as caught:
-        parse_sequence(text)
-    assert not text.strip() or text not in str(caught.value)
-
-
 @pytest.mark.parametrize("numbers", [(-1, 0, 0), (2**16, 0, 0), (0, 2**64, 0), (0, 0, 2**64)])
 def test_a_number_that_does_not_fit_its_digits_is_refused(numbers: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="epoch"):
@@ -66,24 +48,17 @@ def test_a_number_that_does_not_fit_its_digits_is_refused(numbers: tuple[int, in
 
 
 @pytest.mark.parametrize(
-    ("spellings", "operation"),
+    ("texts", "operation"),
     [
-        ("READ Read r R", Operation.READ),
-        ("INSERT insert I i c C", Operation.INSERT),
-        ("UPDATE update U u", Operation.UPDATE),
-        ("DELETE Delete D d", Operation.DELETE),
-        ("TRUNCATE truncate T t", Operation.TRUNCATE),
+        ("READ R", Operation.READ),
+        ("INSERT I C", Operation.INSERT),
+        ("UPDATE U", Operation.UPDATE),
+        ("DELETE D", Operation.DELETE),
+        ("TRUNCATE T", Operation.TRUNCATE),
     ],
 )
-def test_operations_are_read_in_every_spelling_in_use(spellings: str, operation: Operation) -> None:
-    assert {parse_operation(text) for text in spellings.split()} == {operation}
-
-
-@pytest.mark.parametrize("text", ["", "insert!", "upsert", "secret value"])
-def test_an_unknown_operation_is_refused_without_showing_it(text: str) -> None:
-    with pytest.raises(MalformedChangeError, match="none of READ") as caught:
-        parse_operation(text)
-    assert not text or text not in str(caught.value)
+def test_operations_are_known_in_every_spelling_in_use(texts: str, operation: Operation) -> None:
+    assert set(spellings(operation)) == set(texts.split())
 
 
 def test_a_changelog_has_the_source_columns_first_and_ours_behind_them() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.schema.change import Add
-from frazil.model.schema.evolution import plan_evolution
+from frazil.model.schema.change import Add, plan_evolution
 from frazil.model.schema.types import Field, Primitive, Schema, Struct
 
 CURRENT = Schema(0, (Field(1, "id", Primitive.LONG, required=True),))

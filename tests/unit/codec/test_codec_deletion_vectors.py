@@ -26,7 +26,7 @@ from frazil.codec.deletes.deletion_vector import (
     has_valid_checksum,
 )
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import BlobCompression, read_footer
+from frazil.codec.puffin import BlobCompression, read_footer
 from tests.support.codec.fuzz import sealed
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,7 +13,7 @@ from frazil.codec.deletes.deletion_vector import (
     encode_deletion_vector,
 )
 from frazil.codec.deletes.position_deletes import decode_position_deletes
-from frazil.codec.puffin.file import BlobCompression, read_blob, read_footer
+from frazil.codec.puffin import BlobCompression, read_blob, read_footer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
-from frazil.codec.iceberg_defaults import default_from_json, default_to_json
+from frazil.codec.iceberg_json import default_from_json, default_to_json
 from frazil.model.schema.types import Decimal, Field, Fixed, Primitive, Schema, list_of
 
 if TYPE_CHECKING:

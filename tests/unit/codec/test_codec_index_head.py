@@ -13,7 +13,7 @@ from frazil.codec.key_index.head import MANIFEST_BLOB_TYPE, read_head, write_hea
 from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin import Blob, BlobCompression, read_blob, read_footer, write_puffin
 from tests.support.codec.fuzz import bent
 from tests.support.lake.manifests import SAMPLE, manifests
 

@@ -19,14 +19,14 @@ from frazil.codec.key_index.run import (
     BLOB_TYPE,
     CHECKSUMS,
     ROW_GROUP_ROWS,
+    RunBlobReader,
     decode_run,
     encode_run,
     run_part,
     write_run_part,
 )
-from frazil.codec.key_index.run_reader import RunBlobReader
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import read_footer
+from frazil.codec.puffin import read_footer
 from frazil.model.key_index import TOMBSTONE, RunBlob
 from tests.unit.codec.index_rows import entries_of, rows_of
 

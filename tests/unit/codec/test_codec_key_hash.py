@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.codec.key_index.key_hash import encode_key, hash_key, xxh64_of_long
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Decimal, Fixed, Primitive, Scalar
 from tests.support.codec.golden_keys import GoldenKey, golden_keys
+from tests.support.codec.key_hash import encode_key, hash_key, xxh64_of_long
 from tests.support.codec.xxh64_inverse import long_of_hash
 
 LONGS = st.integers(-(2**63), 2**63 - 1)

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgcopy.fields import rows_alone, split_fields
-from frazil.codec.pgcopy.numerics import read_numerics
-from frazil.codec.pgcopy.values import Wire, convert_binary, wire_of
+from frazil.codec.pgcopy.values import Wire, convert_binary, read_numerics, wire_of
 from frazil.codec.pgoutput.frames import Frames
 from frazil.codec.pgtext.convert import convert
 from frazil.errors import MalformedChangeError, UnrepresentableValueError

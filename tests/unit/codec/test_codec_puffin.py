@@ -11,18 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError, quoted
-from frazil.codec.puffin.compression import compress, decompress
-from frazil.codec.puffin.file import (
+from frazil.codec.puffin import (
+    LARGEST_FOOTER,
     Blob,
     BlobCompression,
     Footer,
     PuffinAssembly,
     TailTooShortError,
+    compress,
+    decompress,
     read_blob,
     read_footer,
     write_puffin,
 )
-from frazil.codec.puffin.footer import LARGEST_FOOTER
 from tests.support.sampling import examples
 
 LONG = st.integers(-(2**63), 2**63 - 1)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
-from frazil.codec.pgoutput.frames import Frames
-from frazil.codec.pgoutput.spool_segment import MAGIC, SegmentAssembly, read_segment
+from frazil.codec.pgoutput.frames import MAGIC, Frames, SegmentAssembly, read_segment
 from tests.support.pgoutput.golden import golden
 from tests.support.pgoutput.histories import decoded_history
 

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 from frazil.codec.key_index.head import MANIFEST_BLOB_TYPE, write_head
-from frazil.codec.key_index.key_hash import encode_key
 from frazil.codec.key_index.manifest import encode_manifest
 from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
-from frazil.codec.puffin.file import read_footer
+from frazil.codec.puffin import read_footer
 from frazil.model.key_index import KeyHash
 from frazil.model.schema.types import Primitive
 from tests.support.codec.golden_keys import golden_keys
+from tests.support.codec.key_hash import encode_key
 from tests.support.lake.manifests import SAMPLE
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from frazil.clients.iceberg.file_access import (
+from frazil.clients.iceberg.table import (
     RENEWED_AFTER_SECONDS,
     Renewal,
     StorageCredential,

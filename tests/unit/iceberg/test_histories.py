@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.clients.iceberg.commit.validity import Validity, judge_marker
-from frazil.clients.iceberg.read.snapshot_range import check_range
-from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
+from frazil.clients.iceberg.commit.metadata_log import Validity, judge_marker
+from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, check_range
 from frazil.errors import ForeignChangeError, RolledBackError
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.table_facts import SnapshotOperation

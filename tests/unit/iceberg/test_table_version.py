@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
-from frazil.clients.iceberg.table_version import TableVersion
+from frazil.clients.iceberg.table import TableVersion
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:

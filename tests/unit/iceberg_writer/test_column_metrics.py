@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.write.bound_values import lower_bound, serialised, upper_bound
-from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY, FULL, bound_lengths
+from frazil.clients.iceberg.write.column_metrics import (
+    COUNTS_ONLY,
+    FULL,
+    bound_lengths,
+    lower_bound,
+    serialised,
+    upper_bound,
+)
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.hooks import SeededRandomness, SystemClock

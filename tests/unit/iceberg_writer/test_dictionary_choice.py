@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.clients.iceberg.write.dictionary_choice import repeating_columns
+from frazil.clients.iceberg.write.data_file import repeating_columns
 
 ROWS = 100_000
 

@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.write.murmur3 import hash_bytes, hash_longs, hash_text
 from frazil.clients.iceberg.write.partition_text import human_text, json_form, path_part
-from frazil.clients.iceberg.write.partition_values import transform_values
+from frazil.clients.iceberg.write.partition_values import (
+    hash_bytes,
+    hash_longs,
+    hash_text,
+    transform_values,
+)
 from frazil.errors import UnrepresentableValueError
 from frazil.model.schema.partitioning import TransformKind, parse_transform
 from frazil.model.schema.types import Decimal, Fixed, Primitive, Scalar

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.clients.iceberg.write.partition_spill import PartitionSpill
+from frazil.clients.iceberg.write.partition_split import PartitionSpill
 from frazil.clients.iceberg.write.task_writer import TaskWriter, WrittenPositions
 from frazil.clients.iceberg.write.write_target import BloomFilter, WriteTarget, plan_write_target
 from frazil.errors import StorageError, UnrepresentableValueError

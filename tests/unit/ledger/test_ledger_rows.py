@@ -9,11 +9,11 @@ import pytest
 
 from frazil.errors import ForeignChangeError
 from frazil.ledger.dead_letters import DeadLetter
-from frazil.ledger.recorded_states import parse_state
 from frazil.ledger.rows import (
     SCHEMA,
     STATE_COLUMNS,
     LedgerEntry,
+    parse_state,
     plan_rows,
     position_text,
     state_from,

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
+from frazil.merge.folding.arrow_fold import SortedFolder
+from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT, FoldColumn, FoldLayout
 from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome
-from frazil.merge.folding.folded_keys import DELETE, SOFT_DELETE, UPSERT
-from frazil.merge.folding.sorted_folder import SortedFolder
-from frazil.merge.planning.change_columns import (
+from frazil.merge.planning.changes import (
     ACTION,
     HI,
     IS_UPDATE,
@@ -29,7 +28,7 @@ from tests.unit.merge.histories import KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from frazil.merge.folding.folded_keys import FoldedKeys
+    from frazil.merge.folding.change_rows import FoldedKeys
 
 # By the number of the key: signed comparison would sort them otherwise, and two share a half.
 HASHES = [(0, 5), (1, 0), (2**63 - 1, 0), (2**63, 1), (2**63, 2**63 + 1), (2**64 - 1, 2**64 - 1)]

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import encode_run
+from frazil.merge.folding.arrow_fold import SortedFolder, fold_linked
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
-from frazil.merge.folding.linked_fold import fold_linked
-from frazil.merge.folding.sorted_folder import SortedFolder
-from frazil.merge.planning.change_columns import (
+from frazil.merge.planning.changes import (
     ACTION,
     HI,
     IS_UPDATE,
@@ -25,9 +24,8 @@ from frazil.merge.planning.change_columns import (
     SEQUENCE,
     UNCHANGED,
 )
-from frazil.merge.writing.equal_sequences import ComparedContent
-from frazil.merge.writing.key_writer import KeyWriter, KeyWriterSpec
-from frazil.merge.writing.row_order import RowOrder
+from frazil.merge.writing.key_writer import KeyWriter, KeyWriterSpec, RowOrder
+from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.mirror.index.locating import TaskIndex
 from frazil.model.key_index import IndexedFile
 from frazil.model.policy import Deletes
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from frazil.merge.folding.folded_keys import FoldedKeys
+    from frazil.merge.folding.change_rows import FoldedKeys
     from frazil.merge.writing.key_writer import WrittenKeys
 
 ID, NAME, NOTE, SEQ = (

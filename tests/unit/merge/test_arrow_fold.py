@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
-from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
+from frazil.merge.folding.arrow_fold import LinkedRowsError, SortedFolder
+from frazil.merge.folding.change_rows import SOFT_DELETE, FoldColumn, FoldLayout
 from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, KeyOutcome, fold
-from frazil.merge.folding.folded_keys import SOFT_DELETE
-from frazil.merge.folding.sorted_folder import LinkedRowsError, SortedFolder
-from frazil.merge.planning.change_columns import (
+from frazil.merge.planning.changes import (
     ACTION,
     HI,
     IS_UPDATE,

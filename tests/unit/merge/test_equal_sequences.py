@@ -10,7 +10,7 @@ import pytest
 
 from frazil.errors import DuplicateKeyError
 from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT
-from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
+from frazil.merge.writing.mirror_rows import Arrivals, ComparedContent, late_arrivals, not_newer
 from frazil.mirror.index.locating import LocatedRows
 from frazil.model.schema.types import Field, Primitive
 

@@ -12,12 +12,11 @@ from frazil.merge.folding.fold import (
     Change,
     KeyAction,
     KeyOutcome,
-    Row,
     TruncateChange,
     fold,
-    mirror_after,
 )
 from frazil.model.policy import Deletes
+from tests.support.merge.folded_mirror import Row, mirror_after
 from tests.support.sampling import examples
 from tests.unit.merge.histories import (
     KEY,

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import MalformedChangeError, NullKeyError
-from frazil.merge.planning.change_columns import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
+from frazil.merge.planning.changes import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
 from frazil.merge.writing.admission import AdmissionRules, ChangeAdmission
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order

@@ -8,18 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
+from frazil.merge.folding.arrow_fold import fold_linked
 from frazil.merge.folding.fold import (
     Change,
     FoldResult,
     KeyAction,
     KeyOutcome,
-    Row,
     fold,
-    mirror_after,
 )
-from frazil.merge.folding.linked_fold import fold_linked
-from frazil.merge.planning.change_columns import MERGED
+from frazil.merge.planning.changes import MERGED
 from frazil.model.policy import Deletes
+from tests.support.merge.folded_mirror import Row, mirror_after
 from tests.support.sampling import examples
 from tests.unit.merge.arrow_batches import SEQUENCES, batch_of, layout, outcomes_in
 from tests.unit.merge.histories import delete, moved, shuffled, transactions, upsert, wild_changes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frazil import errors
 from frazil.merge.planning.plan import describe, plan_bits, plan_document, plan_merge
-from frazil.merge.writing.row_order import RowOrder
+from frazil.merge.writing.key_writer import RowOrder
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.schema.types import Field, Primitive
@@ -114,7 +114,10 @@ def test_the_first_merge_reads_an_old_snapshot_under_the_names_it_had() -> None:
     plan = planned(facts, settings=settings)
     assert taken(plan) == (None, 1, 90, 1)
     assert plan is not None
-    assert (plan.key_names, plan.reads.operation.name) == (("id",), "cdc_operation")
+    assert [each.name for each in (*plan.reads.key, plan.reads.operation)] == [
+        "id",
+        "cdc_operation",
+    ]
     assert [name for _, name in plan.schema.projection] == ["id", "name", "seen"]
     assert plan.changelog_schema == SCHEMA
     assert plan.creates is not None

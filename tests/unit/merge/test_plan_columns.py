@@ -9,7 +9,7 @@ import pytest
 
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
-from frazil.merge.planning import change_columns
+from frazil.merge.planning import changes
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of
 from tests.unit.merge.plan_facts import SCHEMA, SETTINGS, changelog, planned, snapshot
 
@@ -43,7 +43,10 @@ def test_columns_are_found_without_regard_to_case_where_that_is_clear() -> None:
     settings = replace(SETTINGS, key=("ID",), sequence="CDC_Sequence_Number")
     plan = planned(changelog(snapshot(1)), settings=settings)
     assert plan is not None
-    assert (plan.key_names, plan.reads.sequence.name) == (("id",), "cdc_sequence_number")
+    assert [each.name for each in (*plan.reads.key, plan.reads.sequence)] == [
+        "id",
+        "cdc_sequence_number",
+    ]
     ambiguous = replace(SCHEMA, fields=(*SCHEMA.fields, Field(20, "ID", P.LONG)))
     with pytest.raises(errors.ConfigError, match="no key column 'Id'"):
         planned(changelog(snapshot(1), schema=ambiguous), settings=replace(SETTINGS, key=("Id",)))
@@ -116,7 +119,8 @@ def test_columns_for_partial_rows_may_be_missing() -> None:
     own = SCHEMA.fields[:5]
     plan = planned(changelog(snapshot(1), schema=Schema(0, own)))
     assert plan is not None
-    assert (plan.unchanged, plan.previous_key, plan.previous_members) == (None, None, ())
+    reads = plan.reads
+    assert (reads.unchanged, reads.previous_key, reads.previous_members) == (None, None, ())
 
 
 def with_previous(*members: Field) -> ChangelogFacts:
@@ -158,8 +162,12 @@ def test_the_previous_key_is_paired_by_name_and_then_by_order(
         return
     plan = planned(facts, settings=settings)
     assert plan is not None
-    assert (plan.previous_key, plan.previous_members) == ("cdc_previous_key", paired)
-    assert plan.unchanged == "cdc_unchanged"
+    reads = plan.reads
+    assert reads.previous_key is not None
+    assert reads.previous_key.name == "cdc_previous_key"
+    assert tuple(each.name for each in reads.previous_members) == paired
+    assert reads.unchanged is not None
+    assert reads.unchanged.name == "cdc_unchanged"
 
 
 def with_column(name: str) -> ChangelogFacts:
@@ -170,8 +178,8 @@ def with_column(name: str) -> ChangelogFacts:
 TAKEN = [
     *(
         value
-        for name, value in vars(change_columns).items()
-        if name.isupper() and str(value) == value
+        for name, value in vars(changes).items()
+        if name.isupper() and str(value) == value and name != "APPEND_STEP"
     ),
     "__frazil_task",
     "__frazil_is_null_x",

@@ -10,9 +10,9 @@ import pytest
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
 from frazil.merge.library import library_step
+from frazil.merge.planning.changes import partial_rows
+from frazil.merge.planning.column_mapping import decode_columns
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP, needs_rebuild, plan_merge
-from frazil.merge.planning.recorded_columns import decode_columns
-from frazil.merge.planning.refusals import partial_rows
 from frazil.model.marker import SeenMarker
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.recorded_version import NEWER_STEP

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.planning.recorded_columns import (
+from frazil.merge.planning.column_mapping import (
     RecordedColumns,
     RecordedField,
     decode_columns,

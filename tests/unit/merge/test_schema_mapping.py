@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
-from frazil.merge.planning.column_mapping import ColumnOrigin
-from frazil.merge.planning.recorded_columns import (
+from frazil.merge.planning.column_mapping import (
+    ColumnOrigin,
     decode_columns,
 )
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, plan_schema

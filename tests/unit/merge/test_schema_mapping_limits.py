@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.merge.planning.column_mapping import ColumnOrigin
-from frazil.merge.planning.recorded_columns import (
+from frazil.merge.planning.column_mapping import (
+    ColumnOrigin,
     decode_columns,
 )
 from frazil.merge.planning.schema_mapping import DELETED_COLUMN, SchemaPlan, plan_schema
 from frazil.model.policy import Evolution, OnDrop
-from frazil.model.schema.evolution import plan_evolution
+from frazil.model.schema.change import plan_evolution
 from frazil.model.schema.types import Decimal, Field, Primitive, Schema, Struct, list_of, map_of
 from tests.support.sampling import examples
 from tests.unit.merge.schema_facts import (

@@ -23,9 +23,15 @@ from frazil.mirror.index.loading import (
     count_deletes,
     load_index,
 )
-from frazil.model.key import plan_key_hash
-from frazil.model.key_index import IndexKey, IndexManifest, IndexRun, RunBlob, RunPart
-from frazil.model.repair import RepairReason
+from frazil.model.key_index import (
+    IndexKey,
+    IndexManifest,
+    IndexRun,
+    RepairReason,
+    RunBlob,
+    RunPart,
+    plan_key_hash,
+)
 from frazil.model.schema.types import Primitive
 from frazil.model.table_facts import SnapshotOperation
 from tests.unit.codec.index_rows import entries_of

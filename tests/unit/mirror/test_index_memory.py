@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.mirror.index.run_tiers import plan_bits
+from frazil.mirror.index.run_merging import plan_bits
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema, parquet_schema
 from frazil.clients.iceberg.write.conforming import conform, finished
-from frazil.codec.iceberg_defaults import default_to_json
-from frazil.merge.folding.row_equality import same_values
-from frazil.merge.writing.row_completer import RowCompleter, RowPositions
+from frazil.codec.iceberg_json import default_to_json
+from frazil.merge.folding.change_rows import same_values
+from frazil.merge.writing.mirror_rows import RowCompleter, RowPositions
 from frazil.mirror.row_reader import read_rows
 from frazil.model.schema.types import (
     Decimal,

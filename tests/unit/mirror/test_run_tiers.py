@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.mirror.index.run_tiers import plan_bits, plan_run_merge
+from frazil.mirror.index.run_merging import plan_bits, plan_run_merge
 from tests.support.sampling import examples
 
 YOUNG = 65_536

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.key import is_same_key, plan_key_hash
-from frazil.model.key_index import IndexKey, KeyHash
+from frazil.model.key_index import IndexKey, KeyHash, is_same_key, plan_key_hash
 from frazil.model.schema.types import (
     Decimal,
     Field,

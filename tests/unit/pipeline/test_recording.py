@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from frazil import errors
 from frazil.hooks import ManualClock
 from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeReport
-from frazil.model.log_output import LogFormat, LogLevel
-from frazil.model.repair import Repair, RepairReason
+from frazil.model.key_index import Repair, RepairReason
+from frazil.model.policy import LogFormat, LogLevel
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
 from frazil.pipeline.recording.merge_recorder import Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard

@@ -12,7 +12,7 @@ from frazil.clients.postgres.dsn import (
     session_parameters,
     tls_parameters,
 )
-from frazil.clients.postgres.replication_commands import (
+from frazil.clients.postgres.replication import (
     create_slot_command,
     drop_slot_command,
     start_command,

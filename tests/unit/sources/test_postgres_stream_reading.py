@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frazil.codec.pgoutput.frames import SegmentAssembly
 from frazil.codec.pgoutput.messages import (
     EPOCH_MICROSECONDS,
     Begin,
@@ -22,7 +23,6 @@ from frazil.codec.pgoutput.messages import (
     Value,
     ValueKind,
 )
-from frazil.codec.pgoutput.spool_segment import SegmentAssembly
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.postgres.lsn import format_lsn
 from frazil.model.postgres.types import PostgresType, plan_column

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.model.log_output import LogFormat
+from frazil.model.policy import LogFormat
 from frazil.telemetry.exception_hooks import install_hooks
 from frazil.telemetry.jvm_log import JvmLog
 from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import structlog
 
-from frazil.model.log_output import LogFormat, LogLevel
+from frazil.model.policy import LogFormat, LogLevel
 from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from frazil.errors import RuntimeMissingError
-from frazil.model.log_output import LogFormat
+from frazil.model.policy import LogFormat
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 from frazil.telemetry.tracing import NoTracing, SpanName, Tracing, start_tracing

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from frazil.errors import ConfigError
-from frazil.model.log_output import LogFormat
+from frazil.model.policy import LogFormat
 from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor

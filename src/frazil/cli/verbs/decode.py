@@ -13,7 +13,7 @@ from frazil.codec.deletes.deletion_vector import (
     has_valid_checksum,
 )
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import BlobCompression, TailTooShortError, check_magic, read_footer
+from frazil.codec.puffin import BlobCompression, TailTooShortError, check_magic, read_footer
 from frazil.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from frazil.codec.puffin.file import BlobMetadata, Footer
+    from frazil.codec.puffin import BlobMetadata, Footer
 
 # Footers of up to a hundred blobs come with the first read.
 _FIRST_TAIL = 64 << 10

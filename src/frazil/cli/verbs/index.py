@@ -10,7 +10,7 @@ from frazil.cli.results.facts import to_json, to_rows
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.merge.index_operations import load_index_facts, rebuild_index, verify_index
-from frazil.model.log_output import LogLevel
+from frazil.model.policy import LogLevel
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges
 from frazil.telemetry.logs import LogSettings, configure_logs
 

@@ -11,7 +11,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.merger import Merger
-from frazil.model.log_output import LogLevel
+from frazil.model.policy import LogLevel
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for

@@ -12,7 +12,7 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_note, 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError
-from frazil.model.log_output import LogLevel
+from frazil.model.policy import LogLevel
 from frazil.pipeline.resync import Rebuild, Resync, load_resync
 from frazil.pipeline.tables.merge_settings import merge_tables
 from frazil.telemetry.logs import LogSettings, configure_logs

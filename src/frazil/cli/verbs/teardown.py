@@ -10,7 +10,7 @@ import typer
 
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.errors import ConfigError
-from frazil.model.log_output import LogLevel
+from frazil.model.policy import LogLevel
 from frazil.pipeline.configured_source import configured_source
 from frazil.telemetry.logs import LogSettings, configure_logs
 

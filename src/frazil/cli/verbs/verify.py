@@ -14,8 +14,8 @@ from frazil.clients.spark.session import open_session
 from frazil.config.models.quantities import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
-from frazil.model.log_output import LogLevel
 from frazil.model.marker import MarkerRole
+from frazil.model.policy import LogLevel
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
 from frazil.pipeline.verification import build_source_verifier

@@ -48,62 +48,21 @@ class IcebergGateway:
         self._classes: dict[str, JavaObject] = {}
         self._methods: dict[FileIntake, JavaObject] = {}
 
-    @cached_property
-    def _spark_util(self) -> JavaObject:
-        return self._root.spark.Spark3Util
-
-    @cached_property
-    def table_metadata(self) -> JavaObject:
-        """``TableMetadata``: what a commit replaces."""
-        return self._root.TableMetadata
-
-    @cached_property
-    def metadata_parser(self) -> JavaObject:
-        """``TableMetadataParser``."""
-        return self._root.TableMetadataParser
-
-    @cached_property
-    def snapshot_parser(self) -> JavaObject:
-        """``SnapshotParser``."""
-        return self._root.SnapshotParser
-
-    @cached_property
-    def snapshot_changes(self) -> JavaObject:
-        """``SnapshotChanges``: the files a snapshot added and removed."""
-        return self._root.SnapshotChanges
-
-    @cached_property
-    def statistics_file(self) -> JavaObject:
-        """``GenericStatisticsFile``."""
-        return self._root.GenericStatisticsFile
-
-    @cached_property
-    def expressions(self) -> JavaObject:
-        """``Expressions``."""
-        return self._root.expressions.Expressions
-
-    @cached_property
-    def schema_parser(self) -> JavaObject:
-        """``SchemaParser``."""
-        return self._root.SchemaParser
-
-    @cached_property
-    def spec_parser(self) -> JavaObject:
-        """``PartitionSpecParser``."""
-        return self._root.PartitionSpecParser
-
-    @cached_property
-    def sort_order_parser(self) -> JavaObject:
-        """``SortOrderParser``."""
-        return self._root.SortOrderParser
-
-    @cached_property
-    def _java(self) -> JavaObject:
-        return self._gateway.jvm.java.lang
-
-    @cached_property
-    def _handles(self) -> JavaObject:
-        return self._java.invoke.MethodHandles
+    # Looked up once each.
+    _spark_util = cached_property(lambda self: self._root.spark.Spark3Util)
+    table_metadata = cached_property(lambda self: self._root.TableMetadata)
+    metadata_parser = cached_property(lambda self: self._root.TableMetadataParser)
+    snapshot_parser = cached_property(lambda self: self._root.SnapshotParser)
+    # The files a snapshot added and removed.
+    snapshot_changes = cached_property(lambda self: self._root.SnapshotChanges)
+    statistics_file = cached_property(lambda self: self._root.GenericStatisticsFile)
+    expressions = cached_property(lambda self: self._root.expressions.Expressions)
+    schema_parser = cached_property(lambda self: self._root.SchemaParser)
+    spec_parser = cached_property(lambda self: self._root.PartitionSpecParser)
+    sort_order_parser = cached_property(lambda self: self._root.SortOrderParser)
+    _java = cached_property(lambda self: self._gateway.jvm.java.lang)
+    _handles = cached_property(lambda self: self._java.invoke.MethodHandles)
+    _mapper = cached_property(lambda self: self._root.util.JsonUtil.mapper())
 
     @cached_property
     def _parse_file(self) -> JavaObject:
@@ -115,10 +74,6 @@ class IcebergGateway:
         )
         parser = self._class(f"{_ICEBERG}.ContentFileParser")
         return self._handles.publicLookup().findStatic(parser, "fromJson", type_)
-
-    @cached_property
-    def _mapper(self) -> JavaObject:
-        return self._root.util.JsonUtil.mapper()
 
     def _class(self, name: str) -> JavaObject:
         if name not in self._classes:
@@ -166,10 +121,7 @@ class IcebergGateway:
 
     def identifier(self, namespace: Sequence[str], table: str) -> JavaObject:
         """``TableIdentifier``."""
-        levels = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(namespace))
-        for position, level in enumerate(namespace):
-            levels[position] = level
-        space = self._root.catalog.Namespace.of(levels)
+        space = self._root.catalog.Namespace.of(self._array("String", namespace))
         return self._root.catalog.TableIdentifier.of(space, table)
 
     def apply_files(

@@ -1,22 +1,23 @@
-"""One Iceberg table: its metadata, reads of its rows, and commits to it."""
+"""One Iceberg table: its metadata, reads of its rows, commits to it, and access to its files."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.commit.strict_commit import Committer, Receipt, StrictCommit
-from frazil.clients.iceberg.file_access import Renewal, load_access
 from frazil.clients.iceberg.read.live_files import LiveFiles
-from frazil.clients.iceberg.read.snapshot_range import check_range
-from frazil.clients.iceberg.read.table_metadata import TableReader
-from frazil.clients.iceberg.table_version import TableVersion
+from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
+from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.model.schema.evolution import plan_evolution
+from frazil.model.schema.change import plan_evolution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, DataFrameReader
 
@@ -29,6 +30,17 @@ if TYPE_CHECKING:
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
+
+# Loading one snapshot takes a third of a millisecond, loading two thousand together fifty.
+_LOADED_ONE_BY_ONE = 100
+# Credentials that expire. Their expiry comes with them, or not at all.
+_VENDED = re.compile(r"s3\.session-token|gcs\.oauth2\.token|adls\.sas-token\.")
+_ENDS = re.compile(
+    r"s3\.session-token-expires-at-ms|gcs\.oauth2\.token-expires-at"
+    r"|adls\.sas-token-expires-at-ms\..*"
+)
+# No catalog vends for less than a few minutes: a quarter of an hour is the least that Amazon makes.
+RENEWED_AFTER_SECONDS = 300.0
 
 
 class LakeTable:
@@ -101,14 +113,6 @@ class LakeTable:
                 last_column_id=state.last_column_id,
                 format_version=state.format_version,
             )
-
-    def load_spec(self) -> PartitionSpec:
-        """The current partitioning."""
-        return self._reader.spec(self._refreshed())
-
-    def load_sort_order(self) -> SortOrder:
-        """The current sort order."""
-        return self._reader.sort_order(self._refreshed())
 
     def load_metadata_location(self) -> str:
         """The location of the current metadata file, for readers without a catalog."""
@@ -217,3 +221,156 @@ class LakeTable:
     def _begin_renewal(self) -> Renewal:
         location = str(self._table.location())
         return Renewal(load_access(self._gateway, self._table, location), self._clock)
+
+
+class TableVersion:
+    """Immutable metadata of one version: all reads are consistent; stays on the driver."""
+
+    def __init__(
+        self,
+        *,
+        gateway: IcebergGateway,
+        table: JavaObject,
+        metadata: JavaObject,
+        reader: TableReader,
+        committer: Committer,
+    ) -> None:
+        self._gateway = gateway
+        self._table = table
+        self._metadata = metadata
+        self._reader = reader
+        self._committer = committer
+        self._name = reader.name
+
+    @property
+    def state(self) -> TableMetadata:
+        """Identity, properties and head."""
+        return self._reader.state(self._metadata)
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self._reader.schema(self._metadata)
+
+    def schema_of(self, schema_id: int) -> Schema:
+        """A schema the table has or had."""
+        return self._reader.schema(self._metadata, schema_id)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The current partitioning."""
+        return self._reader.spec(self._metadata)
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self._reader.sort_order(self._metadata)
+
+    def marker(self, role: MarkerRole) -> Marker | None:
+        """The valid marker; raises like ``LakeTable.load_marker``."""
+        return self._committer.marker(self._metadata, role)
+
+    def write_target(self, schema: Schema | None = None) -> WriteTarget:
+        """What a task needs to write files of this table, credentials included; picklable.
+
+        ``schema`` is the one committed together with the files, if it changes.
+        """
+        state = self.state
+        with translated(self._name, "asking how the table's files are reached"):
+            io_properties = load_access(self._gateway, self._table, state.location)
+        return plan_write_target(
+            table=self._name,
+            location=state.location,
+            schema=schema or self.schema,
+            spec=self.spec,
+            sort_order=self.sort_order,
+            properties=state.properties,
+            io_properties=io_properties,
+            format_version=state.format_version,
+        )
+
+    def history(self, *, until: int | None = None) -> tuple[SnapshotFacts, ...]:
+        """The head and its ancestors, newest first, down to ``until`` or the oldest one kept."""
+        found = []
+        for snapshot in self._iter_history():
+            found.append(snapshot)
+            if snapshot.id == until:
+                break
+        return tuple(found)
+
+    def load_removed_sequence(self, snapshot_id: int) -> int:
+        """The highest data sequence number of the files that this snapshot removed, or -1.
+
+        Not the file sequence number: files written by a compaction keep the data sequence number
+        of their rows. Takes a gateway call per file.
+        """
+        with translated(self._name, "reading what a snapshot removed"):
+            snapshot = self._metadata.snapshot(snapshot_id)
+            changes = self._gateway.snapshot_changes.builderFor(self._table)
+            removed = changes.snapshot(snapshot).build().removedDataFiles().iterator()
+            highest = -1
+            while removed.hasNext():
+                highest = max(highest, int(removed.next().dataSequenceNumber()))
+        return highest
+
+    def _iter_history(self) -> Iterator[SnapshotFacts]:
+        """One by one at first, because few are needed nearly always; then all together."""
+        last = None
+        for last in islice(self._reader.iter_ancestry(self._metadata), _LOADED_ONE_BY_ONE):
+            yield last
+        if last is None or last.parent is None:
+            return
+        known = self._reader.all_snapshots(self._metadata)
+        below = known.get(last.parent)
+        while below is not None:
+            yield below
+            below = None if below.parent is None else known.get(below.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCredential:
+    """What a catalog vends for the locations that begin with the prefix."""
+
+    prefix: str
+    properties: Mapping[str, str] = field(repr=False)
+
+
+def load_access(gateway: IcebergGateway, table: JavaObject, location: str) -> dict[str, str]:
+    """The properties that open the files at the location."""
+    io = table.io()
+    vended = [StorageCredential(*each) for each in gateway.storage_credentials(io)]
+    return access_to(location, gateway.to_json(io.properties()), vended)
+
+
+def access_to(
+    location: str, properties: Mapping[str, str], credentials: Sequence[StorageCredential]
+) -> dict[str, str]:
+    """The properties with those of the credential whose prefix fits best, as the protocol says."""
+    fitting = [each for each in credentials if location.startswith(each.prefix)]
+    best = max(fitting, key=lambda each: len(each.prefix), default=None)
+    return {**properties, **(best.properties if best is not None else {})}
+
+
+def is_vended(access: Mapping[str, str]) -> bool:
+    """Whether the access ends by itself."""
+    return any(_VENDED.match(name) for name in access)
+
+
+class Renewal:
+    """When a table with vended credentials must be loaded again, counted from its loading."""
+
+    def __init__(self, access: Mapping[str, str], clock: Clock) -> None:
+        self._clock = clock
+        self._due = None
+        if is_vended(access):
+            self._due = clock.monotonic() + self._seconds(access)
+
+    def is_due(self) -> bool:
+        """Half of the time is over, so that work which begins now can end."""
+        return self._due is not None and self._clock.monotonic() >= self._due
+
+    def _seconds(self, access: Mapping[str, str]) -> float:
+        now = self._clock.now().timestamp()
+        stated = [value for name, value in access.items() if _ENDS.fullmatch(name)]
+        ends = [int(value) / 1000 - now for value in stated if value.isdecimal()]
+        return min([RENEWED_AFTER_SECONDS, *(each / 2 for each in ends)])

@@ -8,33 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frazil import errors
 from frazil.clients.postgres import catalog_queries as queries
 from frazil.hooks import SystemClock
-from frazil.model.postgres.facts import (
-    VERSION_STEP,
-    Attribute,
-    CatalogRelation,
-    GeneratedKind,
-    IdentityKind,
-    Leaf,
-    Persistence,
-    PrimaryKey,
-    PublicationFacts,
-    PublishedTable,
-    RelationKind,
-    RoleFacts,
-    RunningTransaction,
-    ServerFacts,
-    SlotFacts,
-    SlotReader,
-    TableFacts,
-    TablePrivileges,
-    UniqueKey,
-    WalStatus,
-)
+from frazil.model.postgres import facts
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.postgres.names import QualifiedName
 from frazil.model.postgres.types import TypeKind, TypeRow
@@ -46,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
 
 _CLOCK = SystemClock()
-_COLUMN_LISTS = 15 * VERSION_STEP
+_COLUMN_LISTS = 15 * facts.VERSION_STEP
 _SETTINGS = (
     "wal_level",
     "max_replication_slots",
@@ -61,6 +40,16 @@ _BYTES = {"B": 1, "kB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30}
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60}
 _UNLIMITED = -1
 _SWITCHED_OFF = 0
+# What the catalog's tables say is as of the snapshot; what its functions say is as of now.
+_COLUMNS = """
+select a.attname, a.attnum, c.relfilenode = pg_relation_filenode(c.oid)
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where c.oid = to_regclass(%(quoted)s)
+  and c.relname = %(name)s
+  and n.nspname = %(schema)s
+"""
 
 
 class _ServerRow(NamedTuple):
@@ -82,14 +71,6 @@ class _Setting(NamedTuple):
     unit: str | None
 
 
-class _RoleRow(NamedTuple):
-    name: str
-    is_superuser: bool
-    may_replicate: bool
-    bypasses_row_security: bool
-    may_create_publication: bool
-
-
 class _SlotRow(NamedTuple):
     name: str
     plugin: str | None
@@ -103,28 +84,6 @@ class _SlotRow(NamedTuple):
     invalidation_reason: str | None
     is_two_phase: bool
     is_failover: bool
-
-
-class _ReaderRow(NamedTuple):
-    slot: str
-    is_temporary: bool
-    process: int | None
-    application: str | None
-    role: str | None
-
-
-class _PublicationRow(NamedTuple):
-    oid: int
-    name: str
-    is_ours: bool
-    sends_all_tables: bool
-    sends_inserts: bool
-    sends_updates: bool
-    sends_deletes: bool
-    sends_truncates: bool
-    via_root: bool
-    sends_generated: bool
-    options_changed_by: int
 
 
 class _PublishedRow(NamedTuple):
@@ -197,42 +156,27 @@ class _UniqueRow(NamedTuple):
     made_by: int
 
 
-class _TypeFacts(NamedTuple):
-    oid: int
-    name: str
-    kind: str
-    inner: int
-    modifier: int
-    delimiter: str
-
-
-def load_server(session: Session, *, clock: Clock = _CLOCK) -> ServerFacts:
+def load_server(session: Session, *, clock: Clock = _CLOCK) -> facts.ServerFacts:
     """The server, its settings and our role there."""
     before = clock.now()
     (server,) = session.load(_ServerRow, queries.SERVER, doing="loading the server's facts")
     ours = before + (clock.now() - before) / 2
     settings = _load_settings(session)
-    (role,) = session.load(_RoleRow, queries.ROLE, doing="loading the role's rights")
-    return ServerFacts(
-        version=server.version,
-        system_identifier=server.system_identifier,
-        timeline=server.timeline,
-        database=server.database,
-        encoding=server.encoding,
-        is_standby=server.is_standby,
+    (role,) = session.load(facts.RoleFacts, queries.ROLE, doing="loading the role's rights")
+    columns = server._asdict()
+    clock_ahead = columns.pop("clock") - ours.timestamp()
+    return facts.ServerFacts(
+        **columns,
         wal_level=settings["wal_level"].value,
         max_slots=int(settings["max_replication_slots"].value),
-        slots_used=server.slots_used,
         max_senders=int(settings["max_wal_senders"].value),
-        senders_used=server.senders_used,
         slot_wal_limit_bytes=_bytes(settings["max_slot_wal_keep_size"]),
         idle_slot_limit_seconds=_integer_seconds(settings.get("idle_replication_slot_timeout")),
         sender_limit_seconds=_seconds(settings["wal_sender_timeout"]),
         block_bytes=int(settings["block_size"].value),
-        role=RoleFacts(**role._asdict()),
+        role=role,
         uses_tls=session.uses_tls,
-        is_local=server.is_local,
-        clock_ahead_seconds=server.clock - ours.timestamp(),
+        clock_ahead_seconds=clock_ahead,
         has_standby_feedback=settings["hot_standby_feedback"].value == "on",
     )
 
@@ -261,87 +205,72 @@ def _integer_seconds(setting: _Setting | None) -> int | None:
     return None if seconds is None else round(seconds)
 
 
-def load_slot(session: Session, name: str) -> SlotFacts | None:
+def load_slot(session: Session, name: str) -> facts.SlotFacts | None:
     """The slot of this name, None if there is none."""
     doing = f"loading the slot {name}"
     rows = session.load(_SlotRow, queries.SLOT, {"slot": name}, doing=doing)
     if not rows:
         return None
     row = rows[0]
-    return SlotFacts(
-        name=row.name,
-        plugin=row.plugin,
-        database=row.database,
-        is_temporary=row.is_temporary,
-        is_active=row.is_active,
-        confirmed_flush=_position(row.confirmed_flush),
-        restart=_position(row.restart),
-        wal_status=None if row.wal_status is None else WalStatus(row.wal_status),
-        safe_wal_bytes=row.safe_wal_bytes,
-        invalidation_reason=row.invalidation_reason,
-        is_two_phase=row.is_two_phase,
-        is_failover=row.is_failover,
-    )
+    columns = row._asdict() | {
+        "confirmed_flush": _position(row.confirmed_flush),
+        "restart": _position(row.restart),
+        "wal_status": None if row.wal_status is None else facts.WalStatus(row.wal_status),
+    }
+    return facts.SlotFacts(**columns)
 
 
-def load_readers(session: Session, prefix: str) -> tuple[SlotReader, ...]:
+def load_readers(session: Session, prefix: str) -> tuple[facts.SlotReader, ...]:
     """All slots whose names begin so, and who reads each of them."""
     doing = "loading the readers of the slots"
-    rows = session.load(_ReaderRow, queries.SLOT_READERS, {"prefix": prefix}, doing=doing)
-    return tuple(SlotReader(**row._asdict()) for row in rows)
+    return tuple(
+        session.load(facts.SlotReader, queries.SLOT_READERS, {"prefix": prefix}, doing=doing)
+    )
 
 
 def _position(text: str | None) -> int | None:
     return None if text is None else parse_lsn(text)
 
 
-def load_publication(session: Session, name: str) -> PublicationFacts | None:
+def load_publication(session: Session, name: str) -> facts.PublicationFacts | None:
     """The publication of this name and what it sends, None if there is none."""
     doing = f"loading the publication {name}"
-    found = session.load(_PublicationRow, queries.PUBLICATION, {"publication": name}, doing=doing)
+    parameters: dict[str, object] = {"publication": name}
+    found = session.load(facts.PublicationFacts, queries.PUBLICATION, parameters, doing=doing)
     if not found:
         return None
-    row = found[0]
     has_lists = session.server_version >= _COLUMN_LISTS
     query = queries.PUBLISHED if has_lists else queries.PUBLISHED_14
-    parameters = {"publication": name, "oid": row.oid}
-    tables = session.load(_PublishedRow, query, parameters, doing=doing)
-    return PublicationFacts(**row._asdict(), tables=tuple(map(_published, tables)))
-
-
-def _published(row: _PublishedRow) -> PublishedTable:
-    return PublishedTable(
-        oid=row.oid,
-        name=QualifiedName(row.schema, row.name),
-        membership_oid=row.membership_oid,
-        # None is what the view shows for a table without a column.
-        columns=tuple(row.columns or ()),
-        has_column_list=row.has_column_list,
-        row_filter=row.row_filter,
-        is_implicit=row.is_implicit,
+    rows = session.load(_PublishedRow, query, parameters | {"oid": found[0].oid}, doing=doing)
+    # None is what the view shows for a table without a column.
+    tables = (
+        facts.PublishedTable(**_named(row) | {"columns": tuple(row.columns or ())}) for row in rows
     )
+    return replace(found[0], tables=tuple(tables))
 
 
-def load_relations(session: Session) -> tuple[CatalogRelation, ...]:
+def _named(row: _PublishedRow | _RelationRow) -> dict[str, Any]:
+    """The columns of a row, schema and name as one."""
+    columns = row._asdict()
+    columns["name"] = QualifiedName(columns.pop("schema"), row.name)
+    return columns
+
+
+def load_relations(session: Session) -> tuple[facts.CatalogRelation, ...]:
     """All relations that a pattern can match, by schema and name."""
     rows = session.load(_RelationRow, queries.RELATIONS, doing="listing the tables")
     return tuple(
-        CatalogRelation(
-            oid=row.oid,
-            name=QualifiedName(row.schema, row.name),
-            kind=RelationKind(row.kind),
-            root_oid=row.root_oid,
-        )
+        facts.CatalogRelation(**_named(row) | {"kind": facts.RelationKind(row.kind)})
         for row in rows
     )
 
 
-def load_tables(session: Session, oids: Collection[int]) -> tuple[TableFacts, ...]:
+def load_tables(session: Session, oids: Collection[int]) -> tuple[facts.TableFacts, ...]:
     """These tables by schema and name; one that has gone meanwhile is left out."""
     parameters = {"oids": list(oids)}
     doing = "loading the tables' facts"
     rows = session.load(_TableRow, queries.TABLES, parameters, doing=doing)
-    attributes: defaultdict[int, list[Attribute]] = defaultdict(list)
+    attributes: defaultdict[int, list[facts.Attribute]] = defaultdict(list)
     for row in session.load(_AttributeRow, queries.ATTRIBUTES, parameters, doing=doing):
         attributes[row.table_oid].append(_attribute(row))
     numbers: defaultdict[int, list[_NumberRow]] = defaultdict(list)
@@ -360,46 +289,38 @@ def load_tables(session: Session, oids: Collection[int]) -> tuple[TableFacts, ..
     )
 
 
-def _attribute(row: _AttributeRow) -> Attribute:
-    return Attribute(
-        number=row.number,
-        name=row.name,
-        type_oid=row.type_oid,
-        type_modifier=row.type_modifier,
-        type_name=row.type_name,
-        base_type_oid=row.base_type_oid,
-        element_type_oid=row.element_type_oid,
-        is_not_null=row.is_not_null,
-        generated=GeneratedKind(row.generated),
-        missing_value=row.missing_value,
-        has_default=row.has_default,
-    )
+def _attribute(row: _AttributeRow) -> facts.Attribute:
+    columns = row._asdict() | {"generated": facts.GeneratedKind(row.generated)}
+    del columns["table_oid"]
+    return facts.Attribute(**columns)
 
 
 def _table(
-    row: _TableRow, attributes: Sequence[Attribute], unique: Sequence[_UniqueRow]
-) -> TableFacts:
+    row: _TableRow, attributes: Sequence[facts.Attribute], unique: Sequence[_UniqueRow]
+) -> facts.TableFacts:
     names = {attribute.number: attribute.name for attribute in attributes}
     key = None
     if row.key_numbers is not None:
         columns = _columns(row.key_numbers, names)
-        key = PrimaryKey(columns=columns, is_deferrable=row.key_is_deferrable)
-    return TableFacts(
+        key = facts.PrimaryKey(columns=columns, is_deferrable=row.key_is_deferrable)
+    return facts.TableFacts(
         oid=row.oid,
         name=QualifiedName(row.schema, row.name),
-        kind=RelationKind(row.kind),
-        persistence=Persistence(row.persistence),
+        kind=facts.RelationKind(row.kind),
+        persistence=facts.Persistence(row.persistence),
         root_oid=row.root_oid,
-        identity=IdentityKind(row.identity),
+        identity=facts.IdentityKind(row.identity),
         identity_columns=_columns(row.identity_numbers or (), names),
         key=key,
         attributes=tuple(attributes),
         estimated_pages=row.pages,
         estimated_rows=row.rows,
         has_row_security=row.has_row_security,
-        privileges=TablePrivileges(uses_schema=row.uses_schema, selects=row.selects, owns=row.owns),
+        privileges=facts.TablePrivileges(
+            uses_schema=row.uses_schema, selects=row.selects, owns=row.owns
+        ),
         unique_keys=tuple(
-            UniqueKey(
+            facts.UniqueKey(
                 oid=each.oid,
                 index_oid=each.index_oid,
                 columns=_columns(each.numbers, names),
@@ -427,13 +348,9 @@ def load_types(session: Session, oids: Collection[int]) -> dict[int, TypeRow]:
     One that has gone meanwhile is left out.
     """
     parameters = {"oids": list(oids)}
-    rows = session.load(_TypeFacts, queries.TYPES, parameters, doing="loading types")
-    return {
-        row.oid: TypeRow(
-            row.oid, row.name, TypeKind(row.kind), row.inner, row.modifier, row.delimiter
-        )
-        for row in rows
-    }
+    rows = session.load(TypeRow, queries.TYPES, parameters, doing="loading types")
+    # The kind comes as a letter.
+    return {row.oid: replace(row, kind=TypeKind(row.kind)) for row in rows}
 
 
 class _LeafRow(NamedTuple):
@@ -446,28 +363,20 @@ class _LeafRow(NamedTuple):
 
 def load_leaves(
     session: Session, oids: Collection[int], *, block_bytes: int
-) -> dict[int, tuple[Leaf, ...]]:
+) -> dict[int, tuple[facts.Leaf, ...]]:
     """Where the rows of these tables are, with the pages they take at the moment."""
     parameters = {"oids": list(oids), "block_bytes": block_bytes}
     doing = "loading the tables' sizes"
-    found: defaultdict[int, list[Leaf]] = defaultdict(list)
+    found: defaultdict[int, list[facts.Leaf]] = defaultdict(list)
     for row in session.load(_LeafRow, queries.LEAVES, parameters, doing=doing):
-        found[row.root].append(Leaf(QualifiedName(row.schema, row.name), row.pages))
+        found[row.root].append(facts.Leaf(QualifiedName(row.schema, row.name), row.pages))
     return {oid: tuple(found[oid]) for oid in oids}
 
 
-class _TransactionRow(NamedTuple):
-    process: int | None
-    role: str | None
-    age_seconds: float | None
-    prepared: str | None
-
-
-def load_open_transactions(session: Session) -> tuple[RunningTransaction, ...]:
+def load_open_transactions(session: Session) -> tuple[facts.RunningTransaction, ...]:
     """Transactions of others that have written something and have not ended, the oldest first."""
     doing = "loading open transactions"
-    rows = session.load(_TransactionRow, queries.OPEN_TRANSACTIONS, doing=doing)
-    return tuple(RunningTransaction(**row._asdict()) for row in rows)
+    return tuple(session.load(facts.RunningTransaction, queries.OPEN_TRANSACTIONS, doing=doing))
 
 
 class _PositionRow(NamedTuple):
@@ -479,3 +388,25 @@ def load_position(session: Session) -> int:
     doing = "loading the server's log position"
     (row,) = session.load(_PositionRow, queries.CURRENT_LSN, doing=doing)
     return parse_lsn(row.position)
+
+
+class _ColumnRow(NamedTuple):
+    name: str | None
+    number: int | None
+    is_same_file: bool
+
+
+def load_snapshot_columns(session: Session, relation: QualifiedName) -> dict[str, int] | None:
+    """The numbers of a table's columns by their names in the session's snapshot.
+
+    None when the table of this name is another one by now, or was written again, which the server
+    does not check. Names in a query mean what they mean now, whatever snapshot it runs in. And the
+    rows of a table that was written again since, by a change of a column's type or by TRUNCATE, are
+    in no older snapshot: there the table is empty. The session must have read from the table
+    before: then it is locked against changes.
+    """
+    parameters = {"quoted": relation.quoted, "name": relation.name, "schema": relation.schema}
+    rows = session.load(_ColumnRow, _COLUMNS, parameters, doing="loading a table's columns")
+    if not rows or not all(row.is_same_file for row in rows):
+        return None
+    return {row.name: row.number for row in rows if row.name is not None and row.number is not None}

@@ -93,62 +93,55 @@ PUBLICATION = """
     where pubname = %(publication)s
 """
 
-# The view shows roots or leaves, whichever the publication sends, and what it sends of them. A
-# table is a member itself, through its root, or with its schema.
-PUBLISHED = """
+
+def _published(columns: str, *, has_list: str, row_filter: str, by_schema: str) -> str:
+    """What a publication sends.
+
+    The view shows roots or leaves, whichever the publication sends, and what it sends of them. A
+    table is a member itself, through its root, or with its schema.
+    """
+    return f"""
     select
         relation.oid,
         published.schemaname::text,
         published.tablename::text,
-        coalesce(
-            member.oid,
-            (
-                select max(above.oid)
-                from pg_partition_ancestors(relation.oid) as ancestor
-                join pg_publication_rel as above
-                    on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
-            ),
-            (
-                select of_schema.oid
-                from pg_publication_namespace as of_schema
-                where of_schema.pnpubid = %(oid)s and of_schema.pnnspid = namespace.oid
-            )
-        ),
-        published.attnames::text[],
-        coalesce(to_jsonb(member) -> 'prattrs', 'null') <> 'null',
-        published.rowfilter,
-        member.oid is null and not exists (
-            select
-            from pg_partition_ancestors(relation.oid) as ancestor
-            join pg_publication_rel as above
-                on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
-        )
+        coalesce(member.oid, above.oid, {by_schema}),
+        {columns},
+        {has_list},
+        {row_filter},
+        member.oid is null and above.oid is null
     from pg_publication_tables as published
     join pg_namespace as namespace on namespace.nspname = published.schemaname
     join pg_class as relation
         on relation.relnamespace = namespace.oid and relation.relname = published.tablename
     left join pg_publication_rel as member
         on member.prpubid = %(oid)s and member.prrelid = relation.oid
+    cross join lateral (
+        select max(root.oid) as oid
+        from pg_partition_ancestors(relation.oid) as ancestor
+        join pg_publication_rel as root
+            on root.prpubid = %(oid)s and root.prrelid = ancestor.relid
+    ) as above
     where published.pubname = %(publication)s
     order by 2, 3
-"""
+"""  # noqa: S608 - made of constants
 
-# Version 14 has neither column lists nor row filters, and its view does not show the columns.
-PUBLISHED_14 = """
-    select
-        relation.oid,
-        published.schemaname::text,
-        published.tablename::text,
-        coalesce(
-            member.oid,
-            (
-                select max(above.oid)
-                from pg_partition_ancestors(relation.oid) as ancestor
-                join pg_publication_rel as above
-                    on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
-            )
-        ),
-        array(
+
+PUBLISHED = _published(
+    "published.attnames::text[]",
+    has_list="coalesce(to_jsonb(member) -> 'prattrs', 'null') <> 'null'",
+    row_filter="published.rowfilter",
+    by_schema="""(
+            select of_schema.oid
+            from pg_publication_namespace as of_schema
+            where of_schema.pnpubid = %(oid)s and of_schema.pnnspid = namespace.oid
+        )""",
+)
+
+# Version 14 has neither column lists nor row filters nor publications of a schema, and its view
+# does not show the columns.
+PUBLISHED_14 = _published(
+    """array(
             select attname::text
             from pg_attribute
             where attrelid = relation.oid
@@ -156,24 +149,11 @@ PUBLISHED_14 = """
                 and not attisdropped
                 and attgenerated = ''
             order by attnum
-        ),
-        false,
-        null::text,
-        member.oid is null and not exists (
-            select
-            from pg_partition_ancestors(relation.oid) as ancestor
-            join pg_publication_rel as above
-                on above.prpubid = %(oid)s and above.prrelid = ancestor.relid
-        )
-    from pg_publication_tables as published
-    join pg_namespace as namespace on namespace.nspname = published.schemaname
-    join pg_class as relation
-        on relation.relnamespace = namespace.oid and relation.relname = published.tablename
-    left join pg_publication_rel as member
-        on member.prpubid = %(oid)s and member.prrelid = relation.oid
-    where published.pubname = %(publication)s
-    order by 2, 3
-"""
+        )""",
+    has_list="false",
+    row_filter="null::text",
+    by_schema="null",
+)
 
 RELATIONS = """
     select

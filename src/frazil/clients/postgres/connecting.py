@@ -10,8 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from frazil import errors
 from frazil.clients.postgres.dsn import SessionAccess, replication_parameters, session_parameters
-from frazil.clients.postgres.refusal_text import address_of, plain_text, unknown_hosts
-from frazil.clients.postgres.refusals import load_refusal
+from frazil.clients.postgres.refusals import address_of, load_refusal, plain_text, unknown_hosts
 from frazil.clients.postgres.session import Session
 from frazil.clients.postgres.translation import translate_state, translated
 from frazil.hooks import SystemClock

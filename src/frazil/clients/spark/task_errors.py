@@ -1,4 +1,4 @@
-"""Errors of ours that cross from a Spark task to the driver, and what is said about all others.
+"""What crosses from a Spark task to the driver: values, and errors of ours.
 
 Spark carries an exception as text and writes it to its log. An error of ours travels inside that
 text and is raised again on the driver; of any other error only its kind and origin leave the task,
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 import re
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -24,12 +26,14 @@ from frazil.clients.java_errors import gone_file, missing_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 _Arguments = ParamSpec("_Arguments")
 
 _CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
 _FOREIGN = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
+# The schema of what such a task returns.
+PAYLOAD = "payload binary"
 
 
 class CarriedError(Exception):
@@ -112,3 +116,14 @@ def _unpacked(packed: str, table: str) -> errors.FrazilError:
     if isinstance(error, errors.StorageError):
         error.is_gone = document["is_gone"]
     return error
+
+
+def payload(value: object) -> pa.RecordBatch:
+    """A value as the one row that a task returns to the driver."""
+    return pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(value)], pa.binary())})
+
+
+def collect(frame: DataFrame) -> list[Any]:
+    """The values that tasks returned."""
+    # Written by our own tasks of this very job.
+    return [pickle.loads(row.payload) for row in frame.collect()]  # noqa: S301

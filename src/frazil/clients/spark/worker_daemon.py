@@ -17,7 +17,7 @@ _TASK_MODULES = (
     "pyspark.sql.pandas.serializers",
     "frazil.ingest.task",
     "frazil.merge.writing.task",
-    "frazil.mirror.index.repair",
+    "frazil.mirror.index.keeping",
     "frazil.sources.postgres.copy.reader",
     "frazil.sources.postgres.stream.reader",
 )

@@ -8,6 +8,7 @@ https://iceberg.apache.org/puffin-spec/#deletion-vector-v1-blob-type
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from array import array
@@ -17,27 +18,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyroaring import BitMap64, FrozenBitMap64
 
-from frazil.codec.deletes.descriptor import FilePartition, describe_delete_file
 from frazil.codec.deletes.roaring_layout import check_bitmap
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, PuffinFile, write_puffin
+from frazil.codec.puffin import Blob, PuffinFile, write_puffin
 from frazil.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "BLOB_TYPE",
-    "DeletionVector",
-    "FilePartition",
-    "decode_deletion_vector",
-    "delete_file_descriptors",
-    "deletion_vector_puffin",
-    "encode_deletion_vector",
-    "has_valid_checksum",
-]
 
 BLOB_TYPE = "deletion-vector-v1"
 # The length that a signed 32-bit number in front of the blob can hold, and length and checksum.
@@ -210,3 +199,40 @@ def delete_file_descriptors(
         )
         for blob in file.blobs
     )
+
+
+@dataclass(frozen=True)
+class FilePartition:
+    """The spec and partition of a data file, which its deletes must share exactly.
+
+    Otherwise every scan of the table fails. ``partition`` maps partition field ids to values in
+    Iceberg's JSON form; a field whose value is null is left out.
+    """
+
+    spec_id: int = 0
+    partition: Mapping[int, str | int | float | bool] = field(default_factory=dict)
+
+
+def describe_delete_file(
+    location: str,
+    *,
+    file_format: str,
+    file_size: int,
+    record_count: int,
+    data_file: str,
+    placement: FilePartition,
+    more: Mapping[str, object],
+) -> str:
+    """A position delete file, or one vector of a Puffin file, as ``ContentFileParser`` reads it."""
+    members = {
+        "spec-id": placement.spec_id,
+        "content": "POSITION_DELETES",
+        "file-path": location,
+        "file-format": file_format,
+        "partition": {str(key): value for key, value in placement.partition.items()},
+        "file-size-in-bytes": file_size,
+        "record-count": record_count,
+        **more,
+        "referenced-data-file": data_file,
+    }
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":"))

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.codec.deletes.deletion_vector import DeletionVector
-from frazil.codec.deletes.descriptor import FilePartition, describe_delete_file
+from frazil.codec.deletes.deletion_vector import DeletionVector, FilePartition, describe_delete_file
 from frazil.codec.malformed import MalformedFileError
 
 __all__ = [

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from frazil.codec.key_index.manifest import decode_manifest, encode_manifest
 from frazil.codec.key_index.run import BLOB_TYPE as RUN_BLOB_TYPE
 from frazil.codec.malformed import MalformedFileError
-from frazil.codec.puffin.file import Blob, BlobCompression, read_blob, read_footer, write_puffin
+from frazil.codec.puffin import Blob, BlobCompression, read_blob, read_footer, write_puffin
 from frazil.model.key_index import FORMAT_NAME
 from frazil.version import __version__
 
 if TYPE_CHECKING:
-    from frazil.codec.puffin.file import BlobMetadata, Footer, PuffinFile
+    from frazil.codec.puffin import BlobMetadata, Footer, PuffinFile
     from frazil.model.key_index import IndexManifest
 
 MANIFEST_BLOB_TYPE = FORMAT_NAME

@@ -7,11 +7,11 @@ files is written with every merge. ``docs/reference/key-index.md`` describes eac
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from frazil.codec.json_record import JsonRecord, parse_json
 from frazil.codec.malformed import MalformedFileError, quoted
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.key import plan_key_hash
 from frazil.model.key_index import (
     DeleteKind,
     DeletePointer,
@@ -21,6 +21,7 @@ from frazil.model.key_index import (
     IndexRun,
     RunBlob,
     RunPart,
+    plan_key_hash,
 )
 from frazil.model.schema.types import parse_scalar
 
@@ -87,16 +88,16 @@ def encode_manifest(manifest: IndexManifest) -> bytes:
 
 def decode_manifest(data: bytes) -> IndexManifest:
     """The manifest in the bytes; MalformedFileError if they hold none."""
-    document = _parsed(data)
+    document = parse_json(data)
     _refuse_other_version(document)
-    manifest = _Record("the manifest", document, _MEMBERS)
-    key = _key(_Record("the key", manifest.member("key"), _KEY))
+    manifest = JsonRecord("the manifest", document, _MEMBERS)
+    key = _key(JsonRecord("the key", manifest.member("key"), _KEY))
     sequence = manifest.member("sequence_type")
     next_ordinal = manifest.number("next_ordinal", _ORDINALS)
     folders = manifest.texts("folders")
     files = _files(manifest, folders, next_ordinal)
     runs = tuple(
-        _run(_Record(f"run {number}", each, _RUN), folders)
+        _run(JsonRecord(f"run {number}", each, _RUN), folders)
         for number, each in enumerate(manifest.items("runs"))
     )
     if len({each.name for each in runs}) < len(runs):
@@ -170,112 +171,6 @@ def _run_to_json(run: IndexRun, shared: _Locations) -> dict[str, object]:
     }
 
 
-class _Record:
-    """A JSON object with exactly these members, taken out by the type they must have."""
-
-    def __init__(self, name: str, members: object, expected: tuple[str, ...]) -> None:
-        if not isinstance(members, dict):
-            what = f"expected {name} to be an object"
-            raise _malformed(what)
-        if members.keys() != set(expected):
-            other = min(map(str, members.keys() ^ set(expected)))
-            verb = "without" if other in expected else "with"
-            what = f"expected {name} to have other members, found it {verb} {quoted(other)}"
-            raise _malformed(what)
-        self._name = name
-        self._members = members
-
-    def refusal(self, member: str, expected: str) -> MalformedFileError:
-        what = f"expected `{member}` of {self._name} to be {expected}"
-        return _malformed(what)
-
-    def member(self, member: str) -> object:
-        return self._members[member]
-
-    def items(self, member: str) -> list[object]:
-        value = self._members[member]
-        if not isinstance(value, list):
-            raise self.refusal(member, "a list")
-        return value
-
-    def number(self, member: str, within: range) -> int:
-        (value,) = self._as_numbers(member, [self._members[member]], within)
-        return value
-
-    def text(self, member: str) -> str:
-        (value,) = self._as_texts(member, [self._members[member]])
-        return value
-
-    def numbers(self, member: str, within: range) -> list[int]:
-        return self._as_numbers(member, self.items(member), within)
-
-    def numbers_or_nulls(self, member: str, within: range) -> list[int | None]:
-        column = self.items(member)
-        self._as_numbers(member, [each for each in column if each is not None], within)
-        return cast("list[int | None]", column)
-
-    def texts(self, member: str) -> list[str]:
-        return self._as_texts(member, self.items(member))
-
-    def booleans(self, member: str) -> list[bool]:
-        column = self.items(member)
-        if not set(map(type, column)) <= {bool}:
-            raise self.refusal(member, "true or false")
-        return cast("list[bool]", column)
-
-    def indexed(self, member: str, choices: Sequence[object]) -> list[int]:
-        """Indexes into a list that was read before."""
-        return self.numbers(member, range(len(choices)))
-
-    def check_lengths(self) -> None:
-        """Refuse a table whose columns differ in length."""
-        if len({len(self.items(each)) for each in self._members}) > 1:
-            what = f"expected the columns of {self._name} to have one length"
-            raise _malformed(what)
-
-    def _as_numbers(self, member: str, column: list[object], within: range) -> list[int]:
-        # Exactly these types: JSON's true is an int to Python.
-        if set(map(type, column)) <= {int}:
-            numbers = cast("list[int]", column)
-            if not numbers or (min(numbers) in within and max(numbers) in within):
-                return numbers
-        bounds = f"from {within[0]} to {within[-1]}" if within else "of nothing"
-        raise self.refusal(member, f"a number {bounds}")
-
-    def _as_texts(self, member: str, column: list[object]) -> list[str]:
-        if set(map(type, column)) <= {str}:
-            texts = cast("list[str]", column)
-            try:
-                # JSON can escape half a character, which no store accepts.
-                "".join(texts).encode()
-            except UnicodeEncodeError:
-                pass
-            else:
-                return texts
-        raise self.refusal(member, "text")
-
-
-def _parsed(data: bytes) -> object:
-    try:
-        return json.loads(
-            data.decode(), object_pairs_hook=_unique_members, parse_constant=_no_constant
-        )
-    # The parser descends once per bracket.
-    except (ValueError, RecursionError) as error:
-        raise _malformed("expected a JSON document") from error
-
-
-def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a member is there twice")
-    return members
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(name)
-
-
 def _refuse_other_version(document: object) -> None:
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is not int:
@@ -285,7 +180,7 @@ def _refuse_other_version(document: object) -> None:
         raise _malformed(what)
 
 
-def _key(record: _Record) -> IndexKey:
+def _key(record: JsonRecord) -> IndexKey:
     field_ids = tuple(record.numbers("field_ids", _INT))
     types = tuple(_type(each) for each in record.texts("types"))
     if len(types) != len(field_ids) or len(set(field_ids)) < len(field_ids):
@@ -307,12 +202,12 @@ def _type(name: str) -> Scalar:
         raise _malformed(what) from error
 
 
-def _files(manifest: _Record, folders: list[str], next_ordinal: int) -> tuple[IndexedFile, ...]:
+def _files(manifest: JsonRecord, folders: list[str], next_ordinal: int) -> tuple[IndexedFile, ...]:
     placements = [
-        _placement(_Record(f"placement {number}", each, _PLACEMENT))
+        _placement(JsonRecord(f"placement {number}", each, _PLACEMENT))
         for number, each in enumerate(manifest.items("placements"))
     ]
-    table = _Record("the files", manifest.member("files"), _FILES)
+    table = JsonRecord("the files", manifest.member("files"), _FILES)
     table.check_lengths()
     ordinals = table.numbers("ordinal", range(next_ordinal))
     if len(set(ordinals)) < len(ordinals):
@@ -321,7 +216,7 @@ def _files(manifest: _Record, folders: list[str], next_ordinal: int) -> tuple[In
     if len(set(locations)) < len(locations):
         raise table.refusal("name", "different for each file")
     owners = dict(zip(ordinals, locations, strict=True))
-    deletes = _Record("the deletes", manifest.member("deletes"), _DELETES)
+    deletes = JsonRecord("the deletes", manifest.member("deletes"), _DELETES)
     deletes_of = _deletes(deletes, owners, folders, placements)
     rows, sizes = table.numbers("rows", _NATURAL), table.numbers("size", _NATURAL)
     placement_of = table.indexed("placement", placements)
@@ -341,18 +236,18 @@ def _files(manifest: _Record, folders: list[str], next_ordinal: int) -> tuple[In
     )
 
 
-def _placement(record: _Record) -> tuple[int, str]:
+def _placement(record: JsonRecord) -> tuple[int, str]:
     return record.number("spec_id", _INT), record.text("partition")
 
 
-def _locations(table: _Record, folders: list[str]) -> list[str]:
+def _locations(table: JsonRecord, folders: list[str]) -> list[str]:
     names = table.texts("name")
     chosen = table.indexed("folder", folders)
     return [folders[folder] + name for folder, name in zip(chosen, names, strict=True)]
 
 
 def _deletes(
-    table: _Record,
+    table: JsonRecord,
     owners: dict[int, str],
     folders: list[str],
     placements: list[tuple[int, str]],
@@ -399,7 +294,7 @@ def _is_pointer(
     return offset is None and length is None
 
 
-def _kinds(table: _Record) -> list[DeleteKind]:
+def _kinds(table: JsonRecord) -> list[DeleteKind]:
     kinds = {each.value: each for each in DeleteKind}
     try:
         return [kinds[each] for each in table.texts("kind")]
@@ -407,12 +302,12 @@ def _kinds(table: _Record) -> list[DeleteKind]:
         raise table.refusal("kind", " or ".join(kinds)) from error
 
 
-def _run(record: _Record, folders: list[str]) -> IndexRun:
+def _run(record: JsonRecord, folders: list[str]) -> IndexRun:
     bits = record.number("bits", _BITS)
-    parts = _Record("the parts", record.member("parts"), _PARTS)
+    parts = JsonRecord("the parts", record.member("parts"), _PARTS)
     parts.check_lengths()
     locations, sizes = _locations(parts, folders), parts.numbers("size", _NATURAL)
-    table = _Record("the blobs", record.member("blobs"), _BLOBS)
+    table = JsonRecord("the blobs", record.member("blobs"), _BLOBS)
     table.check_lengths()
     buckets = table.numbers("bucket", range(1 << bits))
     if len(set(buckets)) < len(buckets):

@@ -15,19 +15,18 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.codec.pgtext.arrays import read_arrays
-from frazil.codec.pgtext.binary import read_bytea, read_uuids
 from frazil.codec.pgtext.grammar import NotAsPrintedError, Read, parse_all
-from frazil.codec.pgtext.numbers import (
+from frazil.codec.pgtext.scalars import (
     read_booleans,
+    read_bytea,
+    read_dates,
     read_floats,
     read_integers,
     read_numerics,
-)
-from frazil.codec.pgtext.times import (
-    read_dates,
     read_timestamps,
     read_timestamps_as_utc,
     read_timestamptzs,
+    read_uuids,
 )
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.model.policy import OnUnrepresentable

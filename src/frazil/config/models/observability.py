@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from frazil.config.models.clear_text import is_loopback
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import Name, Secret, Truth, WebAddress, one_of, refuse
-from frazil.model.log_output import LogFormat, LogLevel
+from frazil.model.policy import LogFormat, LogLevel
 
 # The port KafScale's processor has its metrics on, so that existing scrapers find ours.
 LISTEN = "127.0.0.1:9093"

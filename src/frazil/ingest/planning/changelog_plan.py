@@ -22,9 +22,7 @@ from frazil.ingest.planning.column_numbers import (
 )
 from frazil.model.command import command
 from frazil.model.policy import Evolution
-from frazil.model.schema.change import SchemaChange, Widen
-from frazil.model.schema.evolution import plan_evolution
-from frazil.model.schema.sentences import sentences
+from frazil.model.schema.change import SchemaChange, Widen, plan_evolution, sentences
 from frazil.model.schema.types import Field, Schema, Struct
 from frazil.model.table_facts import COLUMNS_PROPERTY
 

@@ -1,5 +1,5 @@
 """Reduces a batch of changes to one outcome per key; pure.
 
-``fold.py`` is the specification, start there. Tasks run ``sorted_folder.py``, or for rows that
-moved to another key ``linked_fold.py``; both take ``change_rows.py`` and return ``folded_keys.py``.
+``fold.py`` is the specification, start there. Tasks run ``arrow_fold.py``; ``change_rows.py`` has
+what it takes and returns.
 """

@@ -1,7 +1,7 @@
-"""Changes of many keys as one sorted Arrow batch, processed without a loop over rows.
+"""Changes of many keys as one sorted Arrow batch, and the outcomes of a fold; no loop over rows.
 
-The columns of ``change_columns`` precede the mirror's; those that a changelog does not have may be
-missing.
+The columns of ``planning/changes.py`` precede the mirror's; those that a changelog does not have
+may be missing.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
+from frazil.clients.iceberg.write.conforming import map_as_lists
 from frazil.merge.folding.fold import clashing_changes
-from frazil.merge.folding.row_equality import same_values
-from frazil.merge.planning.change_columns import (
+from frazil.merge.planning.changes import (
     ACTION,
     HI,
+    IS_UPDATE,
     LO,
     MERGED,
     PREVIOUS_HI,
@@ -28,6 +30,8 @@ from frazil.merge.planning.change_columns import (
 from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 UPSERT, DELETE, SOFT_DELETE = 0, 1, 2
@@ -227,3 +231,167 @@ def _names_in_front(batch: pa.RecordBatch, layout: FoldLayout) -> dict[str, int]
     if names[front:] != [column.name for column in layout.columns]:
         raise ValueError("the mirror's columns are not the last ones, or not in order")
     return {name: index for index, name in enumerate(names[:front])}
+
+
+def same_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Where two arrays of one type and length agree; null is the same as null, NaN as NaN.
+
+    Arrow itself treats two NaNs as different and does not compare lists, structs and maps by
+    element.
+    """
+    there, also_there = _mask(left.is_valid()), _mask(right.is_valid())
+    same: NDArray[np.bool_] = there == also_there
+    both = np.flatnonzero(there & also_there)
+    if len(both) < len(left):
+        left, right = left.take(both), right.take(both)
+    same[both] = _same_present(left, right)
+    return same
+
+
+def _same_present(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """The same for arrays without nulls at the top."""
+    kind = left.type
+    if pt.is_null(kind):
+        return np.ones(len(left), np.bool_)
+    if pt.is_struct(kind):
+        pairs = zip(left.flatten(), right.flatten(), strict=True)
+        found = np.ones(len(left), np.bool_)
+        for one, other in pairs:
+            found &= same_values(one, other)
+        return found
+    if pt.is_map(kind):
+        (keys, items), (other_keys, other_items) = map_as_lists(left), map_as_lists(right)
+        return _same_lists(keys, other_keys) & _same_lists(items, other_items)
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return _same_lists(left, right)
+    if isinstance(kind, pa.ExtensionType):
+        return same_values(left.storage, right.storage)
+    same = _mask(pc.equal(left, right))
+    if pt.is_floating(kind):
+        same |= _mask(pc.is_nan(left)) & _mask(pc.is_nan(right))
+    return same
+
+
+def _same_lists(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    lengths = np.asarray(pc.list_value_length(left))
+    same: NDArray[np.bool_] = lengths == np.asarray(pc.list_value_length(right))
+    rows = np.flatnonzero(same)
+    elements = same_values(left.take(rows).flatten(), right.take(rows).flatten())
+    owners = np.repeat(rows, lengths[rows])
+    same[owners[~elements]] = False
+    return same
+
+
+def _mask(booleans: pa.Array) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = booleans.to_numpy(zero_copy_only=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FoldedKeys:
+    """The outcome of each key, in the order of the keys.
+
+    ``rows`` has the mirror's columns; of a DELETE only the key counts. ``missing`` says for each
+    column where the value, null in ``rows``, is that of the mirror's row under ``source_hi`` and
+    ``source_lo``. Where ``needs_mirror`` is set and the mirror has no such row, an upsert cannot be
+    completed, and a soft delete has no effect. ``kept_sequence`` is that of the row that a soft
+    delete keeps, null where that is the mirror's. ``is_update`` says whether the last change was an
+    UPDATE. ``rows_read`` and ``repeats`` count the changes since the previous result.
+    """
+
+    hi: NDArray[np.uint64]
+    lo: NDArray[np.uint64]
+    action: NDArray[np.int8]
+    sequence: pa.Array
+    kept_sequence: pa.Array | None
+    rows: pa.RecordBatch
+    missing: Mapping[int, NDArray[np.bool_]]
+    needs_mirror: NDArray[np.bool_]
+    source_hi: NDArray[np.uint64]
+    source_lo: NDArray[np.uint64]
+    is_update: NDArray[np.bool_]
+    rows_read: int
+    repeats: int
+
+    def __len__(self) -> int:
+        return len(self.hi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Origins:
+    """For each key, the changes that its outcome takes its values from.
+
+    ``latest`` is the last change. ``by_column`` has the columns that some change left out: the
+    number of the row with the value, negative if it is in the mirror. ``kept`` is the upsert whose
+    row a soft delete keeps, likewise.
+    """
+
+    latest: NDArray[np.int64]
+    by_column: Mapping[int, NDArray[np.int64]]
+    needs_mirror: NDArray[np.bool_]
+    kept: NDArray[np.int64] | None = None
+
+
+def build_folded_keys(
+    rows: ChangeRows,
+    origins: Origins,
+    *,
+    sources: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None,
+    rows_read: int,
+    repeats: int,
+) -> FoldedKeys:
+    """Gather the outcomes; without ``sources`` every key takes columns from its own mirror row."""
+    latest = origins.latest
+    hi, lo = rows.hi[latest], rows.lo[latest]
+    source_hi, source_lo = (hi, lo) if sources is None else sources
+    missing = {id_: row_numbers < 0 for id_, row_numbers in origins.by_column.items()}
+    return FoldedKeys(
+        hi=hi,
+        lo=lo,
+        action=_action(rows, latest),
+        sequence=rows.sequence.take(latest),
+        kept_sequence=_kept_sequence(rows, origins.kept),
+        rows=_gather(rows, origins),
+        missing={id_: mask for id_, mask in missing.items() if mask.any()},
+        needs_mirror=origins.needs_mirror,
+        source_hi=source_hi,
+        source_lo=source_lo,
+        is_update=_is_update(rows, latest),
+        rows_read=rows_read,
+        repeats=repeats,
+    )
+
+
+def _kept_sequence(rows: ChangeRows, kept: NDArray[np.int64] | None) -> pa.Array | None:
+    if kept is None:
+        return None
+    return rows.sequence.take(pa.array(kept, mask=kept < 0))
+
+
+def _gather(rows: ChangeRows, origins: Origins) -> pa.RecordBatch:
+    images, latest = rows.images, origins.latest
+    # A contiguous slice is a view: nothing is copied if no key has two changes.
+    run = len(latest) and latest[-1] - latest[0] + 1 == len(latest)
+    columns = []
+    for column, values in zip(rows.layout.columns, images.columns, strict=True):
+        row_numbers = origins.by_column.get(column.id)
+        if row_numbers is not None:
+            columns.append(values.take(pa.array(row_numbers, mask=row_numbers < 0)))
+        elif run:
+            columns.append(values.slice(latest[0], len(latest)))
+        else:
+            columns.append(values.take(pa.array(latest)))
+    return pa.RecordBatch.from_arrays(columns, schema=images.schema)
+
+
+def _action(rows: ChangeRows, latest: NDArray[np.int64]) -> NDArray[np.int8]:
+    removed = SOFT_DELETE if rows.layout.deletes is Deletes.SOFT else DELETE
+    return np.where(rows.deleted[latest], np.int8(removed), np.int8(UPSERT))
+
+
+def _is_update(rows: ChangeRows, latest: NDArray[np.int64]) -> NDArray[np.bool_]:
+    updates = rows.column(IS_UPDATE)
+    if updates is None:
+        return np.zeros(len(latest), np.bool_)
+    found: NDArray[np.bool_] = updates.take(latest).to_numpy(zero_copy_only=False)
+    return found & ~rows.deleted[latest]

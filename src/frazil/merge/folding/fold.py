@@ -6,7 +6,7 @@ implementations that run in Spark tasks are tested to be equivalent.
 
 Identical changes of one key and sequence count once; different ones contradict each other. A
 TRUNCATE precedes other changes of its sequence. Ignored deletes have no effect. The same rules
-apply across merges: ``equal_sequences`` compares with the result of earlier ones.
+apply across merges: ``writing/mirror_rows.py`` compares with the result of earlier ones.
 """
 
 from __future__ import annotations
@@ -189,37 +189,6 @@ def _each_once(changes: Iterable[Change[K, V]]) -> Iterable[Change[K, V]]:
     if clashes:
         raise clashing_changes(len(clashes))
     return once.values()
-
-
-@dataclass(frozen=True, slots=True)
-class Row(Generic[V]):
-    """A row of a mirror."""
-
-    values: Mapping[int, V]
-    deleted: bool = field(default=False, kw_only=True)
-
-
-def mirror_after(mirror: Mapping[K, Row[V]], outcomes: FoldResult[K, V]) -> dict[K, Row[V]]:
-    """The mirror after these outcomes are written; missing columns come from the given one.
-
-    Raises MissingImageError if a row they would come from is missing.
-    """
-    below = {} if outcomes.truncated is not None else mirror
-    after = dict(below)
-    orphans = 0
-    for key, outcome in outcomes.by_key.items():
-        found = below.get(outcome.source) if outcome.source is not None else None
-        if outcome.kind is KeyAction.DELETE:
-            after.pop(key, None)
-        elif found is not None or outcome.source is None:
-            kept = {id_: found.values[id_] for id_ in outcome.missing} if found else {}
-            marked = outcome.kind is KeyAction.SOFT_DELETE
-            after[key] = Row({**kept, **outcome.values}, deleted=marked)
-        elif outcome.kind is KeyAction.UPSERT:
-            orphans += 1
-    if orphans:
-        raise missing_images(orphans)
-    return after
 
 
 def clashing_changes(keys: int) -> DuplicateKeyError:

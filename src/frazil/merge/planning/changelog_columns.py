@@ -40,11 +40,16 @@ class ChangelogColumns:
     previous_key: Field | None = None
     previous_members: tuple[Field, ...] = ()
 
+    # ``plan_columns`` refuses nested types for both.
     @property
     def sequence_type(self) -> Scalar:
         """The type that changes are ordered by."""
-        # ``plan_columns`` refuses nested types.
         return cast("Scalar", self.sequence.type)
+
+    @property
+    def typed_key(self) -> tuple[tuple[str, Scalar], ...]:
+        """The names of the key's columns, and their types."""
+        return tuple((each.name, cast("Scalar", each.type)) for each in self.key)
 
 
 def plan_columns(changelog: Schema, settings: MergeSettings) -> ChangelogColumns:

@@ -5,20 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from frazil.errors import (
-    ConfigError,
-    DuplicateKeyError,
-    EqualityDeletesError,
-    ForeignChangeError,
-    MarkerLostError,
-    MissingImageError,
-    NullKeyError,
-    PositionLostError,
-    RolledBackError,
-    StorageError,
-    TableReplacedError,
-    UnsupportedSchemaChangeError,
-)
+from frazil import errors
 from frazil.merge.planning.changelog_columns import check_partial_rows, plan_columns, settings_at
 from frazil.merge.planning.changelog_range import choose_everything, choose_range, choose_restart
 from frazil.merge.planning.schema_mapping import plan_schema
@@ -49,17 +36,17 @@ if TYPE_CHECKING:
 
 # What can be wrong with a mirror, or with its place in the changelog.
 HEALED_BY_REBUILD = (
-    DuplicateKeyError,
-    EqualityDeletesError,
-    ForeignChangeError,
-    MarkerLostError,
-    MissingImageError,
-    NullKeyError,
-    PositionLostError,
-    RolledBackError,
-    StorageError,
-    TableReplacedError,
-    UnsupportedSchemaChangeError,
+    errors.DuplicateKeyError,
+    errors.EqualityDeletesError,
+    errors.ForeignChangeError,
+    errors.MarkerLostError,
+    errors.MissingImageError,
+    errors.NullKeyError,
+    errors.PositionLostError,
+    errors.RolledBackError,
+    errors.StorageError,
+    errors.TableReplacedError,
+    errors.UnsupportedSchemaChangeError,
 )
 OTHER_MIRROR_STEP = "choose a mirror that is not there yet, or has no rows"
 _MIB = 2**20
@@ -129,11 +116,6 @@ class MergePlan:
         return 1 << self.bits
 
     @property
-    def key_names(self) -> tuple[str, ...]:
-        """The key's columns in the changelog."""
-        return tuple(each.name for each in self.reads.key)
-
-    @property
     def key_ids(self) -> tuple[int, ...]:
         """The key's columns in the mirror."""
         return tuple(each.id for each in self.schema.key)
@@ -147,21 +129,6 @@ class MergePlan:
     def sequence_type(self) -> Scalar:
         """The type that changes are ordered by."""
         return self.reads.sequence_type
-
-    @property
-    def unchanged(self) -> str | None:
-        """The changelog's column with the ids of columns that were not sent."""
-        return None if self.reads.unchanged is None else self.reads.unchanged.name
-
-    @property
-    def previous_key(self) -> str | None:
-        """The changelog's column with the key that a row had before."""
-        return None if self.reads.previous_key is None else self.reads.previous_key.name
-
-    @property
-    def previous_members(self) -> tuple[str, ...]:
-        """Its members, in the order of the key."""
-        return tuple(each.name for each in self.reads.previous_members)
 
 
 def plan_merge(
@@ -226,7 +193,7 @@ def _refuse_old_format(mirror: MirrorFacts, settings: MergeSettings) -> None:
         return
     wanted = f"'format-version' = '{settings.format_version}'"
     message = f"the mirror has format version {mirror.format_version}: no row of it can be deleted."
-    raise ConfigError(
+    raise errors.ConfigError(
         message,
         table=str(mirror.name),
         next_step=f"ALTER TABLE {mirror.name.quoted} SET TBLPROPERTIES ({wanted})",
@@ -259,7 +226,7 @@ def _order_change(
         )
         resync = command("resync", mirror.name)
         next_step = f"merge changes with order: append once more, or {resync}"
-        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
+        raise errors.MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return (
         "order changes from append to per_key: rows merged before that have no sequence count as "
         "the highest one that was merged"
@@ -292,7 +259,7 @@ def _choose(
         next_step = command("position", "set", mirror.name, "--role", "merge")
         if not is_ours:
             next_step = f"{next_step}, or {OTHER_MIRROR_STEP}"
-        raise MarkerLostError(message, table=str(mirror.name), next_step=next_step)
+        raise errors.MarkerLostError(message, table=str(mirror.name), next_step=next_step)
     return choose_range(changelog, marker, settings)
 
 
@@ -305,7 +272,7 @@ def needs_rebuild(
     or of the place that it has in the changelog. What is wrong with the changes themselves is
     wrong with them in a mirror made again, too.
     """
-    if isinstance(error, StorageError) and not error.is_gone:
+    if isinstance(error, errors.StorageError) and not error.is_gone:
         return False
     return (
         isinstance(error, HEALED_BY_REBUILD)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 from frazil.changelog.layout import FIRST_ID, number_fields
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.merge.planning.changelog_columns import find_column, plan_columns, source_columns
-from frazil.merge.planning.column_mapping import ColumnMapping, ColumnOrigin, map_field
-from frazil.merge.planning.recorded_columns import (
+from frazil.merge.planning.column_mapping import (
+    ColumnMapping,
+    ColumnOrigin,
     RecordedColumns,
     RecordedField,
     decode_columns,
     encode_columns,
+    map_field,
 )
 from frazil.merge.planning.schema_following import KnownColumns, SchemaFollower, without_defaults
 from frazil.model.policy import Deletes, Evolution, Order
-from frazil.model.schema.evolution import plan_evolution
-from frazil.model.schema.sentences import sentences
+from frazil.model.schema.change import plan_evolution, sentences
 from frazil.model.schema.types import Field, Primitive, Schema, children
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 
 from frazil.clients.spark.task_errors import running_tasks
-from frazil.merge.planning.change_columns import (
+from frazil.merge.planning.changes import (
     ACTION,
     DELETE,
     HI,
@@ -25,9 +25,12 @@ from frazil.merge.planning.change_columns import (
     SEQUENCE,
     TRUNCATE,
     UNCHANGED,
+    SequenceValue,
+    comparable,
+    missing_sequences,
+    null_keys,
+    unknown_operations,
 )
-from frazil.merge.planning.refusals import missing_sequences, null_keys, unknown_operations
-from frazil.merge.planning.sequences import SequenceValue, comparable
 from frazil.merge.reading.changelog_reader import bucket
 from frazil.mirror.index.key_reading import spark_type
 from frazil.model.policy import Deletes, Order

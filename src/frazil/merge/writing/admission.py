@@ -9,18 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.merge.planning.change_columns import ACTION, HI, SEQUENCE, TRUNCATE, UNCHANGED
-from frazil.merge.planning.refusals import (
-    missing_sequences,
-    null_keys,
-    partial_rows,
-    unknown_operations,
-)
-from frazil.merge.planning.sequences import (
+from frazil.merge.planning.changes import (
+    ACTION,
+    HI,
+    SEQUENCE,
+    TRUNCATE,
+    UNCHANGED,
     SequenceValue,
     comparable,
     lowest_and_highest,
+    missing_sequences,
+    null_keys,
+    partial_rows,
     scalar_like,
+    unknown_operations,
 )
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order

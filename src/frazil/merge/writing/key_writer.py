@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.iceberg.write.task_writer import TaskWriter
@@ -17,11 +18,16 @@ from frazil.codec.key_index.entries import Entries
 from frazil.errors import MissingImageError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.folding.change_rows import DELETE, SOFT_DELETE, UPSERT, without_deletes
-from frazil.merge.planning.change_columns import ACTION, HI, LO, SEQUENCE
-from frazil.merge.planning.sequences import comparable, scalar_like
+from frazil.merge.planning.changes import ACTION, HI, LO, SEQUENCE, comparable, scalar_like
 from frazil.merge.report import MergeAction
-from frazil.merge.writing.equal_sequences import Arrivals, ComparedContent, late_arrivals, not_newer
-from frazil.merge.writing.row_completer import RowCompleter, RowPositions
+from frazil.merge.writing.mirror_rows import (
+    Arrivals,
+    ComparedContent,
+    RowCompleter,
+    RowPositions,
+    late_arrivals,
+    not_newer,
+)
 from frazil.mirror.index.locating import KeyLocator, LocatedRows
 from frazil.model.key_index import TOMBSTONE
 
@@ -31,11 +37,11 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.clients.iceberg.write.task_writer import WrittenPositions
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.merge.folding.folded_keys import FoldedKeys
-    from frazil.merge.planning.sequences import SequenceValue
-    from frazil.merge.writing.row_order import RowOrder
+    from frazil.merge.folding.change_rows import FoldedKeys
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.mirror.index.locating import TaskIndex
-    from frazil.model.schema.types import Field
+    from frazil.model.schema.partitioning import SortOrder
+    from frazil.model.schema.types import Field, Schema
 
 # Tasks take blocks of ordinals in turn: a task that writes more files than a block has continues in
 # its next one. Gaps cost nothing.
@@ -344,3 +350,34 @@ def _first_rows(found: LocatedRows, keys: NDArray[np.intp], count: int) -> RowPo
     file[has_any] = found.file[first[:-1][has_any]]
     position[has_any] = found.position[first[:-1][has_any]]
     return RowPositions(file[keys], position[keys])
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """Columns that rows are sorted by, each ascending or not; nulls as Arrow puts them, last."""
+
+    columns: tuple[tuple[str, bool], ...]
+
+    def of(self, rows: pa.RecordBatch) -> pa.Array:
+        """The row indices, in order."""
+        ordered = [each for each in self.columns if _has_order(rows.schema.field(each[0]).type)]
+        if not ordered:
+            return pa.array(range(rows.num_rows))
+        # By number: Arrow parses a name that begins with a dot or a bracket as a path.
+        names = [str(number) for number in range(len(ordered))]
+        columns = pa.table([rows.column(name) for name, _ in ordered], names)
+        ways = ["descending" if is_descending else "ascending" for _, is_descending in ordered]
+        return pc.sort_indices(columns, sort_keys=list(zip(names, ways, strict=True)))
+
+
+def plan_row_order(schema: Schema, order: SortOrder, key_ids: tuple[int, ...]) -> RowOrder:
+    """The table's sort order by its source columns, which every transform but bucket keeps."""
+    by_id = {each.id: each.name for each in schema.fields}
+    wanted = [
+        (by_id[each.source_id], each.descending) for each in order.fields if each.source_id in by_id
+    ]
+    return RowOrder(tuple(wanted or ((by_id[each], False) for each in key_ids)))
+
+
+def _has_order(type_: pa.DataType) -> bool:
+    return not (pt.is_nested(type_) or isinstance(type_, pa.ExtensionType))

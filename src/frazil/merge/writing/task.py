@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import TaskContext
 
-from frazil.clients.spark.task_errors import carries_errors
-from frazil.clients.spark.task_values import payload
+from frazil.clients.spark.task_errors import carries_errors, payload
 from frazil.codec.key_index.entries import Entries
 from frazil.hooks import Failpoint, SystemClock, failpoint
-from frazil.merge.folding.linked_fold import fold_linked
-from frazil.merge.folding.sorted_folder import LinkedRowsError, SortedFolder
-from frazil.merge.reading.null_lists import restore_null_lists
+from frazil.merge.folding.arrow_fold import LinkedRowsError, SortedFolder, fold_linked
+from frazil.merge.reading.changelog_reader import restore_null_lists
 from frazil.merge.report import MergeAction, MergePhase
 from frazil.merge.writing.admission import ChangeAdmission
 from frazil.merge.writing.key_writer import KeyWriter
@@ -24,8 +22,7 @@ from frazil.merge.writing.task_result import Obstacle, TaskResult
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from frazil.merge.folding.change_rows import FoldLayout
-    from frazil.merge.folding.folded_keys import FoldedKeys
+    from frazil.merge.folding.change_rows import FoldedKeys, FoldLayout
     from frazil.merge.writing.admission import AdmissionRules, AdmissionTotals
     from frazil.merge.writing.key_writer import KeyWriterSpec
     from frazil.mirror.index.run_building import RunStore

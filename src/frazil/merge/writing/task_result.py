@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.codec.deletes.deletion_vector import DeletionVector
     from frazil.codec.key_index.entries import Entries
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.model.key_index import RunPart
 
 

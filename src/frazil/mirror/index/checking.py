@@ -10,8 +10,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from frazil.clients.iceberg.file_system import InputFiles
-from frazil.clients.spark.task_errors import carries_errors, running_tasks
-from frazil.clients.spark.task_values import PAYLOAD, collect, payload
+from frazil.clients.spark.task_errors import (
+    PAYLOAD,
+    carries_errors,
+    collect,
+    payload,
+    running_tasks,
+)
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import decode_run
 from frazil.mirror.index.key_reading import FILE, POSITION
@@ -22,9 +27,7 @@ from frazil.mirror.index.run_building import (
     routed_by_bucket,
     unsigned,
 )
-from frazil.mirror.index.run_fetching import fetch_bucket, of_bucket
-from frazil.mirror.index.run_merging import merge_entries
-from frazil.mirror.index.run_tiers import plan_bits
+from frazil.mirror.index.run_merging import fetch_bucket, merge_entries, of_bucket, plan_bits
 from frazil.model.key_index import TOMBSTONE, KeyHash
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The hash of a key as Spark expressions, equal to ``codec/key_index/key_hash.py``.
+"""The hash of a key as Spark expressions, equal to the format's specification.
 
 The result does not depend on the session's time zone or ANSI mode.
 """
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from frazil.model.key import plan_key_hash
-from frazil.model.key_index import KeyHash
+from frazil.model.key_index import KeyHash, plan_key_hash
 from frazil.model.schema.types import Decimal, Fixed, Primitive
 
 if TYPE_CHECKING:

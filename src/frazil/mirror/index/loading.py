@@ -11,8 +11,7 @@ from frazil.codec.key_index.head import read_head
 from frazil.codec.key_index.run import decode_run
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import StorageError
-from frazil.model.key import is_same_key
-from frazil.model.repair import RepairReason
+from frazil.model.key_index import RepairReason, is_same_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

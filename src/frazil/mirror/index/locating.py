@@ -18,13 +18,11 @@ from frazil.codec.key_index.entries import (
     rank_sequences,
     select_sequences,
 )
-from frazil.codec.key_index.run import ROW_GROUP_ROWS, decode_run
-from frazil.codec.key_index.run_reader import RunBlobReader
+from frazil.codec.key_index.run import ROW_GROUP_ROWS, RunBlobReader, decode_run
 from frazil.codec.malformed import MalformedFileError
-from frazil.mirror.deleted_rows import LiveRows
-from frazil.mirror.file_damage import reporting_damage
+from frazil.mirror.deleted_rows import LiveRows, reporting_damage
 from frazil.mirror.index.run_cache import BlobKey, shared_run_cache
-from frazil.mirror.index.run_fetching import fetch_blob
+from frazil.mirror.index.run_merging import fetch_blob
 from frazil.model.key_index import TOMBSTONE
 
 if TYPE_CHECKING:

@@ -12,17 +12,20 @@ from pyspark import TaskContext
 from pyspark.sql import functions as sf
 
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
-from frazil.clients.spark.task_errors import carries_errors, running_tasks
-from frazil.clients.spark.task_values import PAYLOAD, collect, payload
+from frazil.clients.spark.task_errors import (
+    PAYLOAD,
+    carries_errors,
+    collect,
+    payload,
+    running_tasks,
+)
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import run_part, write_run_part
 from frazil.errors import DuplicateKeyError
 from frazil.hooks import SystemRandomness
 from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
 from frazil.mirror.index.key_reading import FILE, POSITION, SEQUENCE
-from frazil.mirror.index.run_fetching import fetch_bucket
-from frazil.mirror.index.run_merging import merge_entries
-from frazil.mirror.index.run_tiers import plan_bits
+from frazil.mirror.index.run_merging import fetch_bucket, merge_entries, plan_bits
 from frazil.model.command import command
 from frazil.model.key_index import TOMBSTONE, IndexRun, KeyHash, RunPart
 from frazil.model.table_name import quote

@@ -1,4 +1,4 @@
-"""Merges the entries of several runs into those of one, without dead ones."""
+"""Which runs of an index are merged and how they are split; fetching and merging their entries."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from frazil.codec.key_index.entries import Entries, rank_sequences
-from frazil.mirror.deleted_rows import LiveRows
+from frazil.codec.key_index.entries import Entries, bucket_bounds, rank_sequences
+from frazil.codec.key_index.run import decode_run
+from frazil.mirror.deleted_rows import LiveRows, reporting_damage
 from frazil.model.key_index import TOMBSTONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from frazil.clients.iceberg.file_system import InputFiles
-    from frazil.model.key_index import IndexedFile
+    from frazil.model.key_index import IndexedFile, IndexRun, RunBlob, RunPart
+
+# Ten to twenty megabytes in the store: worth a request, small enough to decode in one step.
+_BUCKET_ENTRIES = 1 << 20
+# Parts are listed in the head; this is enough for any realistic number of entries.
+_MOST_BITS = 16
 
 
 def merge_entries(
@@ -74,3 +80,62 @@ def _superfluous(entries: Entries) -> NDArray[np.bool_]:
     newest[group[order]] = order
     drop |= is_tombstone & (newest[group] != np.arange(len(entries)))
     return drop
+
+
+def fetch_bucket(run: IndexRun, number: int, bits: int, inputs: InputFiles) -> Iterator[Entries]:
+    """The run's entries of a bucket; the run may be split finer or coarser.
+
+    Raises DamagedIndexError for a file that is missing or not what the manifest says.
+    """
+    shared = min(bits, run.bits)
+    for part in run.parts:
+        for blob in part.blobs:
+            if blob.bucket >> (run.bits - shared) == number >> (bits - shared):
+                entries = fetch_blob(run, part, blob, inputs)
+                yield of_bucket(entries, number, bits) if bits > run.bits else entries
+
+
+def fetch_blob(run: IndexRun, part: RunPart, blob: RunBlob, inputs: InputFiles) -> Entries:
+    """All entries of one blob."""
+    with reporting_damage(part.location):
+        data = inputs.read_range(part.location, blob.offset, blob.length)
+        return decode_run(
+            data,
+            entries=blob.entries,
+            checksum=blob.checksum,
+            bits=run.bits,
+            bucket=blob.bucket,
+        )
+
+
+def of_bucket(entries: Entries, number: int, bits: int) -> Entries:
+    """The part of sorted entries that is in a bucket."""
+    starts, ends = bucket_bounds(entries.hi, bits)
+    return entries.take(slice(int(starts[number]), int(ends[number])))
+
+
+def plan_run_merge(sizes: Sequence[int], max_runs: int) -> tuple[int, ...]:
+    """The indices of the runs to merge so that at most ``max_runs`` are left; or none.
+
+    Small runs are merged with each other, and a larger one joins only when the merged ones have
+    grown to a good part of its size. With eight runs an entry is rewritten fewer than log2(S) times
+    while the index grows to S times the smallest run; with fewer runs it is more often.
+    """
+    if len(sizes) <= max_runs:
+        return ()
+    order = sorted(range(len(sizes)), key=lambda run: sizes[run])
+    # Sizes of neighbouring tiers differ by this factor.
+    tier = (sum(sizes) / max(sizes[order[0]], 1)) ** (1 / max(max_runs, 1))
+    # With a smaller reach, large runs would rarely join, and small ones be rewritten repeatedly.
+    reach = max(tier / 2, 1.0)
+    count = max(len(sizes) - max(max_runs, 1) + 1, 2)
+    merged = sum(sizes[run] for run in order[:count])
+    while count < len(order) and sizes[order[count]] <= reach * merged:
+        merged += sizes[order[count]]
+        count += 1
+    return tuple(sorted(order[:count]))
+
+
+def plan_bits(entries: int) -> int:
+    """How many bits of the hash number the buckets: none below a million entries."""
+    return min(max((entries - 1) // _BUCKET_ENTRIES, 0).bit_length(), _MOST_BITS)

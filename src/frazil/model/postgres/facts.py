@@ -59,7 +59,7 @@ class WalStatus(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RoleFacts:
     """The role that we are at the server.
 
@@ -137,7 +137,7 @@ class SlotFacts:
         return self.wal_status is WalStatus.LOST or self.invalidation_reason is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SlotReader:
     """A slot and who holds it: the server's process, and what its connection is called."""
 
@@ -168,7 +168,7 @@ class PublishedTable:
     is_implicit: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PublicationFacts:
     """A publication and all that it sends.
 
@@ -318,7 +318,7 @@ class TableFacts:
         return tuple(each for each in self.unique_keys if set(each.columns) <= set(columns))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunningTransaction:
     """A transaction that a new slot waits for: who has it open, and since how many seconds.
 

@@ -1,4 +1,4 @@
-"""From the schema a table has to the one it gets, by field id and step by step."""
+"""From the schema a table has to the one it gets: whether it may, by field id and step by step."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.errors import UnsupportedSchemaChangeError
-from frazil.model.schema.types import Decimal, List, Map, Nested, Primitive, Struct
+from frazil.model.schema.types import Decimal, List, Map, Nested, Primitive, Schema, Struct
 
 if TYPE_CHECKING:
-    from frazil.model.schema.types import Field, Scalar, Schema, Type
+    from frazil.model.schema.types import Field, Scalar, Type
+
+# Readers of older versions know no defaults and would show nulls.
+_DEFAULTS_SINCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +207,60 @@ def _longest_run(old: list[int], new: list[int]) -> set[int]:
         run.add(last)
         last = before[last]
     return run
+
+
+def plan_evolution(
+    current: Schema, wanted: Schema, *, last_column_id: int, format_version: int
+) -> SchemaChange:
+    """The steps from one schema to the other, on this very table.
+
+    Raises UnsupportedSchemaChangeError when no step leads there, when a new column has the id of
+    one that was dropped, or a default that the table's format does not know.
+    """
+    change = plan_schema_change(current, wanted)
+    for step in change.steps:
+        if isinstance(step, Add):
+            _refuse_unusable(step.field, last_column_id, format_version)
+    return change
+
+
+def _refuse_unusable(new: Field, last_column_id: int, format_version: int) -> None:
+    ids = [column.field.id for column in Schema(0, (new,)).columns()]
+    if min(ids) <= last_column_id:
+        # The dropped column's values in old files would come back under the new name.
+        message = (
+            f"the new column {new.name!r} has id {min(ids)}, and the table has given ids up to "
+            f"{last_column_id}."
+        )
+        raise UnsupportedSchemaChangeError(message)
+    if new.initial_default is not None and format_version < _DEFAULTS_SINCE:
+        message = (
+            f"the new column {new.name!r} has a default, which tables of format version "
+            f"{format_version} do not keep."
+        )
+        raise UnsupportedSchemaChangeError(message)
+
+
+def sentences(change: SchemaChange, before: Schema, after: Schema) -> tuple[str, ...]:
+    """What each step does, by the names that people know; values of defaults are not shown."""
+    old = {each.field.id: each.name for each in before.columns()}
+    new = {each.field.id: each.name for each in after.columns()}
+    return tuple(_sentence(step, old, new) for step in change.steps)
+
+
+def _sentence(step: Step, old: dict[int, str], new: dict[int, str]) -> str:
+    match step:
+        case Add(field):
+            default = "" if field.initial_default is None else " with a default"
+            return f"{new[field.id]} is added as {field.type}{default}"
+        case Drop(id_):
+            return f"{old[id_]} is dropped"
+        case Rename(id_):
+            return f"{old[id_]} is renamed to {new[id_]}"
+        case Move(id_, after):
+            where = "to the front" if after is None else f"behind {new[after]}"
+            return f"{new[id_]} moves {where}"
+        case Widen(id_, was, becomes):
+            return f"{old[id_]} becomes {becomes}, and was {was}"
+        case _:
+            return f"{old[step.id]} becomes optional"

@@ -27,7 +27,7 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.table import Ledger
-from frazil.model.log_output import LogLevel
+from frazil.model.policy import LogLevel
 from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.model.log_output import LogLevel
+from frazil.model.policy import LogLevel
 from frazil.pipeline.offline_status import load_offline_status
 from frazil.telemetry.logs import LogSettings, configure_logs
 

@@ -1,4 +1,6 @@
-"""Reads expired snapshots from earlier versions of a table's metadata.
+"""Decides from a table's history, with expired snapshots, whether a marker is of this history.
+
+A property outlives a rollback and ``CREATE OR REPLACE``; the snapshot that wrote it does not.
 
 Expiry removes a snapshot from the current metadata; earlier versions stay in the metadata log, as
 many as ``write.metadata.previous-versions-max`` says. A snapshot's parent never changes, so an old
@@ -7,6 +9,7 @@ version is still right about it.
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -14,10 +17,11 @@ from py4j.protocol import Py4JError
 from frazil.clients.java_errors import java_classes, missing_file, translate, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableReader
+    from frazil.model.marker import Marker
 
 KEPT_VERSIONS_PROPERTY = "write.metadata.previous-versions-max"
 # Iceberg's own default. An entry takes some 150 bytes of the metadata, and a mirror that is rarely
@@ -83,3 +87,37 @@ class MetadataLog:
 
 def _is_malformed(error: Py4JError) -> bool:
     return any(name.endswith(_MALFORMED) for name in java_classes(error))
+
+
+class Validity(Enum):
+    """What the history says about a marker."""
+
+    VALID = auto()
+    ROLLED_BACK = auto()
+    # The history ends before it proves either.
+    UNPROVEN = auto()
+
+
+def judge_marker(
+    marker: Marker, ancestry: Iterable[SnapshotFacts], *, descendant: int | None = None
+) -> Validity:
+    """Valid if the commit that wrote the marker is the head or an ancestor of it.
+
+    ``ancestry`` is newest first, read no further than needed, and follows the parent of each
+    snapshot as far as it is known. ``descendant`` is a snapshot already known to descend from that
+    commit. A history that ends before the commit proves nothing: sequence numbers also rise after
+    a rollback.
+    """
+    written = marker.snapshot
+    if written is None:
+        return Validity.ROLLED_BACK
+    oldest = None
+    for snapshot in ancestry:
+        if snapshot.id in (written.id, descendant):
+            return Validity.VALID
+        if snapshot.sequence < written.sequence:
+            # The rest is older: the commit is not in this history.
+            return Validity.ROLLED_BACK
+        oldest = snapshot
+    is_cut = oldest is not None and oldest.parent is not None
+    return Validity.UNPROVEN if is_cut else Validity.ROLLED_BACK

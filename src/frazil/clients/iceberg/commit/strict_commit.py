@@ -21,8 +21,9 @@ from frazil.clients.iceberg.commit.metadata_log import (
     KEPT_VERSIONS,
     KEPT_VERSIONS_PROPERTY,
     MetadataLog,
+    Validity,
+    judge_marker,
 )
-from frazil.clients.iceberg.commit.validity import Validity, judge_marker
 from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.java_errors import java_classes, translate
 from frazil.codec.iceberg_json import schema_to_json

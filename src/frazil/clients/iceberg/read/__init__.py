@@ -1,4 +1,1 @@
-"""Reads a table's metadata: state and snapshots, live files, ranges of snapshots.
-
-Start with ``table_metadata.py``.
-"""
+"""Reads a table's metadata: state and snapshots, live files. Start with ``table_metadata.py``."""

@@ -10,18 +10,21 @@ from frazil.clients.java_errors import translated
 from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import VERSION, decode_marker
-from frazil.errors import MarkerLostError
+from frazil.errors import ForeignChangeError, MarkerLostError, RolledBackError
 from frazil.model.command import command
 from frazil.model.recorded_version import NEWER_STEP, newer_version
 from frazil.model.table_facts import SnapshotOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
+
+# A replace is a compaction: the same rows in other files.
+_HARMLESS = frozenset({SnapshotOperation.APPEND, SnapshotOperation.REPLACE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +170,34 @@ def _facts_from(document: Mapping[str, Any]) -> SnapshotFacts:
         committed_at=document["timestamp-ms"],
         schema_id=document.get("schema-id"),
     )
+
+
+def check_range(
+    ancestry: Sequence[SnapshotFacts], *, after: int | None, through: int, table: str
+) -> tuple[SnapshotFacts, ...]:
+    """The snapshots after the one up to the other, oldest first.
+
+    ``ancestry`` is newest first; ``after`` may be the snapshot that was expired last, because
+    nothing between the two is missing then. Raises RolledBackError when either is not in the line
+    that leads to the head, ForeignChangeError when one between them removed or replaced rows.
+    """
+    line = [snapshot.id for snapshot in ancestry]
+    expired = ancestry[-1].parent if ancestry else None
+    for wanted in filter(None, (through, after)):
+        if wanted not in line and (wanted == through or wanted != expired):
+            message = f"snapshot {wanted} is not in the history of the table's current state."
+            raise RolledBackError(
+                message, table=table, next_step=command("position", "show", table)
+            )
+    newest = line.index(through)
+    oldest = line.index(after) if after in line else len(line)
+    if oldest < newest:
+        message = f"snapshot {after} is newer than snapshot {through}."
+        raise RolledBackError(message, table=table, next_step=command("position", "show", table))
+    between = tuple(reversed(ancestry[newest:oldest]))
+    if after is not None:
+        for snapshot in between:
+            if snapshot.operation not in _HARMLESS:
+                message = f"snapshot {snapshot.id} is a {snapshot.operation}, not an append."
+                raise ForeignChangeError(message, table=table)
+    return between

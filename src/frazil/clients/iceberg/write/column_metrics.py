@@ -1,11 +1,14 @@
 """The column metrics of a data file for its manifest, equal to those of Iceberg's own writer.
 
 Counts and bounds come from the Parquet footer, which is exact for most types. What it lacks is
-computed from the rows: NaN counts, the sign of zero, and bounds of very long values.
+computed from the rows: NaN counts, the sign of zero, and bounds of very long values. The table's
+properties say which columns get metrics, and how long their bounds may be.
 """
 
 from __future__ import annotations
 
+import re
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,20 +16,45 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.clients.iceberg.write.bound_values import lower_bound, upper_bound
-from frazil.clients.iceberg.write.metrics_modes import COUNTS_ONLY
-from frazil.model.schema.types import Decimal, Primitive, children
+from frazil.model.schema.types import Decimal, Nested, Primitive, Struct, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from frazil.clients.iceberg.write.bound_values import Bound
-    from frazil.model.schema.types import Column, Schema, Type
+    from frazil.model.schema.partitioning import SortOrder
+    from frazil.model.schema.types import Column, Field, Schema, Type
 
 # Arrow leaves bounds longer than this out of the footer.
 _LONGEST_FOOTER_BOUND = 4096
 _BITS = {Primitive.FLOAT: np.int32, Primitive.DOUBLE: np.int64}
 _LONG_VALUES = frozenset({Primitive.STRING, Primitive.BINARY})
+# As Parquet's footer gives them: numbers as numbers, everything else as bytes.
+Bound = bool | int | float | bytes
+
+_FORMATS = {
+    Primitive.BOOLEAN: "<?",
+    Primitive.INT: "<i",
+    Primitive.DATE: "<i",
+    Primitive.FLOAT: "<f",
+    Primitive.DOUBLE: "<d",
+}
+_LAST_BEFORE_SURROGATES = 0xD7FF
+_FIRST_AFTER_SURROGATES = 0xE000
+_LAST_CODE_POINT = 0x10FFFF
+_LAST_BYTE = 0xFF
+# The length of bounds in characters or bytes; zero in the mode ``counts``.
+COUNTS_ONLY = 0
+FULL = 2**31 - 1
+
+_DEFAULT_PROPERTY = "write.metadata.metrics.default"
+_COLUMN_PREFIX = "write.metadata.metrics.column."
+_LIMIT_PROPERTY = "write.metadata.metrics.max-inferred-column-defaults"
+_DEFAULT_LENGTH = 16
+_DEFAULT_LIMIT = 100
+_TRUNCATE = re.compile(r"truncate\((\d{1,10})\)")
+
+# The mode ``none``.
+_NOTHING = None
 
 
 @dataclass(slots=True)
@@ -187,3 +215,119 @@ def _signed(lower: Bound, upper: Bound, seen: _Floats) -> tuple[Bound, Bound]:
     if upper == 0:
         upper = 0.0 if seen.positive_zero else -0.0
     return lower, upper
+
+
+def serialised(value: Bound, type_: Type) -> bytes:
+    """The single-value form of a bound, not truncated."""
+    if isinstance(type_, Decimal):
+        # The fewest bytes that include the sign.
+        number = int(value)
+        size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+        return number.to_bytes(size, "big", signed=True)
+    if isinstance(value, bytes):
+        return value
+    form = _FORMATS.get(type_, "<q") if isinstance(type_, Primitive) else "<q"
+    return struct.pack(form, value)
+
+
+def lower_bound(value: Bound, type_: Type, length: int) -> bytes:
+    """At most ``length`` characters or bytes, and not above the value."""
+    if isinstance(value, bytes) and type_ is Primitive.STRING:
+        return value.decode("utf-8", "replace")[:length].encode()
+    if isinstance(value, bytes) and type_ is Primitive.BINARY:
+        return value[:length]
+    return serialised(value, type_)
+
+
+def upper_bound(value: Bound, type_: Type, length: int) -> bytes | None:
+    """At most ``length`` characters or bytes, and not below the value; None if there is none."""
+    if isinstance(value, bytes) and type_ is Primitive.STRING:
+        text = value.decode("utf-8", "replace")
+        shortened = text if len(text) <= length else _next_text(text[:length])
+        return None if shortened is None else shortened.encode()
+    if isinstance(value, bytes) and type_ is Primitive.BINARY:
+        return value if len(value) <= length else _next_bytes(value[:length])
+    return serialised(value, type_)
+
+
+def _next_text(text: str) -> str | None:
+    """The smallest text of this length or less that is above all that begin with it."""
+    kept = text.rstrip(chr(_LAST_CODE_POINT))
+    if not kept:
+        return None
+    last = ord(kept[-1])
+    raised = _FIRST_AFTER_SURROGATES if last == _LAST_BEFORE_SURROGATES else last + 1
+    return kept[:-1] + chr(raised)
+
+
+def _next_bytes(data: bytes) -> bytes | None:
+    kept = data.rstrip(bytes([_LAST_BYTE]))
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def bound_lengths(
+    schema: Schema, properties: Mapping[str, str], order: SortOrder
+) -> dict[int, int]:
+    """The length of bounds by field id, for every stored field that gets metrics at all.
+
+    As in Iceberg, an invalid mode is treated as the default.
+    """
+    configured = properties.get(_DEFAULT_PROPERTY)
+    limit = _limit(properties)
+    modes: dict[str, int | None] = {}
+    default: int | None = _DEFAULT_LENGTH
+    if configured is not None:
+        default = _parse(configured, _DEFAULT_LENGTH)
+    elif _inferred_fields(schema) > limit:
+        default = _NOTHING
+        chosen = _first_fields(schema.fields, limit)
+        modes = {each.name: _DEFAULT_LENGTH for each in schema.columns() if each.field.id in chosen}
+    for name in _sorted_columns(schema, order):
+        modes[name] = default or _DEFAULT_LENGTH
+    for key, value in properties.items():
+        if key.startswith(_COLUMN_PREFIX):
+            modes[key.removeprefix(_COLUMN_PREFIX)] = _parse(value, default)
+    lengths = {each.field.id: modes.get(each.name, default) for each in schema.leaves()}
+    return {field_id: length for field_id, length in lengths.items() if length is not None}
+
+
+def _parse(text: str, fallback: int | None) -> int | None:
+    mode = text.lower()
+    match = _TRUNCATE.fullmatch(mode)
+    if match is not None and 0 < int(match[1]) <= FULL:
+        return int(match[1])
+    return {"none": _NOTHING, "counts": COUNTS_ONLY, "full": FULL}.get(mode, fallback)
+
+
+def _limit(properties: Mapping[str, str]) -> int:
+    text = properties.get(_LIMIT_PROPERTY, "")
+    return int(text) if text.isdecimal() else _DEFAULT_LIMIT
+
+
+def _inferred_fields(schema: Schema) -> int:
+    # Iceberg counts stored fields and their parent structs, not lists and maps.
+    return sum(each.is_leaf or isinstance(each.field.type, Struct) for each in schema.columns())
+
+
+def _sorted_columns(schema: Schema, order: SortOrder) -> list[str]:
+    columns = (
+        schema.by_id(each.source_id) for each in order.fields if each.transform.preserves_order
+    )
+    return [each.name for each in columns if each is not None]
+
+
+def _first_fields(fields: tuple[Field, ...], limit: int) -> set[int]:
+    """The first stored fields, level by level inside each struct, as Iceberg picks them."""
+    chosen: set[int] = set()
+    _choose(fields, limit, chosen)
+    return chosen
+
+
+def _choose(fields: tuple[Field, ...], limit: int, chosen: set[int]) -> None:
+    stored = (each.id for each in fields if not isinstance(each.type, Nested))
+    for field_id in stored:
+        if len(chosen) < limit:
+            chosen.add(field_id)
+    for each in fields:
+        if len(chosen) < limit:
+            _choose(children(each.type), limit, chosen)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from frazil.clients.iceberg.write.arrow_schema import parquet_name, parquet_schema
 from frazil.clients.iceberg.write.column_metrics import MetricsRecorder
 from frazil.clients.iceberg.write.conforming import finished
-from frazil.clients.iceberg.write.dictionary_choice import repeating_columns
 from frazil.clients.iceberg.write.partition_text import json_form
 from frazil.errors import StorageError
 from frazil.hooks import Failpoint, failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from frazil.clients.iceberg.file_system import OutputFiles
     from frazil.clients.iceberg.write.column_metrics import ColumnMetrics
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 _FULL = 0.9
 # Minimum rows of an append, so that a nearly full file does not split batches into tiny ones.
 _FEWEST_ROWS = 256
+# Enough to decide, and counted in a millisecond or two.
+_SAMPLE_ROWS = 8192
+# Text with three repetitions on average was read a tenth faster without a dictionary, at the same
+# size.
+_REPEATS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +263,45 @@ def _split_offsets(footer: pq.FileMetaData) -> list[int]:
         dictionary = first.dictionary_page_offset
         offsets.append(first.data_page_offset if dictionary is None else dictionary)
     return sorted(offsets)
+
+
+def repeating_columns(rows: pa.Table) -> list[str]:
+    """The Parquet paths of all columns whose values repeat, judged by a sample.
+
+    They get a dictionary. Arrow builds one for every column and falls back only when it is too
+    large: for distinct values that costs time in the writer, bytes in the file and time in every
+    reader.
+    """
+    count = min(rows.num_rows, _SAMPLE_ROWS)
+    # From the middle: rows may be sorted, and the ends are seldom typical.
+    sample = rows.slice((rows.num_rows - count) // 2, count)
+    return [
+        path
+        for field, column in zip(rows.schema, sample.columns, strict=True)
+        if pa.types.is_nested(field.type) or _repeats(column, rows.num_rows)
+        for path in _leaves(field.name, field.type)
+    ]
+
+
+def _repeats(sample: pa.ChunkedArray, rows: int) -> bool:
+    if isinstance(sample.type, pa.BaseExtensionType):
+        sample = sample.cast(sample.type.storage_type)
+    # The distinct values that a random sample would have at that rate of repetition.
+    different = max(rows, 1) / _REPEATS
+    expected = different * (1 - math.exp(-len(sample) / different))
+    # A single value gets a dictionary, however few rows there are.
+    return int(pc.count_distinct(sample).as_py()) <= max(expected, 1)
+
+
+def _leaves(path: str, type_: pa.DataType) -> Iterator[str]:
+    """The columns that Parquet makes of one of Arrow's."""
+    if pa.types.is_struct(type_):
+        for field in type_:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(type_):
+        yield from _leaves(f"{path}.key_value.key", type_.key_type)
+        yield from _leaves(f"{path}.key_value.value", type_.item_type)
+    elif pa.types.is_list(type_):
+        yield from _leaves(f"{path}.list.element", type_.value_type)
+    else:
+        yield path

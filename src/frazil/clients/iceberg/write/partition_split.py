@@ -1,8 +1,12 @@
-"""Splits a batch into its partitions, without a loop over rows."""
+"""Splits batches into their partitions, without a loop over rows, and spills those of many."""
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.clients.iceberg.write.partition_values import transform_values
-from frazil.errors import UnrepresentableValueError
+from frazil.errors import StorageError, UnrepresentableValueError
 from frazil.model.schema.partitioning import TransformKind
 from frazil.model.schema.types import Nested, Primitive, children
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
 
     from frazil.clients.iceberg.write.partition_text import PartitionValue
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 
 _FLOAT_BITS = {Primitive.FLOAT: pa.int32(), Primitive.DOUBLE: pa.int64()}
 _FLOAT_TYPES = {Primitive.FLOAT: pa.float32(), Primitive.DOUBLE: pa.float64()}
+# Spark's folders for spilled data; there may be several, one per disk.
+_LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +129,109 @@ def _check_finite(values: pa.Array, name: str) -> None:
     if strange:
         message = f"partition field {name!r}: {strange} values are NaN or infinite"
         raise UnrepresentableValueError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledRows:
+    """Rows of one partition in one batch: ``row_indices`` are relative to the batch."""
+
+    partition: tuple[PartitionValue, ...]
+    rows: pa.RecordBatch
+    batch: int
+    row_indices: npt.NDArray[np.int64]
+
+
+class PartitionSpill:
+    """Takes batches, returns partitions; memory depends on the number of parts, not of bytes.
+
+    A task gets its rows in the order of their keys, so every batch has rows of nearly every
+    partition. Thousands of open files would need memory for each of them, or a small file for each
+    batch and partition. So rows go to a local file, and are written partition by partition.
+    """
+
+    def __init__(self, schema: pa.Schema, *, table: str) -> None:
+        self._table = table
+        self._partitions: dict[object, int] = {}
+        self._values: list[tuple[PartitionValue, ...]] = []
+        # For each batch: the partition of each part, where the parts begin, and the original
+        # indices of the rows.
+        self._numbers: list[npt.NDArray[np.int64]] = []
+        self._starts: list[npt.NDArray[np.int64]] = []
+        self._row_indices: list[npt.NDArray[np.int64]] = []
+        folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+        try:
+            # Never has a name, so that nothing is left behind.
+            self._file = tempfile.TemporaryFile(dir=folder or None)  # noqa: SIM115 - closed below
+            self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema)
+        except OSError as error:
+            raise self._failed() from error
+
+    def add(self, batch: pa.RecordBatch, parts: Sequence[tuple[object, Part]]) -> None:
+        """Spill the rows of a batch; each part comes with the identity of its partition."""
+        for key, part in parts:
+            if key not in self._partitions:
+                self._partitions[key] = len(self._values)
+                self._values.append(part.partition)
+        row_indices = np.concatenate([part.rows for _, part in parts])
+        lengths = [len(part.rows) for _, part in parts]
+        self._numbers.append(np.array([self._partitions[key] for key, _ in parts], np.int64))
+        self._starts.append(np.concatenate(([0], np.cumsum(lengths))))
+        self._row_indices.append(row_indices)
+        try:
+            self._writer.write_batch(batch.take(pa.array(row_indices)))
+        except OSError as error:
+            raise self._failed() from error
+
+    def drain(self) -> Iterator[list[SpilledRows]]:
+        """All rows, one partition after the other; nothing is kept afterwards."""
+        try:
+            self._writer.close()
+            self._file.flush()
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise self._failed() from error
+        reader = pa.ipc.open_file(pa.py_buffer(mapped))
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        counts = [len(each) for each in self._numbers]
+        numbers = np.concatenate(self._numbers)
+        owners = np.repeat(np.arange(len(counts)), counts)
+        parts = np.concatenate([np.arange(count) for count in counts])
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        for of_partition in np.split(order, cuts):
+            partition = self._values[int(numbers[of_partition[0]])]
+            yield [
+                self._piece(batches, int(owners[at]), int(parts[at]), partition)
+                for at in of_partition
+            ]
+        self.discard()
+
+    def discard(self) -> None:
+        """Free the disk space; idempotent.
+
+        Raises nothing: it also runs after another error, which must not be hidden.
+        """
+        # Arrow writes the end of the stream at every close, even if the file is closed already.
+        with suppress(OSError, ValueError, pa.ArrowException):
+            self._writer.close()
+        # Closing flushes buffers, to a disk that may be full.
+        with suppress(OSError, ValueError):
+            self._file.close()
+
+    def _piece(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        batch: int,
+        part: int,
+        partition: tuple[PartitionValue, ...],
+    ) -> SpilledRows:
+        first, until = (int(each) for each in self._starts[batch][part : part + 2])
+        # Copied: empty lists read from a file have no offsets, which Arrow's nbytes would read.
+        rows = pa.concat_batches([batches[batch].slice(first, until - first)])
+        return SpilledRows(partition, rows, batch, self._row_indices[batch][first:until])
+
+    def _failed(self) -> StorageError:
+        message = "rows of many partitions cannot be kept in Spark's local folder"
+        return StorageError(
+            message, table=self._table, next_step="give spark.local.dir a disk with more space"
+        )

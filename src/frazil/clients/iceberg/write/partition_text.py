@@ -1,4 +1,4 @@
-"""Partition values as text: in paths, as Iceberg spells them, and in file descriptors."""
+"""Partition values as text: in the paths of files, as Iceberg chooses them, and in descriptors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from urllib.parse import quote_plus
 
 import numpy as np
 
+from frazil.clients.iceberg.write.partition_values import hash_text
 from frazil.model.schema.partitioning import TransformKind
 from frazil.model.schema.types import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from frazil.clients.iceberg.write.write_target import HashedPaths, WriteTarget
     from frazil.model.schema.types import Scalar
 
 # As Iceberg holds them: days since 1970 for dates, micro- or nanoseconds for times and timestamps.
@@ -27,6 +29,9 @@ _SECONDS_A_DAY = 86_400
 _LAST_PLAIN_YEAR = 9999
 # Java prints numbers in this range without an exponent.
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
+# Iceberg's layout: the last twenty bits as three folders of four and one of eight.
+_HASH_BITS = 20
+_FOLDERS = (slice(0, 4), slice(4, 8), slice(8, 12), slice(12, 20))
 
 
 def path_part(name: str, text: str) -> str:
@@ -145,3 +150,30 @@ _JSON_TEXTS: dict[Primitive, Callable[[int], str]] = {
     Primitive.TIMESTAMP_NS: partial(_timestamp, per_second=10**9, zone=""),
     Primitive.TIMESTAMPTZ_NS: partial(_timestamp, per_second=10**9, zone="+00:00"),
 }
+
+
+def file_location(target: WriteTarget, partition: tuple[PartitionValue, ...], name: str) -> str:
+    """The location of a file with this name in this partition, in the table's own spelling."""
+    folders = partition_path(target, partition)
+    if target.hashed_paths is not None:
+        return f"{target.data_location}/{_hashed(target.hashed_paths, folders, name)}"
+    return "/".join(filter(None, (target.data_location, folders, name)))
+
+
+def partition_path(target: WriteTarget, partition: tuple[PartitionValue, ...]) -> str:
+    """``a=1/b=2``, or empty for a table without partitions."""
+    return "/".join(
+        path_part(field.name, human_text(value, field.transform.kind, type_))
+        for field, value, type_ in zip(
+            target.spec.fields, partition, target.partition_types, strict=True
+        )
+    )
+
+
+def _hashed(layout: HashedPaths, folders: str, name: str) -> str:
+    within = f"{folders}/{name}" if folders and layout.partition_paths else name
+    bits = f"{hash_text(within) & (2**_HASH_BITS - 1):0{_HASH_BITS}b}"
+    entropy = "/".join(bits[part] for part in _FOLDERS)
+    if layout.context is not None:
+        return f"{entropy}/{layout.context}/{within}"
+    return f"{entropy}/{within}" if layout.partition_paths else f"{entropy}-{within}"

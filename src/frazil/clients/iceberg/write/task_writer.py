@@ -14,9 +14,8 @@ from frazil.clients.iceberg.file_system import OutputFiles
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.conforming import conform
 from frazil.clients.iceberg.write.data_file import DataFile
-from frazil.clients.iceberg.write.file_paths import file_location
-from frazil.clients.iceberg.write.partition_spill import PartitionSpill
-from frazil.clients.iceberg.write.partition_split import Part, PartitionSplitter
+from frazil.clients.iceberg.write.partition_split import Part, PartitionSpill, PartitionSplitter
+from frazil.clients.iceberg.write.partition_text import file_location
 
 if TYPE_CHECKING:
     import numpy.typing as npt

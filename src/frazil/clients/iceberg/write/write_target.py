@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.write.metrics_modes import bound_lengths
+from frazil.clients.iceberg.write.column_metrics import bound_lengths
 from frazil.errors import ConfigError
 from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED, PartitionSpec, SortOrder
 from frazil.model.schema.types import Nested, Primitive

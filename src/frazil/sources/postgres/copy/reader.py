@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from frazil import errors
 from frazil.clients.defects import defect_of_table
+from frazil.clients.postgres.catalog_facts import load_snapshot_columns
 from frazil.clients.postgres.connecting import connect
-from frazil.clients.postgres.snapshot_columns import load_snapshot_columns
 from frazil.clients.postgres.translation import UNDEFINED_COLUMN, UNDEFINED_TABLE
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgcopy.fields import rows_alone, split_fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from frazil.codec.pgoutput.spool_segment import SegmentAssembly
+from frazil.codec.pgoutput.frames import SegmentAssembly
 from frazil.sources.postgres.stream.segment import Segment
 
 if TYPE_CHECKING:

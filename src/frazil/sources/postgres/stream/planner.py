@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frazil.clients.defects import defect_of_table
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
+from frazil.codec.pgoutput.frames import read_segment
 from frazil.codec.pgoutput.messages import ReplicaIdentity
-from frazil.codec.pgoutput.spool_segment import read_segment
 from frazil.errors import FrazilError, UnsupportedSchemaChangeError
 from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.clients.defects import defect_of_table
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.bulk_decoder import decode_frames
-from frazil.codec.pgoutput.spool_segment import read_segment
+from frazil.codec.pgoutput.frames import read_segment
 from frazil.errors import MalformedChangeError
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.change_schema import change_schema

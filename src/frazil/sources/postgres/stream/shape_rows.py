@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from frazil.codec.iceberg_defaults import default_from_json
+from frazil.codec.iceberg_json import default_from_json
 from frazil.codec.pgtext.convert import convert
 from frazil.errors import (
     MalformedChangeError,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.codec.iceberg_defaults import default_to_json
+from frazil.codec.iceberg_json import default_to_json
 from frazil.codec.pgoutput.messages import ReplicaIdentity
 from frazil.codec.pgtext.convert import convert
 from frazil.errors import ConfigError, UnrepresentableValueError, UnsupportedSchemaChangeError

@@ -1,8 +1,6 @@
-"""The fold for rows that moved to another key without all their columns.
+"""The fold inside a Spark task: a stream of sorted Arrow batches, split anywhere.
 
-Such a row needs the state of another key, so the specification itself is run, over row numbers in
-place of values: no value leaves Arrow. What a change did that was merged before is in the mirror,
-under the key it moved to.
+Equivalent to ``fold.py``. Rows that keep no columns of another key are folded without a loop.
 """
 
 from __future__ import annotations
@@ -13,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.merge.folding.change_rows import ChangeRows, without_deletes
+from frazil.merge.folding.change_rows import (
+    ChangeRows,
+    FoldedKeys,
+    FoldLayout,
+    Origins,
+    build_folded_keys,
+    without_deletes,
+)
 from frazil.merge.folding.fold import (
     Change,
     ChangeAction,
@@ -22,8 +27,7 @@ from frazil.merge.folding.fold import (
     fold,
     missing_images,
 )
-from frazil.merge.folding.folded_keys import Origins, build_folded_keys
-from frazil.merge.planning.change_columns import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
+from frazil.merge.planning.changes import HI, LO, MERGED, PREVIOUS_HI, PREVIOUS_LO, SEQUENCE
 from frazil.model.policy import Deletes
 
 if TYPE_CHECKING:
@@ -31,14 +35,115 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from frazil.merge.folding.change_rows import FoldLayout
-    from frazil.merge.folding.folded_keys import FoldedKeys
-
     Key = tuple[int, int]
 
 
+class LinkedRowsError(Exception):
+    """Some rows keep columns of the row that another key had; ``fold_linked`` folds those."""
+
+
+class SortedFolder:
+    """Folds batches sorted by key and sequence; of a key that may continue it keeps few rows.
+
+    At most one row for each column and two more, however many changes the key has.
+    """
+
+    def __init__(self, layout: FoldLayout) -> None:
+        self._layout = layout
+        self._carried: pa.RecordBatch | None = None
+        self._rows_read = 0
+        self._repeats = 0
+
+    def push(self, batch: pa.RecordBatch) -> FoldedKeys | None:
+        """The keys that are complete now, if any.
+
+        Raises LinkedRowsError, DuplicateKeyError or MissingImageError, and is of no use after that.
+        """
+        if not batch.num_rows:
+            return None
+        self._rows_read += batch.num_rows
+        if self._layout.deletes is Deletes.IGNORE:
+            batch = without_deletes(batch)
+            if not batch.num_rows:
+                return None
+        if self._carried is not None:
+            batch = pa.concat_batches([self._carried, batch])
+        given = ChangeRows(batch, self._layout)
+        _refuse_linked(given)
+        rows, repeats = given.without_repeats()
+        self._repeats += repeats
+        _refuse_orphans(rows)
+        picks = _Picks(rows)
+        self._carried = rows.batch.take(picks.of_last_key())
+        origins = picks.origins(keys=len(rows.first) - 1)
+        return self._hand_out(rows, origins) if len(origins.latest) else None
+
+    def finish(self) -> FoldedKeys | None:
+        """The last key, if any."""
+        carried, self._carried = self._carried, None
+        if carried is None:
+            return None
+        rows = ChangeRows(carried, self._layout)
+        return self._hand_out(rows, _Picks(rows).origins(keys=1))
+
+    def _hand_out(self, rows: ChangeRows, origins: Origins) -> FoldedKeys:
+        folded = build_folded_keys(rows, origins, rows_read=self._rows_read, repeats=self._repeats)
+        self._rows_read = self._repeats = 0
+        return folded
+
+
+class _Picks:
+    """For each key, the row numbers of the parts of its outcome; negative where there is none."""
+
+    def __init__(self, rows: ChangeRows) -> None:
+        self._rows = rows
+        upserts = ~rows.deleted
+        # Only a soft delete needs the row it keeps; it may have sent nothing but the key.
+        soft = rows.layout.deletes is Deletes.SOFT
+        self._kept = rows.last_where(upserts) if soft else rows.last
+        self._by_column = {id_: rows.last_where(~unsent) for id_, unsent in rows.unsent.items()}
+
+    def origins(self, *, keys: int) -> Origins:
+        """The parts for the first so many keys, without those that have no outcome."""
+        chosen = np.flatnonzero(~self._rows.merged[self._rows.last[:keys]])
+        by_column = {id_: row_numbers[chosen] for id_, row_numbers in self._by_column.items()}
+        needs_mirror = self._kept[chosen] < 0
+        for row_numbers in by_column.values():
+            needs_mirror |= row_numbers < 0
+        soft = self._rows.layout.deletes is Deletes.SOFT
+        return Origins(
+            latest=self._rows.last[chosen],
+            by_column=by_column,
+            needs_mirror=needs_mirror,
+            kept=self._kept[chosen] if soft else None,
+        )
+
+    def of_last_key(self) -> NDArray[np.int64]:
+        """The rows of the last key that its outcome, or the check of the next, depends on."""
+        parts = [self._rows.last, self._kept, *self._by_column.values()]
+        row_numbers = np.unique([part[-1] for part in parts])
+        return row_numbers[row_numbers >= 0]
+
+
+def _refuse_linked(rows: ChangeRows) -> None:
+    linked = int(np.count_nonzero(rows.linked))
+    if linked:
+        message = f"{linked} rows keep columns of a row under another key"
+        raise LinkedRowsError(message)
+
+
+def _refuse_orphans(rows: ChangeRows) -> None:
+    orphans = int(np.count_nonzero(rows.orphaned))
+    if orphans:
+        raise missing_images(orphans)
+
+
 def fold_linked(changes: pa.Table, layout: FoldLayout) -> FoldedKeys:
-    """Fold all changes of keys that rows move between, given in any order.
+    """Fold all changes of keys that rows move between without all their columns, in any order.
+
+    Such a row needs the state of another key, so the specification itself is run, over row numbers
+    in place of values: no value leaves Arrow. What a change did that was merged before is in the
+    mirror, under the key it moved to.
 
     The columns are those that ``SortedFolder`` takes; the source of an outcome may be another key.
     Raises DuplicateKeyError or MissingImageError.

@@ -1,6 +1,7 @@
 """The hash of a key, as any language can compute it: 128 bits in two unsigned halves.
 
-This is the specification. Tasks hash with Spark's own functions, and tests hold the two together.
+This is the specification, in Python. Tasks hash with Spark's own functions, and tests hold the two
+together.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal as Number
 from typing import TYPE_CHECKING, TypeVar
 
-from frazil.model.key import plan_key_hash
-from frazil.model.key_index import KeyHash
+from frazil.model.key_index import KeyHash, plan_key_hash
 from frazil.model.schema.types import Decimal, Fixed, Primitive
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""Changes with the same key and sequence as the mirror's row: replays, or contradictions.
+"""Rows of the mirror that changes are compared with, or completed from.
 
-Within a merge, the fold compares changes of one key and sequence. Across merges they are compared
-here with what the earlier merge wrote: a row, a row marked as deleted, or a tombstone. Only the
-newest change of each key can be compared; anything older is late, and has no effect.
+A change with the same key and sequence as the mirror's row is a replay, or a contradiction. Within
+a merge, the fold compares changes of one key and sequence. Across merges they are compared here
+with what the earlier merge wrote: a row, a row marked as deleted, or a tombstone. Only the newest
+change of each key can be compared; anything older is late, and has no effect.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ import pyarrow.compute as pc
 
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.conforming import conform
-from frazil.merge.folding.change_rows import UPSERT
+from frazil.merge.folding.change_rows import UPSERT, same_values
 from frazil.merge.folding.fold import clashing_changes
-from frazil.merge.folding.row_equality import same_values
-from frazil.merge.planning.sequences import comparable, scalar_like
+from frazil.merge.planning.changes import comparable, scalar_like
+from frazil.mirror.row_reader import read_rows
 from frazil.model.schema.types import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from frazil.merge.planning.sequences import SequenceValue
+    from frazil.clients.iceberg.file_system import InputFiles
+    from frazil.merge.planning.changes import SequenceValue
     from frazil.mirror.index.locating import LocatedRows
     from frazil.model.schema.types import Field
 
@@ -161,6 +163,59 @@ def _read_back(
 
 def _conformed(rows: pa.RecordBatch, fields: tuple[Field, ...]) -> pa.RecordBatch:
     """Converted to the table's types, like rows read from its files."""
+    # A value that is still missing is null, even in a required column.
     relaxed = Schema(0, tuple(replace(each, required=False) for each in fields))
     chosen = rows.select([each.name for each in fields])
     return conform(chosen, relaxed, arrow_schema(relaxed))
+
+
+@dataclass(frozen=True, slots=True)
+class RowPositions:
+    """For each row, the file and position of the row it takes columns from."""
+
+    file: NDArray[np.int32]
+    position: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowCompleter:
+    """Reads missing values; ``locations`` are the mirror's files by ordinal."""
+
+    fields: tuple[Field, ...]
+    locations: Mapping[int, str]
+    inputs: InputFiles
+
+    def complete(
+        self, rows: pa.RecordBatch, missing: Mapping[int, NDArray[np.bool_]], sources: RowPositions
+    ) -> pa.RecordBatch:
+        """The rows with every missing value filled in from ``sources``."""
+        needed = np.logical_or.reduce(list(missing.values()))
+        if not needed.any():
+            return rows
+        fields = [each for each in self.fields if each.id in missing]
+        lacking = np.flatnonzero(needed)
+        found = self.read(sources.file[lacking], sources.position[lacking], fields)
+        # Converted to the table's types, so that both parts of a column have the same.
+        columns = dict(zip(rows.schema.names, _conformed(rows, self.fields).columns, strict=True))
+        for each in fields:
+            where = missing[each.id]
+            at = np.arange(rows.num_rows)
+            at[where] = rows.num_rows + np.flatnonzero(where[lacking])
+            both = pa.concat_arrays([columns[each.name], found[each.name]])
+            columns[each.name] = both.take(pa.array(at))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def read(
+        self, files: NDArray[np.int32], positions: NDArray[np.int64], fields: list[Field]
+    ) -> dict[str, pa.Array]:
+        """Columns of the rows at these positions, in their order; a file is opened once."""
+        order = np.argsort(files, kind="stable")
+        tables = []
+        for ordinal in np.unique(files):
+            of_file = order[files[order] == ordinal]
+            location = self.locations[int(ordinal)]
+            tables.append(read_rows(self.inputs, location, positions[of_file], fields))
+        back = np.empty(len(order), np.intp)
+        back[order] = np.arange(len(order))
+        rows = pa.concat_tables(tables).take(pa.array(back))
+        return {name: pa.concat_arrays(rows.column(name).chunks) for name in rows.column_names}

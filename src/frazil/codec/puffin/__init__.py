@@ -1,1 +1,0 @@
-"""Puffin files: blobs and a footer. Start with ``file.py``."""
