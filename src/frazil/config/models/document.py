@@ -39,29 +39,24 @@ _LONGEST_IDENTIFIER = 63
 class Config(Section):
     """A pipeline: where changes come from, where tables are, and how they are merged."""
 
-    pipeline: Annotated[
-        PipelineName, Field(description="Names slot, publication and ledger; labels every metric.")
-    ]
-    catalog: Annotated[Catalog, Field(description="Where tables are looked up and committed.")]
+    pipeline: PipelineName
+    """Names slot, publication and ledger; labels every metric."""
+    catalog: Catalog
+    """Where tables are looked up and committed."""
     storage: Storage = defaults("Object stores.")
-    source: Annotated[
-        Source | None,
-        Field(description="Where changes come from; none: merge existing changelogs only."),
-    ] = None
+    source: Source | None = None
+    """Where changes come from; none: merge existing changelogs only."""
     changelog: Changelog = defaults("History tables.")
     mirror: Mirror = defaults("Newest-state tables.")
-    tables: Annotated[
-        tuple[Table, ...],
-        Field(description="Overrides per table; without a source, the list of merges."),
-    ] = ()
+    tables: tuple[Table, ...] = ()
+    """Overrides per table; without a source, the list of merges."""
     ingest: Ingest = defaults("Batches into changelogs.")
     merge: Merge = defaults("Merges into mirrors.")
     dead_letters: DeadLetters = defaults("The table of what could not be written.")
     ledger: LedgerSection = defaults("The pipeline's ledger.")
     retry: Retry = defaults("Back-off between attempts.")
-    shutdown_grace: Annotated[
-        Duration, Field(description="Time to finish or abandon a batch on shutdown.")
-    ] = SHUTDOWN_GRACE
+    shutdown_grace: Duration = SHUTDOWN_GRACE
+    """Time to finish or abandon a batch on shutdown."""
     telemetry: Telemetry = defaults("Logs, metrics, pages.")
     spark: Spark = defaults("The Spark session.")
 
