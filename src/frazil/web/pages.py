@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-    from frazil.config import Telemetry
+    from frazil.config.models.observability import Telemetry
     from frazil.hooks import Clock
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.telemetry.redaction import Redactor

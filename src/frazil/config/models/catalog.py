@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from frazil.config.models.clear_text import has_password, is_clear_text
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import (
     FreeMapping,
@@ -19,6 +18,8 @@ from frazil.config.models.values import (
     Uri,
     WebAddress,
     document_directory,
+    has_password,
+    is_clear_text,
     matching,
     one_of,
     refuse,

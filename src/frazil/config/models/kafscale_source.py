@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from frazil.config.models.catalog import CLEAR_TEXT
-from frazil.config.models.clear_text import has_password, is_clear_text
 from frazil.config.models.naming import TableName
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import (
@@ -22,6 +21,8 @@ from frazil.config.models.values import (
     Text,
     Truth,
     WebAddress,
+    has_password,
+    is_clear_text,
     one_of,
 )
 

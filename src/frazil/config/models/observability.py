@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from frazil.config.models.clear_text import is_loopback
 from frazil.config.models.section import Broken, Section, defaults
-from frazil.config.models.values import Name, Secret, Truth, WebAddress, one_of, refuse
+from frazil.config.models.values import Name, Secret, Truth, WebAddress, is_loopback, one_of, refuse
 from frazil.model.log_output import LogFormat, LogLevel
 
 # The port KafScale's processor has its metrics on, so that existing scrapers find ours.
