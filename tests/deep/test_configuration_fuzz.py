@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config import load_config, show_document
+from frazil.config import load_config
+from frazil.config.showing import show_document
 from frazil.errors import ConfigError
 
 pytestmark = pytest.mark.deep

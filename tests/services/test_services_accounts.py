@@ -34,13 +34,13 @@ with embedded_postgres() as server, etcd() as leases:
 """
 
 AS_ROOT_WITH_HIDDEN_PACKAGES = """
-from frazil.demo.services.accounts import unprivileged_account
+from frazil.demo.services.workspace import unprivileged_account
 from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
 from frazil.demo.services import embedded_postgres
 
 with embedded_postgres() as server:
     print(server.service.launch.command[0])
-print(find_programs(PostgresVersion.V18, unprivileged_account()).postgres)
+print(find_programs(PostgresVersion.V18, unprivileged_account()) / "postgres")
 """
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")

@@ -21,10 +21,9 @@ from frazil.demo.services import (
     rest_catalog,
     seaweedfs,
 )
-from frazil.demo.services.accounts import unprivileged_account
 from frazil.demo.services.process import Launch, Service
-from frazil.demo.services.seaweedfs import REGION
-from frazil.demo.services.signing import signed_headers
+from frazil.demo.services.seaweedfs import REGION, signed_headers
+from frazil.demo.services.workspace import unprivileged_account
 from frazil.errors import ServiceError
 from frazil.hooks import SystemClock
 

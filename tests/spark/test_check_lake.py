@@ -21,7 +21,7 @@ from frazil.config import load_config
 from frazil.errors import CatalogError
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.table_name import TableName
-from frazil.pipeline.checks.source_check import SourceFindings
+from frazil.pipeline.checks import SourceFindings
 from frazil.pipeline.tables.captured_names import captured_names
 from tests.support.lake.files import SCHEMA, FileWriter
 from tests.support.process.session_commands import run_on

@@ -19,7 +19,7 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import LakeError
-from frazil.pipeline.checks.source_check import SourceFindings
+from frazil.pipeline.checks import SourceFindings
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from tests.support.faults.proxy import Answer, CutReply, CutRequest, HttpProxy, LoseReply, Refuse
 from tests.support.ingest.mirrored_world import World, asking

@@ -84,7 +84,7 @@ def database(postgres: Postgres) -> Iterator[Database]:
 
 
 def environment(database: Database) -> dict[str, str]:
-    psql = find_programs(PostgresVersion.V18, None).psql.parent
+    psql = find_programs(PostgresVersion.V18, None)
     scripts = sysconfig.get_path("scripts")
     return {
         **os.environ,

@@ -38,7 +38,8 @@ class Invocation:
 
     def load(self, document: Path | None) -> LoadedConfig:
         """Load a configuration; from here on none of its secrets can be printed."""
-        from frazil.config import load_config, secret_values
+        from frazil.config import load_config
+        from frazil.config.redaction import secret_values
 
         loaded = load_config(document, environ=self.environ)
         self.redactor.learn(secret_values(loaded))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from frazil.clients.postgres import tls
-from frazil.config import CatalogKind
+from frazil.config.models.catalog import CatalogKind
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.dsn import SecretText
-    from frazil.config import S3, Azure, Catalog, Storage
+    from frazil.config.models.catalog import S3, Azure, Catalog, Storage
 
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 GCS_FILE_IO = "org.apache.iceberg.gcp.gcs.GCSFileIO"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from frazil.config.models.document import Config
-from frazil.config.models.quantities import format_duration, format_size
-from frazil.config.models.values import SIZE_SCHEMA
+from frazil.config.models.values import SIZE_SCHEMA, format_duration, format_size
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue

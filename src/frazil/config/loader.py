@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from frazil.config.foreign.dialects import Dialect, recognise, translate
+from frazil.config.foreign.merger_document import translate_merger
+from frazil.config.foreign.processor_document import translate_processor
+from frazil.config.foreign.translation import Translation
 from frazil.config.loading.nodes import Fields, Location, Mistake, Node, Scalar, describe_shape
 from frazil.config.loading.overrides import overlay
 from frazil.config.loading.settings import trace_origins
@@ -25,6 +28,36 @@ if TYPE_CHECKING:
 
 PATH_VARIABLE = "CONFIG_FILE"
 DEFAULT_PATH = "frazil.yaml"
+
+_OURS_ONLY = frozenset({"pipeline", "catalog", "source"})
+_PROCESSORS_ONLY = frozenset({"s3", "mappings", "offsets", "discovery", "etcd", "processor"})
+
+
+class Dialect(StrEnum):
+    """The documents we read."""
+
+    NATIVE = "native"
+    MERGER = "merger"
+    PROCESSOR = "processor"
+
+
+def recognise(document: Fields) -> Dialect:
+    """The dialect a document is written in; in doubt it is ours."""
+    keys = document.entries.keys()
+    if keys & _OURS_ONLY:
+        return Dialect.NATIVE
+    if "project_ref" in keys or {"iceberg", "tables"} <= keys:
+        return Dialect.MERGER
+    return Dialect.PROCESSOR if keys & _PROCESSORS_ONLY else Dialect.NATIVE
+
+
+def translate(document: Fields, dialect: Dialect, environ: Mapping[str, str]) -> Translation:
+    """The document in our form; ours needs no translation."""
+    if dialect is Dialect.MERGER:
+        return translate_merger(document, environ)
+    if dialect is Dialect.PROCESSOR:
+        return translate_processor(document, environ)
+    return Translation(document)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from pydantic import SecretStr
 
 from frazil.config.loading.nodes import spell_path
 from frazil.config.loading.settings import Setting, SettingValue, settings_of
-from frazil.config.models.quantities import format_duration, format_size
-from frazil.config.models.values import SettingTrait
+from frazil.config.models.values import SettingTrait, format_duration, format_size
 from frazil.config.redaction import MASK, is_masked_whole, mask_uri
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.loops.ingest_loop import IngestLoop
-from frazil.pipeline.recording.ingest_recorder import TracedIngest
+from frazil.pipeline.recording import TracedIngest
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import LakeNames
 from frazil.pipeline.tables.merge_settings import retry_policy

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.config import Dialect
+from frazil.config.loader import Dialect
 from frazil.telemetry.exception_hooks import install_hooks
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metrics import ForeignNames, Metrics
@@ -17,7 +17,8 @@ from frazil.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.config import Config, LoadedConfig, Telemetry
+    from frazil.config import Config, LoadedConfig
+    from frazil.config.models.observability import Telemetry
     from frazil.telemetry.redaction import Redactor
     from frazil.telemetry.reporting import Reporting
     from frazil.telemetry.tracing import Tracing

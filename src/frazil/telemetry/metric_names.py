@@ -1,11 +1,59 @@
-"""Every metric of ours, in one table; the label ``pipeline`` is added to each."""
+"""Every metric of ours, in one table; the label ``pipeline`` is added to each.
+
+A metric is a value: name, help, unit, labels, buckets.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from frazil.errors import leaves
-from frazil.telemetry.metric_kinds import Counter, Gauge, Histogram, Label, Metric, Unit
+
+
+class Unit(StrEnum):
+    """Base units only; a plain number has none."""
+
+    NONE = ""
+    SECONDS = "seconds"
+    BYTES = "bytes"
+    # Foreign names alone may use it.
+    MILLISECONDS = "ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label; with ``values`` it is closed, without it is open but bounded by configuration."""
+
+    name: str
+    values: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """Its name, help, unit and labels; one of the three below."""
+
+    name: str
+    help: str
+    unit: Unit = Unit.NONE
+    labels: tuple[Label, ...] = ()
+
+
+class Counter(Metric):
+    """A number that only grows."""
+
+
+class Gauge(Metric):
+    """The current value of a number; not exposed before it is set for the first time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(Metric):
+    """How often a size or duration fell below each bucket."""
+
+    buckets: tuple[float, ...]
+
 
 PIPELINE: Final = Label("pipeline")
 TABLE: Final = Label("table")
@@ -186,32 +234,4 @@ BUILD_INFO: Final = Gauge(
     labels=(Label("version"), Label("python")),
 )
 
-METRICS: Final[tuple[Metric, ...]] = (
-    SOURCE_EVENTS,
-    SOURCE_LAG_BYTES,
-    SOURCE_LAG_SECONDS,
-    SLOT_RETAINED_BYTES,
-    SLOT_SAFE_WAL_BYTES,
-    COMMITS,
-    COMMIT_DURATION,
-    ROWS_WRITTEN,
-    DATA_FILES,
-    FILE_SIZE,
-    PENDING_COMMITS,
-    TABLES,
-    TABLE_STOPPED,
-    BATCH_ROWS,
-    BATCH_DURATION,
-    MERGE_DURATION,
-    MERGE_ROWS,
-    MERGE_FILES,
-    MERGE_LAG_SECONDS,
-    INDEX_ENTRIES,
-    INDEX_BYTES,
-    INDEX_REPAIRS,
-    DEAD_LETTERS,
-    LEASE_HELD,
-    BACKPRESSURE_ACTIVE,
-    ERRORS,
-    BUILD_INFO,
-)
+METRICS: Final = tuple(each for each in vars().values() if isinstance(each, Metric))

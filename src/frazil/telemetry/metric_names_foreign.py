@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from frazil.telemetry.metric_kinds import Counter, Gauge, Histogram, Label, Metric, Unit
+from frazil.telemetry.metric_names import Counter, Gauge, Histogram, Label, Metric, Unit
 
 TABLE: Final = Label("table")
 TOPIC: Final = Label("topic")
@@ -138,30 +138,13 @@ class ForeignNames(Enum):
     PROCESSOR = "processor"
 
 
+def _named(prefix: str) -> tuple[Metric, ...]:
+    declared = (each for each in globals().values() if isinstance(each, Metric))
+    return tuple(each for each in declared if each.name.startswith(prefix))
+
+
 FOREIGN_METRICS: Final[dict[ForeignNames, tuple[Metric, ...]]] = {
     ForeignNames.NONE: (),
-    ForeignNames.MERGER: (
-        MERGER_CYCLE_COMPLETED,
-        MERGER_CYCLE_DURATION,
-        MERGER_TABLE_SUCCESS,
-        MERGER_TABLE_FAILURE,
-        MERGER_TABLE_DURATION,
-        MERGER_ROWS_SCANNED,
-        MERGER_ROWS_DEDUPLICATED,
-        MERGER_MERGE_DURATION,
-        MERGER_BYTES_WRITTEN,
-    ),
-    ForeignNames.PROCESSOR: (
-        PROCESSOR_RECORDS,
-        PROCESSOR_BATCHES,
-        PROCESSOR_ERRORS,
-        PROCESSOR_WRITE_LATENCY,
-        PROCESSOR_LAST_OFFSET,
-        PROCESSOR_WATERMARK_OFFSET,
-        PROCESSOR_WATERMARK_TIMESTAMP,
-        PROCESSOR_LFS_RESOLVED,
-        PROCESSOR_LFS_RESOLVED_BYTES,
-        PROCESSOR_LFS_ERRORS,
-        PROCESSOR_LFS_DURATION,
-    ),
+    ForeignNames.MERGER: _named("merger_"),
+    ForeignNames.PROCESSOR: _named("kafscale_processor_"),
 }

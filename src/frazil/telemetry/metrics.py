@@ -11,8 +11,15 @@ import prometheus_client
 from prometheus_client import exposition
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from frazil.telemetry.metric_kinds import Counter, Gauge, Histogram, Metric
-from frazil.telemetry.metric_names import BUILD_INFO, METRICS, PIPELINE, TABLE
+from frazil.telemetry.metric_names import (
+    BUILD_INFO,
+    METRICS,
+    PIPELINE,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+)
 from frazil.telemetry.metric_names_foreign import FOREIGN_METRICS, ForeignNames
 
 if TYPE_CHECKING:
@@ -82,13 +89,6 @@ class Metrics:
         registered = self._histograms[histogram.name]
         (registered.labels(**checked) if checked else registered).observe(value)
 
-    def forget_table(self, table: str) -> None:
-        """Stop showing a table that is no longer part of the pipeline."""
-        shown = {TABLE.name: self._redactor.redact(table)}
-        for metric in self._registered:
-            if TABLE.name in (label.name for label in metric.labels):
-                self._collector(metric).remove_by_labels(shown)
-
     def expose(self, accept: str = "") -> Exposition:
         """Everything recorded, in the text format or in OpenMetrics by the Accept header."""
         encode, content_type = exposition.choose_encoder(accept)
@@ -118,17 +118,6 @@ class Metrics:
         names = [label.name for label in counter.labels]
         for values in itertools.product(*map(sorted, closed)):
             self.add(counter, 0, **dict(zip(names, values, strict=True)))
-
-    def _collector(
-        self, metric: Metric
-    ) -> prometheus_client.Counter | prometheus_client.Gauge | prometheus_client.Histogram:
-        match metric:
-            case Counter():
-                return self._counters[metric.name]
-            case Gauge():
-                return self._gauges[metric.name]
-            case Histogram():
-                return self._histograms[metric.name]
 
     def _checked(self, metric: Metric, labels: dict[str, str]) -> dict[str, str]:
         if metric not in self._registered:

@@ -6,8 +6,12 @@ import threading
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Final
 
-from frazil.telemetry.secret_forms import forms_of
-from frazil.telemetry.secret_patterns import hide_by_pattern, names_a_secret, secrets_by_pattern
+from frazil.telemetry.secret_patterns import (
+    forms_of,
+    hide_by_pattern,
+    names_a_secret,
+    secrets_by_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

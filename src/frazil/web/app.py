@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from frazil.web.json_answer import JsonAnswer
+from frazil.model.printable import printable_json
 from frazil.web.readiness import NO_CHECKS, NotReady, Ready
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 # A state is true for a moment, and a browser must not guess what it is.
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
-UNAVAILABLE: Final = 503
-MISDIRECTED: Final = 421
 # Two requests at once; the answer is cached for a second.
 PROBES_AT_ONCE: Final = 2
 
@@ -76,7 +76,7 @@ def build_app(
         body: dict[str, object] = {"ready": report.ready, "checks": states}
         if not states:
             body["reason"] = NO_CHECKS.reason
-        return JsonAnswer(body, status_code=200 if report.ready else UNAVAILABLE)
+        return JsonAnswer(body, status_code=200 if report.ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
     app = Starlette(
         routes=[
@@ -93,7 +93,7 @@ def build_app(
 
 def _misdirected() -> Response:
     text = "the Host header is not a name of this server; see telemetry.hosts"
-    return PlainTextResponse(text, status_code=MISDIRECTED)
+    return PlainTextResponse(text, status_code=HTTPStatus.MISDIRECTED_REQUEST)
 
 
 def _shown(state: State, redactor: Redactor) -> dict[str, object]:
@@ -117,3 +117,12 @@ class _OurHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+class JsonAnswer(JSONResponse):
+    """JSON that is safe to print on a terminal: names of tables are in it."""
+
+    def render(self, content: object) -> bytes:
+        """The document as bytes."""
+        document = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return printable_json(document).encode()

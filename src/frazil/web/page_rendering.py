@@ -12,8 +12,7 @@ from frazil.model import humanize
 from frazil.model.printable import printable_lines
 from frazil.pipeline.status import wording
 from frazil.web.access import Verdict
-from frazil.web.page_view import advice_of, shares_of, table_tone, view_of
-from frazil.web.plots import HEIGHT, WIDTH
+from frazil.web.page_view import HEIGHT, WIDTH, advice_of, shares_of, table_tone, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,7 @@ from starlette.routing import Route
 from frazil.hooks import SystemClock
 from frazil.pipeline.status.json_form import redact_status, status_to_json
 from frazil.web.access import HostRule, PageAccess, Verdict, is_over_tls
-from frazil.web.json_answer import JsonAnswer
+from frazil.web.app import JsonAnswer
 from frazil.web.page_rendering import render_refusal, render_status
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-    from frazil.config import Telemetry
+    from frazil.config.models.observability import Telemetry
     from frazil.hooks import Clock
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.telemetry.redaction import Redactor
@@ -43,10 +44,6 @@ PAGE_HEADERS: Final = {
 }
 # How long a rendered page is shown again.
 CACHE_SECONDS: Final = 1.0
-SEE_OTHER: Final = 303
-UNAUTHORIZED: Final = 401
-NOT_FOUND: Final = 404
-MISDIRECTED: Final = 421
 
 _ASSETS: Final = {
     "icon.svg": "image/svg+xml",
@@ -148,7 +145,7 @@ class _Pages:
     def asset(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._assets:
-            return Response("Not Found", status_code=NOT_FOUND, media_type="text/plain")
+            return Response("Not Found", status_code=HTTPStatus.NOT_FOUND, media_type="text/plain")
         headers = {**PAGE_HEADERS, "cache-control": _KEPT, "content-type": _ASSETS[name]}
         return Response(self._assets[name], headers=headers)
 
@@ -178,7 +175,9 @@ class _CachedText:
 
 def _logged_in(request: Request, access: PageAccess) -> Response:
     """Replace the token in the address by a cookie."""
-    answer = RedirectResponse(request.url.path, status_code=SEE_OTHER, headers=PAGE_HEADERS)
+    answer = RedirectResponse(
+        request.url.path, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS
+    )
     answer.set_cookie(
         access.cookie_name,
         access.session,
@@ -191,8 +190,10 @@ def _logged_in(request: Request, access: PageAccess) -> Response:
 
 def _refused(verdict: Verdict, answer: Response) -> Response:
     answer.headers.update(PAGE_HEADERS)
-    answer.status_code = MISDIRECTED if verdict is Verdict.WRONG_HOST else UNAUTHORIZED
-    if answer.status_code == UNAUTHORIZED:
+    if verdict is Verdict.WRONG_HOST:
+        answer.status_code = HTTPStatus.MISDIRECTED_REQUEST
+    else:
+        answer.status_code = HTTPStatus.UNAUTHORIZED
         answer.headers["www-authenticate"] = 'Bearer realm="frazil"'
     return answer
 

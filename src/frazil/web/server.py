@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import socket
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from frazil.web.listen import bound_address, open_socket, parse_address
+from frazil.config.models.observability import split_listen
+from frazil.errors import ConfigError
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
     from collections.abc import Iterator
 
     from starlette.applications import Starlette
-
-    from frazil.web.listen import Address
 
 # Requests are probes and scrapes: what has not ended by then is not worth waiting for.
 GRACE_SECONDS: Final = 2
@@ -28,14 +29,60 @@ CONNECTIONS: Final = 100
 # From the moment a request may come to the last byte of its answer.
 REQUEST_SECONDS: Final = 20
 
+_WHY: Final = {
+    errno.EADDRINUSE: "it is already in use",
+    errno.EACCES: "this user may not use it",
+    errno.EADDRNOTAVAIL: "this machine does not have that address",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; an empty host means every interface."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def open_socket(address: Address) -> socket.socket:
+    """A listening socket. Raises ConfigError, in one sentence, if it cannot be had."""
+    try:
+        if not address.host:
+            return _on_every_interface(address.port)
+        family, _, _, _, resolved = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(resolved, family=family)
+    except OSError as error:
+        why = _WHY.get(error.errno or 0, error.strerror or type(error).__name__)
+        message = f"cannot listen on {address}: {why}."
+        raise ConfigError(
+            message, next_step="choose another address in telemetry.listen."
+        ) from error
+
+
+def bound_address(listening: socket.socket) -> Address:
+    """Where a socket really listens, with the port it was given."""
+    host, port = listening.getsockname()[:2]
+    return Address(host, port)
+
+
+def _on_every_interface(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
 
 @contextlib.contextmanager
 def serving(app: Starlette, listen: str) -> Iterator[Address]:
     """Serve while the block runs; gives the address with the port that was taken.
 
-    Raises ConfigError if the address is malformed or cannot be had.
+    Raises ConfigError if the address cannot be had.
     """
-    listening = open_socket(parse_address(listen))
+    listening = open_socket(Address(*split_listen(listen)))
     server = uvicorn.Server(_config(app))
     thread = threading.Thread(
         target=_serve, args=(server, listening), name="frazil web", daemon=True

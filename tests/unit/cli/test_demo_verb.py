@@ -18,6 +18,7 @@ from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
 from frazil.cli.verbs.demo import DemoOptions, show_tour
 from frazil.cli.verbs.demo_screen import DemoScreen
+from frazil.demo.tour.lake_folder import LakeFolder
 from frazil.demo.tour.merge_contest import MergeContest
 from frazil.demo.tour.pasted_queries import PastedQuery
 from frazil.demo.tour.tour import TourResult
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RESULT = TourResult(
-    folder=Path("/shop/frazil-demo"),
-    document=Path("/shop/frazil-demo/frazil.yaml"),
-    dsn_file=Path("/shop/frazil-demo/postgres.dsn"),
+    folder=LakeFolder(Path("/shop/frazil-demo")),
     page="http://127.0.0.1:9093/",
     contest=MergeContest(
         mirror=TableName("lake", ("shop",), "order_lines"),

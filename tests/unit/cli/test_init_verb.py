@@ -10,14 +10,12 @@ import pytest
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.init_signature import CatalogWord, SourceWord
 from frazil.cli.main import main
-from frazil.config import (
-    DEFAULT_PATH,
-    CatalogKind,
-    FirstSource,
-    KafscaleSection,
-    PostgresSection,
-    load_config,
-)
+from frazil.config import load_config
+from frazil.config.loader import DEFAULT_PATH
+from frazil.config.models.catalog import CatalogKind
+from frazil.config.models.kafscale_source import KafscaleSection
+from frazil.config.models.postgres_source import PostgresSection
+from frazil.config.starter_document import FirstSource
 
 if TYPE_CHECKING:
     from pathlib import Path

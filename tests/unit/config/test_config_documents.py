@@ -12,22 +12,15 @@ import pytest
 from ruamel.yaml import YAML
 
 import frazil.config
-from frazil.config import (
-    BufferSection,
-    Config,
-    Dialect,
-    KafscaleSection,
-    LoadedConfig,
-    OnUnrepresentable,
-    Order,
-    PostgresSection,
-    config_schema,
-    load_config,
-    native_document,
-    show_document,
-    table_settings,
-)
-from frazil.config.models.quantities import format_duration, format_size, parse_duration, parse_size
+from frazil.config import Config, LoadedConfig, load_config, table_settings
+from frazil.config.json_schema import config_schema
+from frazil.config.loader import Dialect
+from frazil.config.models.buffer_source import BufferSection
+from frazil.config.models.kafscale_source import KafscaleSection
+from frazil.config.models.postgres_source import PostgresSection
+from frazil.config.models.values import format_duration, format_size, parse_duration, parse_size
+from frazil.config.showing import native_document, show_document
+from frazil.model.policy import OnUnrepresentable, Order
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NATIVE = ("postgres", "kafscale", "buffer", "merge-only")

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.config import (
+from frazil.config import LoadedConfig, load_config
+from frazil.config.loader import Dialect
+from frazil.config.models.kafscale_source import (
     ColumnsFrom,
-    Dialect,
     KafscaleSection,
     LfsMode,
-    LoadedConfig,
     OffsetsBackend,
-    Order,
     TopicColumnType,
     Validation,
-    load_config,
 )
 from frazil.errors import ConfigError
+from frazil.model.policy import Order
 
 if TYPE_CHECKING:
     from pathlib import Path

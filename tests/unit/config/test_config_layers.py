@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config import LoadedConfig, PostgresSection, load_config, show_document
+from frazil.config import LoadedConfig, load_config
+from frazil.config.models.postgres_source import PostgresSection
+from frazil.config.showing import show_document
 from frazil.errors import ConfigError
 
 DOCUMENT = """\

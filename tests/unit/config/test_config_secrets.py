@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.config import (
-    MASK,
-    LoadedConfig,
-    load_config,
-    native_document,
-    secret_values,
-    show_document,
-)
-from frazil.config.harmless import announces_secret, is_harmless
-from frazil.config.loading.field_paths import ROOT, Shape, spot_below
-from frazil.config.redaction import mask_uri
+from frazil.config import LoadedConfig, load_config
+from frazil.config.loading.settings import ROOT, Shape, spot_below
+from frazil.config.redaction import MASK, announces_secret, is_harmless, mask_uri, secret_values
+from frazil.config.showing import native_document, show_document
 from frazil.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from frazil.config.loading.field_paths import Spot
+    from frazil.config.loading.settings import Spot
 
 CANARY = "canary-7f3a"
 

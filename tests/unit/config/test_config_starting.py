@@ -6,15 +6,11 @@ import re
 from itertools import cycle, product
 from typing import TYPE_CHECKING
 
-from frazil.config import (
-    CatalogKind,
-    FirstAnswers,
-    FirstSource,
-    config_schema,
-    first_document,
-    parse_config,
-    show_document,
-)
+from frazil.config.json_schema import config_schema
+from frazil.config.loader import parse_config
+from frazil.config.models.catalog import CatalogKind
+from frazil.config.showing import show_document
+from frazil.config.starter_document import FirstAnswers, FirstSource, first_document
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeRepor
 from frazil.model.key_index import Repair, RepairReason
 from frazil.model.policy import LogFormat, LogLevel
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
-from frazil.pipeline.recording.merge_recorder import Recorder, TracedMerge
+from frazil.pipeline.recording import Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep

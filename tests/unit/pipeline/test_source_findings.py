@@ -11,7 +11,7 @@ from frazil.config import load_config
 from frazil.errors import ConfigError, MarkerLostError, SourceUnavailableError
 from frazil.model.postgres.facts import IdentityKind, Persistence, PostgresFacts, UniqueKey
 from frazil.model.postgres.names import QualifiedName
-from frazil.pipeline.checks.source_check import name_tables
+from frazil.pipeline.checks import name_tables
 from frazil.pipeline.configured_source import configured_source
 from frazil.sources.findings import Severity, problem_of
 from frazil.sources.postgres.checks.source_findings import judge_source
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.config import Config
-    from frazil.pipeline.checks.source_check import SourceFindings
+    from frazil.pipeline.checks import SourceFindings
     from frazil.sources.findings import Findings
 
 DOCUMENT = """

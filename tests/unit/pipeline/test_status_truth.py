@@ -15,10 +15,10 @@ from frazil.model.cause import Cause
 from frazil.pipeline.next_step import Pause, RetryAfter
 from frazil.pipeline.status import wording
 from frazil.pipeline.status.board import SAMPLE_SECONDS
+from frazil.pipeline.status.freshness import ANSWER_SECONDS
 from frazil.pipeline.status.lake_facts import LakeFacts
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
-from frazil.pipeline.status.source_answers import ANSWER_SECONDS
-from frazil.pipeline.status.throughput import WINDOW_SECONDS
+from frazil.pipeline.status.tally import WINDOW_SECONDS
 from frazil.pipeline.status.values import Phase
 from tests.support.merge.scripted import report_of
 from tests.support.status.followed_pipeline import START, USERS, Pipeline

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from frazil.config import Source, load_config
+from frazil.config import load_config
+from frazil.config.models.document import Source
 from frazil.errors import ConfigError
 from frazil.pipeline.configured_source import configured_source
 from frazil.sources.registry import KINDS

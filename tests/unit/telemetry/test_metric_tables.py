@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import pytest
 
 from frazil.telemetry import metric_names, metric_names_foreign
-from frazil.telemetry.metric_kinds import Counter, Gauge, Histogram, Label, Metric, Unit
-from frazil.telemetry.metric_names import METRICS
+from frazil.telemetry.metric_names import METRICS, Counter, Gauge, Histogram, Label, Metric, Unit
 from frazil.telemetry.metric_names_foreign import FOREIGN_METRICS, ForeignNames
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from frazil.errors import FencedError, leaves
-from frazil.telemetry.metric_kinds import Counter, Gauge, Label
 from frazil.telemetry.metric_names import (
     BATCH_ROWS,
-    COMMIT_DURATION,
     COMMITS,
     ERRORS,
     INDEX_BYTES,
-    MERGE_DURATION,
     METRICS,
     SOURCE_EVENTS,
     SOURCE_LAG_BYTES,
+    Counter,
+    Gauge,
+    Label,
 )
 from frazil.telemetry.metric_names_foreign import (
     FOREIGN_METRICS,
@@ -37,7 +37,7 @@ from tests.unit.telemetry.canaries import CANARY, CANARY_PART
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.telemetry.metric_kinds import Metric
+    from frazil.telemetry.metric_names import Metric
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -175,19 +175,6 @@ def test_build_and_process_are_described() -> None:
         resident = value(metrics, "process_resident_memory_bytes")
         assert resident is not None
         assert resident > 1_000_000
-
-
-def test_a_forgotten_table_is_no_longer_shown() -> None:
-    metrics = build()
-    for table in ("gone", "kept"):
-        metrics.set(INDEX_BYTES, 1, table=table)
-        metrics.observe(MERGE_DURATION, 1, table=table, phase="fold")
-    metrics.observe(COMMIT_DURATION, 1)
-    metrics.forget_table("gone")
-    text = metrics.expose().body.decode()
-    assert "gone" not in text
-    assert 'table="kept"' in text
-    assert "frazil_commit_duration_seconds_sum" in text
 
 
 def test_two_pipelines_and_the_global_registry_do_not_meet() -> None:

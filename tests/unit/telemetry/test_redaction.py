@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.telemetry.redaction import Redactor
-from frazil.telemetry.secret_forms import SHORTEST_SECRET
+from frazil.telemetry.secret_patterns import SHORTEST_SECRET
 
 SECRET = "pa$$/w+rd='x\"\n\\é"
 MEGABYTE = 1_000_000

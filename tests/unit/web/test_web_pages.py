@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from frazil.config import Telemetry
+from frazil.config.models.observability import Telemetry
 from frazil.hooks import ManualClock
 from frazil.pipeline.status.json_form import status_from_json
 from frazil.telemetry.metrics import Metrics

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from frazil.web.plots import HEIGHT, WIDTH, draw_plot, rounded_up
+from frazil.web.page_view import HEIGHT, WIDTH, draw_plot, rounded_up
 from tests.support.status.statuses import NOW
 
 

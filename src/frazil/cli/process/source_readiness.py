@@ -8,7 +8,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import write_note
 from frazil.errors import FrazilError
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.pipeline.checks.source_check import check_readiness
+from frazil.pipeline.checks import check_readiness
 from frazil.pipeline.next_step import RetryAfter, plan_step
 from frazil.pipeline.tables.merge_settings import retry_policy
 

@@ -11,7 +11,7 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.cli.verbs.lake_check import check_lake
 from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
 from frazil.model.policy import LogLevel
-from frazil.pipeline.checks.source_check import check_source
+from frazil.pipeline.checks import check_source
 from frazil.sources.findings import Severity
 from frazil.telemetry.logs import LogSettings, configure_logs
 

@@ -123,7 +123,9 @@ def _print_result(screen: DemoScreen, result: TourResult) -> None:
     screen.say(f"  MERGE INTO       {contest.merge_into:5.2f} s  (merge-on-read, warmed up)")
     screen.say("  Its time grows with the table, ours with the changes: see README for 40 M rows.")
     screen.say()
-    screen.say(f"The lake stays in {result.folder}: a SQLite catalog and plain files. Query it:")
+    screen.say(
+        f"The lake stays in {result.folder.path}: a SQLite catalog and plain files. Query it:"
+    )
     for query in result.queries:
         screen.say()
         screen.say(f"# {query.engine}, to paste into {query.into}", style="dim")
@@ -131,12 +133,12 @@ def _print_result(screen: DemoScreen, result: TourResult) -> None:
 
 
 def _print_kept(screen: DemoScreen, result: TourResult) -> None:
-    frazil, document = program("frazil"), near(result.document)
+    frazil, document = program("frazil"), near(result.folder.document)
     change = "update shop.orders set total = 0 where id = 1"
     screen.say()
     screen.say("Everything else stays up until Ctrl-C. Change the shop, and query again:")
     screen.say()
-    screen.say(f'psql "$(cat {near(result.dsn_file)})" -c "{change}"')
+    screen.say(f'psql "$(cat {near(result.folder.dsn_file)})" -c "{change}"')
     screen.say(f"{frazil} status -c {document}")
     screen.say(f"{frazil} verify -c {document}")
     screen.say()

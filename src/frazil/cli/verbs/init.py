@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from frazil.cli.output import write_line, write_note, write_text
-from frazil.config import (
-    DEFAULT_PATH,
-    CatalogKind,
-    FirstAnswers,
-    FirstSource,
-    first_document,
-    parse_config,
-)
+from frazil.config.loader import DEFAULT_PATH, parse_config
+from frazil.config.models.catalog import CatalogKind
 from frazil.config.models.naming import LONGEST_PIPELINE_NAME
+from frazil.config.starter_document import FirstAnswers, FirstSource, first_document
 from frazil.errors import ConfigError
 from frazil.model.command import command, quote_argument
 

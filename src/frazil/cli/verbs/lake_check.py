@@ -10,7 +10,7 @@ from frazil.cli.verbs.position.reports import reports_of
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.model.marker import MarkerRole
-from frazil.pipeline.checks.warehouse_trial import try_writing
+from frazil.pipeline.checks import try_writing
 from frazil.pipeline.tables.captured_names import CapturedNames
 from frazil.sources.findings import CheckedItem, Findings, problem_of, stops, warns
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from frazil.cli.verbs.position.reports import MarkerReport
     from frazil.config import Config
-    from frazil.pipeline.checks.source_check import SourceFindings
+    from frazil.pipeline.checks import SourceFindings
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.findings import Problem
 

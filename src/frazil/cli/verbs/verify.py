@@ -11,7 +11,7 @@ from frazil.cli.results.facts import fields_to_json
 from frazil.cli.verbs.status.client import Answered, request_status
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
-from frazil.config.models.quantities import parse_duration
+from frazil.config.models.values import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole

@@ -14,7 +14,8 @@ from frazil.clients.catalog_settings import (
     needs_gcp,
 )
 from frazil.clients.spark import jars
-from frazil.config import SPARK_SECRETS, CatalogKind
+from frazil.config.models.catalog import CatalogKind
+from frazil.config.redaction import SPARK_SECRETS
 from frazil.errors import ConfigError, RuntimeMissingError
 
 if TYPE_CHECKING:

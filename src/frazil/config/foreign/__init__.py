@@ -1,1 +1,1 @@
-"""Documents of two other systems, read as they are. Start with ``dialects.py``."""
+"""Documents of two other systems, read as they are. ``loader.py`` recognises them."""

@@ -24,7 +24,7 @@ from frazil.config.foreign.translation import (
 )
 from frazil.config.loading.nodes import Fields, Items, Location, Node, Scalar
 from frazil.config.loading.overrides import unknown_name_sentence
-from frazil.config.models.quantities import LONGEST_DURATION, format_duration
+from frazil.config.models.values import LONGEST_DURATION, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

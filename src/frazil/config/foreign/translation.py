@@ -20,7 +20,7 @@ from frazil.config.loading.nodes import (
 from frazil.config.loading.overrides import grafted
 from frazil.config.loading.settings import DEFAULT
 from frazil.config.models.naming import LONGEST_PIPELINE_NAME
-from frazil.config.models.values import Substituted, nearest
+from frazil.config.models.values import Substituted, suggestion
 
 if TYPE_CHECKING:
     from frazil.config.models.section import KeyPath
@@ -99,8 +99,7 @@ class Draft:
         """Say which keys are ignored."""
         for key, node in section.entries.items():
             if key not in known:
-                like = nearest(key, sorted(known))
-                hint = f" (did you mean {like}?)" if like is not None else ""
+                hint = suggestion(key, sorted(known))
                 self.warn(node.location, f"is not a known key{hint} and is ignored")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from frazil.config.loading.field_paths import Shape, Spot, key_of, spot_at
 from frazil.config.loading.nodes import (
     Fields,
     Location,
@@ -15,8 +14,9 @@ from frazil.config.loading.nodes import (
     describe_shape,
 )
 from frazil.config.loading.overrides import unknown_key_sentence
+from frazil.config.loading.settings import Shape, Spot, key_of, spot_at
 from frazil.config.models.section import RULE
-from frazil.config.models.values import nearest
+from frazil.config.models.values import suggestion
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -71,10 +71,9 @@ def _report_kind_of_source(root: Fields) -> Mistake:
     kinds = ", ".join(_SOURCES)
     if node is None:
         return Mistake(location, f"is required: one of {kinds}")
-    like = None
+    hint = ""
     if isinstance(node, Scalar) and node.source is None and isinstance(node.value, str):
-        like = nearest(node.value, list(_SOURCES))
-    hint = f" (did you mean {like}?)" if like is not None else ""
+        hint = suggestion(node.value, _SOURCES)
     return Mistake(
         location, f"must be one of {kinds}{hint}{_found(node, spot_at(('source', 'kind')))}"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.config.loading.field_paths import ROOT, Shape, Spot, spot_below
 from frazil.config.loading.nodes import Fields, Items, Location, Mistake, Node, Scalar, spell_path
+from frazil.config.loading.settings import ROOT, Shape, Spot, spot_below
 from frazil.config.loading.text_file import LARGEST_DOCUMENT
 from frazil.config.loading.yaml_tree import RefusedYamlError, parse_yaml
-from frazil.config.models.values import Substituted, nearest
+from frazil.config.models.values import Substituted, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,9 +96,7 @@ def unknown_key_sentence(key: str, spot: Spot) -> str:
 
 def unknown_name_sentence(key: str, known: tuple[str, ...]) -> str:
     """The same for keys that no model of ours declares."""
-    like = nearest(key, list(known))
-    hint = f" (did you mean {like}?)" if like is not None else ""
-    return f"is not a known key{hint}; known here: {', '.join(known)}"
+    return f"is not a known key{suggestion(key, known)}; known here: {', '.join(known)}"
 
 
 def _read(override: _Override, text: str, mistakes: list[Mistake]) -> Node | None:

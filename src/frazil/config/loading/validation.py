@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from frazil.config.loading.fault_report import report
-from frazil.config.loading.field_paths import ROOT, Shape, Spot, spot_below
 from frazil.config.loading.nodes import Fields, Items, Mistake, Node, ScalarValue
+from frazil.config.loading.settings import ROOT, Shape, Spot, spot_below
 from frazil.config.models.document import Config
 from frazil.config.models.section import DEPENDS, DEPTH, RULE
 from frazil.config.models.values import DIRECTORY

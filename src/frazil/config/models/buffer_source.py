@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -23,18 +23,17 @@ BACKPRESSURE_LOW = 5_000
 class BufferDeadLetters(Section):
     """Events that could not be written, in the buffer's own table."""
 
-    retention: Annotated[Duration, Field(description="How long dead letters are kept.")] = RETENTION
+    retention: Duration = RETENTION
+    """How long dead letters are kept."""
 
 
 class Backpressure(Section):
     """Pending events between which the buffer counts as full."""
 
-    high: Annotated[Count, Field(description="Full from this many pending events.")] = (
-        BACKPRESSURE_HIGH
-    )
-    low: Annotated[Count, Field(description="Not full any more below this many.")] = (
-        BACKPRESSURE_LOW
-    )
+    high: Count = BACKPRESSURE_HIGH
+    """Full from this many pending events."""
+    low: Count = BACKPRESSURE_LOW
+    """Not full any more below this many."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """The low mark is the lower one."""
@@ -45,16 +44,19 @@ class Backpressure(Section):
 class BufferSection(Section):
     """Changes from a Postgres table of JSON events."""
 
-    kind: Annotated[Literal["buffer"], Field(description="buffer")]
-    dsn: Annotated[Dsn, Field(description="Connection string of the buffer database.")]
-    schema_name: Annotated[
-        Name, Field(alias="schema", description="Schema of the buffer's tables.")
-    ] = "philotes"
-    source_ids: Annotated[tuple[Name, ...], Field(description="Sources to drain; empty: all.")] = ()
-    claim_rows: Annotated[Count, Field(description="Events claimed at a time.")] = CLAIM_ROWS
-    poll: Annotated[Duration, Field(description="How often to poll for new events.")] = POLL
-    retention: Annotated[Duration, Field(description="How long processed events are kept.")] = (
-        RETENTION
-    )
+    kind: Literal["buffer"]
+    """buffer"""
+    dsn: Dsn
+    """Connection string of the buffer database."""
+    schema_name: Name = Field(default="philotes", alias="schema")
+    """Schema of the buffer's tables."""
+    source_ids: tuple[Name, ...] = ()
+    """Sources to drain; empty: all."""
+    claim_rows: Count = CLAIM_ROWS
+    """Events claimed at a time."""
+    poll: Duration = POLL
+    """How often to poll for new events."""
+    retention: Duration = RETENTION
+    """How long processed events are kept."""
     dead_letters: BufferDeadLetters = defaults("Events that could not be written.")
     backpressure: Backpressure = defaults("When the buffer counts as full.")

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from frazil.config.models.clear_text import has_password, is_clear_text
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import (
     FreeMapping,
@@ -19,6 +18,8 @@ from frazil.config.models.values import (
     Uri,
     WebAddress,
     document_directory,
+    has_password,
+    is_clear_text,
     matching,
     one_of,
     refuse,
@@ -103,56 +104,44 @@ def _resolve_warehouse(warehouse: str, info: ValidationInfo) -> str:
 class Sigv4(Section):
     """Requests to a REST catalog signed the AWS way."""
 
-    region: Annotated[Name, Field(description="The AWS region requests are signed for.")]
+    region: Name
+    """The AWS region requests are signed for."""
     # Iceberg's own default for rest.signing-name.
-    service: Annotated[
-        Name, Field(description="The service name in the signature, e.g. glue or s3tables.")
-    ] = "execute-api"
+    service: Name = "execute-api"
+    """The service name in the signature, e.g. glue or s3tables."""
 
 
 class Catalog(Section):
     """Where tables are looked up and committed."""
 
     name: Annotated[
-        Name,
-        matching("[A-Za-z_][A-Za-z0-9_]*", "must be letters, digits and underscores"),
-        Field(description="Tables are <name>.<namespace>.<table> in Spark SQL."),
+        Name, matching("[A-Za-z_][A-Za-z0-9_]*", "must be letters, digits and underscores")
     ] = "lake"
-    kind: Annotated[
-        CatalogKind, one_of(CatalogKind), Field(description="One of sql, rest, glue, hive.")
-    ]
-    uri: Annotated[
-        Annotated[Uri, AfterValidator(_resolve_database)] | None,
-        Field(
-            description="sql: sqlite:///file.db or postgresql://…; rest: http(s)://…; "
-            "hive: thrift://….",
-            repr=False,
-        ),
-    ] = None
-    warehouse: Annotated[
-        Annotated[Uri, AfterValidator(_resolve_warehouse)] | None,
-        Field(
-            description="Root of table locations; for a REST catalog it may be a plain name or "
-            "left out.",
-            repr=False,
-        ),
-    ] = None
-    token: Annotated[Secret | None, Field(description="rest: bearer token.")] = None
-    credential: Annotated[
-        Secret | None, Field(description="rest: OAuth2 client credentials, id:secret.")
-    ] = None
-    oauth2_server_uri: Annotated[
-        WebAddress | None,
-        Field(description="rest: token endpoint, when it is not the catalog's own.", repr=False),
-    ] = None
-    scope: Annotated[Name | None, Field(description="rest: OAuth2 scope.")] = None
-    sigv4: Annotated[Sigv4 | None, Field(description="rest: sign requests the AWS way.")] = None
-    region: Annotated[Name | None, Field(description="glue: AWS region.")] = None
-    profile: Annotated[Name | None, Field(description="glue: AWS profile.")] = None
-    allow_insecure: Annotated[
-        Truth,
-        Field(description="rest: send secrets to http:// addresses of other machines as well."),
-    ] = False
+    """Tables are <name>.<namespace>.<table> in Spark SQL."""
+    kind: Annotated[CatalogKind, one_of(CatalogKind)]
+    """One of sql, rest, glue, hive."""
+    uri: Annotated[Uri, AfterValidator(_resolve_database)] | None = Field(default=None, repr=False)
+    """sql: sqlite:///file.db or postgresql://…; rest: http(s)://…; hive: thrift://…."""
+    warehouse: Annotated[Uri, AfterValidator(_resolve_warehouse)] | None = Field(
+        default=None, repr=False
+    )
+    """Root of table locations; for a REST catalog it may be a plain name or left out."""
+    token: Secret | None = None
+    """rest: bearer token."""
+    credential: Secret | None = None
+    """rest: OAuth2 client credentials, id:secret."""
+    oauth2_server_uri: WebAddress | None = Field(default=None, repr=False)
+    """rest: token endpoint, when it is not the catalog's own."""
+    scope: Name | None = None
+    """rest: OAuth2 scope."""
+    sigv4: Sigv4 | None = None
+    """rest: sign requests the AWS way."""
+    region: Name | None = None
+    """glue: AWS region."""
+    profile: Name | None = None
+    """glue: AWS profile."""
+    allow_insecure: Truth = False
+    """rest: send secrets to http:// addresses of other machines as well."""
     properties: FreeMapping = Field(
         default_factory=dict, description="Handed to Iceberg as they are.", repr=False
     )
@@ -204,26 +193,23 @@ class Catalog(Section):
 class S3(Section):
     """Amazon's object store, or one with the same protocol."""
 
-    endpoint: Annotated[
-        WebAddress | None, Field(description="Address of another store than AWS.", repr=False)
-    ] = None
+    endpoint: WebAddress | None = Field(default=None, repr=False)
+    """Address of another store than AWS."""
     # The default of S3 itself and of every compatible store.
-    region: Annotated[Name, Field(description="Region of the buckets.")] = "us-east-1"
-    access_key_id: Annotated[
-        Name | None, Field(description="Left out: the usual AWS chain of credentials.")
-    ] = None
-    secret_access_key: Annotated[
-        Secret | None, Field(description="The secret that goes with access_key_id.")
-    ] = None
-    session_token: Annotated[Secret | None, Field(description="For temporary credentials.")] = None
-    path_style: Annotated[
-        Truth, Field(description="Bucket in the path instead of the host name.")
-    ] = False
-    sse: Annotated[
-        Annotated[Encryption, one_of(Encryption)] | None,
-        Field(description="Server-side encryption of what is written: s3 or kms."),
-    ] = None
-    kms_key: Annotated[Name | None, Field(description="Key for sse: kms.")] = None
+    region: Name = "us-east-1"
+    """Region of the buckets."""
+    access_key_id: Name | None = None
+    """Left out: the usual AWS chain of credentials."""
+    secret_access_key: Secret | None = None
+    """The secret that goes with access_key_id."""
+    session_token: Secret | None = None
+    """For temporary credentials."""
+    path_style: Truth = False
+    """Bucket in the path instead of the host name."""
+    sse: Annotated[Encryption, one_of(Encryption)] | None = None
+    """Server-side encryption of what is written: s3 or kms."""
+    kms_key: Name | None = None
+    """Key for sse: kms."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """Keys come in pairs, and a KMS key needs KMS."""
@@ -248,18 +234,19 @@ class S3(Section):
 class Gcs(Section):
     """Google's object store."""
 
-    credentials: Annotated[
-        Secret | None,
-        Field(description="Service account key as JSON, e.g. ${file:key.json}; else the default."),
-    ] = None
+    credentials: Secret | None = None
+    """Service account key as JSON, e.g. ${file:key.json}; else the default."""
 
 
 class Azure(Section):
     """Azure's object store."""
 
-    account: Annotated[Name | None, Field(description="Storage account.")] = None
-    key: Annotated[Secret | None, Field(description="Account key.")] = None
-    sas: Annotated[Secret | None, Field(description="Shared access signature.")] = None
+    account: Name | None = None
+    """Storage account."""
+    key: Secret | None = None
+    """Account key."""
+    sas: Secret | None = None
+    """Shared access signature."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """One way to sign in, and an account to sign in to."""

@@ -1,13 +1,14 @@
-"""The root of the document."""
+"""The root of the document, and the settings of one table: its own over those for all."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from frazil.config.models.buffer_source import BufferSection
 from frazil.config.models.catalog import CLEAR_TEXT, Catalog, Storage
-from frazil.config.models.clear_text import is_clear_text
 from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.config.models.naming import PipelineName
 from frazil.config.models.observability import Telemetry
@@ -22,8 +23,16 @@ from frazil.config.models.running import (
     Spark,
 )
 from frazil.config.models.section import Broken, KeyPath, Section, defaults
-from frazil.config.models.tables import Changelog, Mirror, Table
-from frazil.config.models.values import Duration
+from frazil.config.models.tables import (
+    TOMBSTONES_KEPT,
+    Changelog,
+    ColumnSettings,
+    IndexOverrides,
+    Mirror,
+    Table,
+    WriteOverrides,
+)
+from frazil.config.models.values import Duration, is_clear_text
 from frazil.model.policy import Order
 
 Source = Annotated[PostgresSection | KafscaleSection | BufferSection, Field(discriminator="kind")]
@@ -39,29 +48,24 @@ _LONGEST_IDENTIFIER = 63
 class Config(Section):
     """A pipeline: where changes come from, where tables are, and how they are merged."""
 
-    pipeline: Annotated[
-        PipelineName, Field(description="Names slot, publication and ledger; labels every metric.")
-    ]
-    catalog: Annotated[Catalog, Field(description="Where tables are looked up and committed.")]
+    pipeline: PipelineName
+    """Names slot, publication and ledger; labels every metric."""
+    catalog: Catalog
+    """Where tables are looked up and committed."""
     storage: Storage = defaults("Object stores.")
-    source: Annotated[
-        Source | None,
-        Field(description="Where changes come from; none: merge existing changelogs only."),
-    ] = None
+    source: Source | None = None
+    """Where changes come from; none: merge existing changelogs only."""
     changelog: Changelog = defaults("History tables.")
     mirror: Mirror = defaults("Newest-state tables.")
-    tables: Annotated[
-        tuple[Table, ...],
-        Field(description="Overrides per table; without a source, the list of merges."),
-    ] = ()
+    tables: tuple[Table, ...] = ()
+    """Overrides per table; without a source, the list of merges."""
     ingest: Ingest = defaults("Batches into changelogs.")
     merge: Merge = defaults("Merges into mirrors.")
     dead_letters: DeadLetters = defaults("The table of what could not be written.")
     ledger: LedgerSection = defaults("The pipeline's ledger.")
     retry: Retry = defaults("Back-off between attempts.")
-    shutdown_grace: Annotated[
-        Duration, Field(description="Time to finish or abandon a batch on shutdown.")
-    ] = SHUTDOWN_GRACE
+    shutdown_grace: Duration = SHUTDOWN_GRACE
+    """Time to finish or abandon a batch on shutdown."""
     telemetry: Telemetry = defaults("Logs, metrics, pages.")
     spark: Spark = defaults("The Spark session.")
 
@@ -161,3 +165,70 @@ def _resolved(section: _SectionT, names: tuple[str, ...], pipeline: str) -> _Sec
     texts = {name: getattr(section, name).replace("{pipeline}", pipeline) for name in names}
     changed = {name: text for name, text in texts.items() if text != getattr(section, name)}
     return section.model_copy(update=changed) if changed else section
+
+
+_MIRROR_KEYS = (
+    "format_version", "partition_by", "sort_by", "deletes", "on_drop", "evolution",
+    "on_unrepresentable",
+)  # fmt: skip
+# A source has names that no document could list.
+_NOT_LISTED = "not.listed"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """Everything the document says about one mirror and its changelog.
+
+    ``changelog`` is None and ``key`` empty when the source decides them; ``tombstones`` is None
+    when the order is append.
+    """
+
+    name: str
+    changelog: str | None
+    key: tuple[str, ...]
+    sequence: str
+    operation: str
+    order: Order
+    tombstones: timedelta | None
+    columns: Mapping[str, ColumnSettings]
+    column_prefix: str
+    changelog_partition_by: tuple[str, ...]
+    mirror: Mirror
+
+
+def table_settings(config: Config, mirror: str) -> TableSettings:
+    """The settings of the mirror with this name, whether the document lists it or not."""
+    table = next((t for t in config.tables if t.mirror == mirror), None)
+    own = table if table is not None else Table(mirror=_NOT_LISTED)
+    prefix = own.column_prefix or config.column_prefix
+    order = config.order_of(table)
+    tombstones = (own.tombstones or TOMBSTONES_KEPT) if order is Order.PER_KEY else None
+    partition_by = own.changelog_partition_by
+    return TableSettings(
+        name=mirror,
+        changelog=own.changelog,
+        key=own.key,
+        sequence=own.sequence or f"{prefix}sequence_number",
+        operation=own.operation or f"{prefix}operation",
+        order=order,
+        tombstones=tombstones,
+        columns=own.columns,
+        column_prefix=prefix,
+        changelog_partition_by=(
+            config.changelog.partition_by if partition_by is None else partition_by
+        ),
+        mirror=_merged(config.mirror, own),
+    )
+
+
+def _merged(mirror: Mirror, own: Table) -> Mirror:
+    changes = {key: getattr(own, key) for key in _MIRROR_KEYS if getattr(own, key) is not None}
+    write = mirror.write.model_copy(update=_given(own.write))
+    index = mirror.index.model_copy(update=_given(own.index))
+    return mirror.model_copy(update={**changes, "write": write, "index": index})
+
+
+def _given(overrides: WriteOverrides | IndexOverrides) -> dict[str, object]:
+    # An override of 0 or false counts; only what is left out does not.
+    values = {name: getattr(overrides, name) for name in type(overrides).model_fields}
+    return {name: value for name, value in values.items() if value is not None}

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from frazil.config.models.catalog import CLEAR_TEXT
-from frazil.config.models.clear_text import has_password, is_clear_text
 from frazil.config.models.naming import TableName
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import (
@@ -22,6 +21,8 @@ from frazil.config.models.values import (
     Text,
     Truth,
     WebAddress,
+    has_password,
+    is_clear_text,
     one_of,
 )
 
@@ -111,29 +112,27 @@ class TopicColumnType(StrEnum):
 class Offsets(Section):
     """Leases, offsets and watermarks for other tools to see."""
 
-    backend: Annotated[
-        OffsetsBackend,
-        one_of(OffsetsBackend),
-        Field(description="etcd, or none: one worker and the markers alone."),
-    ] = OffsetsBackend.ETCD
-    key_prefix: Annotated[Name, Field(description="Prefix of the keys in etcd.")] = "processors"
-    lease_ttl: Annotated[Duration, Field(description="A dead worker is replaced after this.")] = (
-        LEASE_TTL
-    )
+    backend: Annotated[OffsetsBackend, one_of(OffsetsBackend)] = OffsetsBackend.ETCD
+    """etcd, or none: one worker and the markers alone."""
+    key_prefix: Name = "processors"
+    """Prefix of the keys in etcd."""
+    lease_ttl: Duration = LEASE_TTL
+    """A dead worker is replaced after this."""
 
 
 class EtcdSection(Section):
     """The etcd cluster of the brokers."""
 
-    endpoints: Annotated[
-        tuple[WebAddress, ...], Field(description="Addresses, http(s)://host:2379.", repr=False)
-    ] = ()
-    username: Annotated[Name | None, Field(description="User, when it requires one.")] = None
-    password: Annotated[Secret | None, Field(description="That user's password.")] = None
-    ca: Annotated[LocalPath | None, Field(description="File with the CA certificate.")] = None
-    allow_insecure: Annotated[
-        Truth, Field(description="Send the password to http:// addresses of other machines.")
-    ] = False
+    endpoints: tuple[WebAddress, ...] = Field(default=(), repr=False)
+    """Addresses, http(s)://host:2379."""
+    username: Name | None = None
+    """User, when it requires one."""
+    password: Secret | None = None
+    """That user's password."""
+    ca: LocalPath | None = None
+    """File with the CA certificate."""
+    allow_insecure: Truth = False
+    """Send the password to http:// addresses of other machines."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """A password needs a user, and must not be sent in clear text."""
@@ -148,16 +147,14 @@ class EtcdSection(Section):
 class Registry(Section):
     """JSON Schemas of the topics, as <base_url>/<topic>.json."""
 
-    base_url: Annotated[
-        WebAddress | None, Field(description="Address of the registry.", repr=False)
-    ] = None
-    timeout: Annotated[Duration, Field(description="Longest wait for an answer.")] = (
-        REGISTRY_TIMEOUT
-    )
-    cache: Annotated[Duration, Field(description="How long an answer is kept.")] = REGISTRY_CACHE
-    allow_insecure: Annotated[
-        Truth, Field(description="Send a password to an http:// address of another machine.")
-    ] = False
+    base_url: WebAddress | None = Field(default=None, repr=False)
+    """Address of the registry."""
+    timeout: Duration = REGISTRY_TIMEOUT
+    """Longest wait for an answer."""
+    cache: Duration = REGISTRY_CACHE
+    """How long an answer is kept."""
+    allow_insecure: Truth = False
+    """Send a password to an http:// address of another machine."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """A password in the address must not be sent in clear text."""
@@ -169,17 +166,16 @@ class Registry(Section):
 class Lfs(Section):
     """Payloads stored outside their records."""
 
-    mode: Annotated[
-        LfsMode, one_of(LfsMode), Field(description="off, resolve, reference, skip or hybrid.")
-    ] = LfsMode.OFF
-    max_inline_size: Annotated[
-        SizeOrZero, Field(description="hybrid: payloads up to this size are resolved.")
-    ] = 0
-    store_metadata: Annotated[Truth, Field(description="Keep the envelope's fields.")] = False
-    validate_checksum: Annotated[Truth, Field(description="Compare payload and checksum.")] = True
-    resolve_concurrency: Annotated[
-        CountOrZero, Field(description="Payloads fetched at a time.")
-    ] = RESOLVE_CONCURRENCY
+    mode: Annotated[LfsMode, one_of(LfsMode)] = LfsMode.OFF
+    """off, resolve, reference, skip or hybrid."""
+    max_inline_size: SizeOrZero = 0
+    """hybrid: payloads up to this size are resolved."""
+    store_metadata: Truth = False
+    """Keep the envelope's fields."""
+    validate_checksum: Truth = True
+    """Compare payload and checksum."""
+    resolve_concurrency: CountOrZero = RESOLVE_CONCURRENCY
+    """Payloads fetched at a time."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """Hybrid is a decision by size."""
@@ -190,38 +186,40 @@ class Lfs(Section):
 class TopicColumn(Section):
     """One declared column of a topic's table."""
 
-    name: Annotated[Name, Field(description="Name of the field and of the column.")]
-    type: Annotated[TopicColumnType, one_of(TopicColumnType), Field(description="Its type.")]
-    required: Annotated[Truth, Field(description="A record without it is invalid.")] = False
+    name: Name
+    """Name of the field and of the column."""
+    type: Annotated[TopicColumnType, one_of(TopicColumnType)]
+    """Its type."""
+    required: Truth = False
+    """A record without it is invalid."""
 
 
 class Topic(Section):
     """One topic and the table, or changelog and mirror, it becomes."""
 
-    topic: Annotated[Name, Field(description="Name of the topic.")]
-    table: Annotated[TableName | None, Field(description="Append-only table, namespace.table.")] = (
-        None
+    topic: Name
+    """Name of the topic."""
+    table: TableName | None = None
+    """Append-only table, namespace.table."""
+    changelog: TableName | None = None
+    """Changelog, instead of table, for topics of changes."""
+    mirror: TableName | None = None
+    """Mirror merged from that changelog."""
+    envelope: Annotated[Envelope, one_of(Envelope)] = Envelope.NONE
+    """none, or debezium change events."""
+    key: tuple[Name, ...] = ()
+    """Key columns of the mirror."""
+    create: Truth = True
+    """Create the table when it is missing."""
+    columns: tuple[TopicColumn, ...] = ()
+    """Declared columns."""
+    columns_from: Annotated[ColumnsFrom, one_of(ColumnsFrom)] | None = Field(
+        default=None,
+        description="mapping, registry or none; left out: mapping when columns are declared, "
+        "else registry when there is one, else none.",
     )
-    changelog: Annotated[
-        TableName | None, Field(description="Changelog, instead of table, for topics of changes.")
-    ] = None
-    mirror: Annotated[TableName | None, Field(description="Mirror merged from that changelog.")] = (
-        None
-    )
-    envelope: Annotated[
-        Envelope, one_of(Envelope), Field(description="none, or debezium change events.")
-    ] = Envelope.NONE
-    key: Annotated[tuple[Name, ...], Field(description="Key columns of the mirror.")] = ()
-    create: Annotated[Truth, Field(description="Create the table when it is missing.")] = True
-    columns: Annotated[tuple[TopicColumn, ...], Field(description="Declared columns.")] = ()
-    columns_from: Annotated[
-        Annotated[ColumnsFrom, one_of(ColumnsFrom)] | None,
-        Field(
-            description="mapping, registry or none; left out: mapping when columns are declared, "
-            "else registry when there is one, else none."
-        ),
-    ] = None
-    widen: Annotated[Truth, Field(description="Follow int to long and float to double.")] = True
+    widen: Truth = True
+    """Follow int to long and float to double."""
     lfs: Lfs = defaults("Payloads stored outside their records.")
 
     def broken_rules(self) -> Iterator[Broken]:
@@ -249,31 +247,25 @@ def _repeated(names: Iterator[str]) -> set[str]:
 class KafscaleSection(Section):
     """Records from KafScale's segments in object storage."""
 
-    kind: Annotated[Literal["kafscale"], Field(description="kafscale")]
-    bucket: Annotated[Name, Field(description="Bucket of the segments; the store is storage.s3.")]
-    namespace: Annotated[
-        Text, Field(description="First part of the segments' keys; empty: the entire bucket.")
-    ] = "default"
-    discovery: Annotated[
-        Discovery, one_of(Discovery), Field(description="Find topics by auto, etcd or s3.")
-    ] = Discovery.AUTO
+    kind: Literal["kafscale"]
+    """kafscale"""
+    bucket: Name
+    """Bucket of the segments; the store is storage.s3."""
+    namespace: Text = "default"
+    """First part of the segments' keys; empty: the entire bucket."""
+    discovery: Annotated[Discovery, one_of(Discovery)] = Discovery.AUTO
+    """Find topics by auto, etcd or s3."""
     offsets: Offsets = defaults("Leases and offsets.")
     etcd: EtcdSection = defaults("The brokers' etcd.")
     registry: Registry = defaults("Schemas of the topics.")
-    validation: Annotated[
-        Validation,
-        one_of(Validation),
-        Field(description="Compare records with their schema: off, lenient or strict."),
-    ] = Validation.OFF
-    on_bad_segment: Annotated[
-        OnBadSegment,
-        one_of(OnBadSegment),
-        Field(description="A segment that does not decode: stop, or dead_letter."),
-    ] = OnBadSegment.STOP
-    on_gap: Annotated[
-        OnGap, one_of(OnGap), Field(description="Missing offsets: stop, or record and go on.")
-    ] = OnGap.STOP
-    topics: Annotated[tuple[Topic, ...], Field(description="Topics and their tables.")] = ()
+    validation: Annotated[Validation, one_of(Validation)] = Validation.OFF
+    """Compare records with their schema: off, lenient or strict."""
+    on_bad_segment: Annotated[OnBadSegment, one_of(OnBadSegment)] = OnBadSegment.STOP
+    """A segment that does not decode: stop, or dead_letter."""
+    on_gap: Annotated[OnGap, one_of(OnGap)] = OnGap.STOP
+    """Missing offsets: stop, or record and go on."""
+    topics: tuple[Topic, ...] = ()
+    """Topics and their tables."""
 
     def columns_from(self, topic: Topic) -> ColumnsFrom:
         """Where this topic's columns come from when it does not say so itself."""

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from frazil.config.models.clear_text import is_loopback
 from frazil.config.models.section import Broken, Section, defaults
-from frazil.config.models.values import Name, Secret, Truth, WebAddress, one_of, refuse
+from frazil.config.models.values import Name, Secret, Truth, WebAddress, is_loopback, one_of, refuse
 from frazil.model.policy import LogFormat, LogLevel
 
 # The port KafScale's processor has its metrics on, so that existing scrapers find ours.
@@ -39,62 +38,50 @@ def _check_listen(listen: str) -> str:
 class Log(Section):
     """Log lines."""
 
-    format: Annotated[LogFormat, one_of(LogFormat), Field(description="auto, json or text.")] = (
-        LogFormat.AUTO
-    )
-    level: Annotated[
-        LogLevel, one_of(LogLevel), Field(description="debug, info, warning or error.")
-    ] = LogLevel.INFO
-    values: Annotated[Truth, Field(description="Let row values into logs and errors.")] = False
+    format: Annotated[LogFormat, one_of(LogFormat)] = LogFormat.AUTO
+    """auto, json or text."""
+    level: Annotated[LogLevel, one_of(LogLevel)] = LogLevel.INFO
+    """debug, info, warning or error."""
+    values: Truth = False
+    """Let row values into logs and errors."""
 
 
 class Sentry(Section):
     """Error reports."""
 
-    dsn: Annotated[Secret | None, Field(description="Address of the project; none: off.")] = None
-    environment: Annotated[Name | None, Field(description="Tag environment.")] = None
+    dsn: Secret | None = None
+    """Address of the project; none: off."""
+    environment: Name | None = None
+    """Tag environment."""
 
 
 class Otlp(Section):
     """Traces."""
 
-    endpoint: Annotated[
-        WebAddress | None, Field(description="OTLP over HTTP; none: off.", repr=False)
-    ] = None
-    spans: Annotated[
-        Truth, Field(description="Send a span per batch and commit to that endpoint.")
-    ] = True
+    endpoint: WebAddress | None = Field(default=None, repr=False)
+    """OTLP over HTTP; none: off."""
+    spans: Truth = True
+    """Send a span per batch and commit to that endpoint."""
 
 
 class Telemetry(Section):
     """What a running pipeline shows of itself."""
 
-    listen: Annotated[
-        Name,
-        AfterValidator(_check_listen),
-        Field(description="Address of /metrics, /healthz, /readyz, /status and the page."),
-    ] = LISTEN
-    pages: Annotated[
-        Truth, Field(description="Serve / and /status; false leaves probes and metrics only.")
-    ] = True
-    token: Annotated[
-        Secret | None,
-        Field(description="Required by / and /status; mandatory when listen is not loopback."),
-    ] = None
-    hosts: Annotated[
-        tuple[Name, ...],
-        Field(
-            description="Host names that requests may use when listen is not loopback; none: any. "
-            "Addresses in numbers, and /healthz, are always answered."
-        ),
-    ] = ()
-    release: Annotated[
-        Name | None, Field(description="Release shown in reports; none: frazil's version.")
-    ] = None
-    mask_keys: Annotated[
-        Truth,
-        Field(description="Have `verify` print hashes of differing keys, and not the keys."),
-    ] = False
+    listen: Annotated[Name, AfterValidator(_check_listen)] = LISTEN
+    """Address of /metrics, /healthz, /readyz, /status and the page."""
+    pages: Truth = True
+    """Serve / and /status; false leaves probes and metrics only."""
+    token: Secret | None = None
+    """Required by / and /status; mandatory when listen is not loopback."""
+    hosts: tuple[Name, ...] = Field(
+        default=(),
+        description="Host names that requests may use when listen is not loopback; none: any. "
+        "Addresses in numbers, and /healthz, are always answered.",
+    )
+    release: Name | None = None
+    """Release shown in reports; none: frazil's version."""
+    mask_keys: Truth = False
+    """Have `verify` print hashes of differing keys, and not the keys."""
     log: Log = defaults("Log lines.")
     sentry: Sentry = defaults("Error reports.")
     otlp: Otlp = defaults("Traces.")

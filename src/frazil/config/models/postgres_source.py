@@ -63,34 +63,31 @@ class OnSlotLost(StrEnum):
 class Publication(Section):
     """The publication the slot reads through."""
 
-    name: Annotated[PipelineTemplate, Field(description="Its name; may use {pipeline}.")] = (
-        "{pipeline}_frazil"
-    )
-    create: Annotated[Truth, Field(description="Create and alter it when needed.")] = True
+    name: PipelineTemplate = "{pipeline}_frazil"
+    """Its name; may use {pipeline}."""
+    create: Truth = True
+    """Create and alter it when needed."""
 
 
 class Spool(Section):
     """Where the stream rests until it is decoded."""
 
-    dir: Annotated[
-        Location, Field(description="Directory, or an object store prefix on a cluster.")
-    ] = "spool"
-    max_bytes: Annotated[Size, Field(description="Reading pauses above this.")] = SPOOL_BYTES
+    dir: Location = "spool"
+    """Directory, or an object store prefix on a cluster."""
+    max_bytes: Size = SPOOL_BYTES
+    """Reading pauses above this."""
 
 
 class OnStoppedTable(Section):
     """How long a paused table may hold back the slot: until the first of these is reached."""
 
-    hold: Annotated[
-        Size, Field(description="WAL kept for a paused table; past it that table needs a resync.")
-    ] = HELD_WAL_BYTES
-    reread: Annotated[
-        Size,
-        Field(
-            description="WAL that every start reads again because of a paused table; past it that "
-            "table needs a resync."
-        ),
-    ] = REREAD_BYTES
+    hold: Size = HELD_WAL_BYTES
+    """WAL kept for a paused table; past it that table needs a resync."""
+    reread: Size = Field(
+        default=REREAD_BYTES,
+        description="WAL that every start reads again because of a paused table; past it that "
+        "table needs a resync.",
+    )
 
     @property
     def most_bytes(self) -> int:
@@ -101,38 +98,33 @@ class OnStoppedTable(Section):
 class Copy(Section):
     """The initial copy."""
 
-    connections: Annotated[Count, Field(description="Connections that read in parallel.")] = (
-        COPY_CONNECTIONS
-    )
+    connections: Count = COPY_CONNECTIONS
+    """Connections that read in parallel."""
 
 
 class PostgresSection(Section):
     """Changes from a Postgres database, through a logical replication slot."""
 
-    kind: Annotated[Literal["postgres"], Field(description="postgres")]
-    dsn: Annotated[Dsn, Field(description="Connection string of the database.")]
-    tables: Annotated[
-        tuple[TablePattern, ...],
-        Field(description="Tables to capture, schema.table with * and ?.", min_length=1),
-    ] = ("public.*",)
-    exclude: Annotated[
-        tuple[TablePattern, ...], Field(description="Tables left out of those.")
-    ] = ()
+    kind: Literal["postgres"]
+    """postgres"""
+    dsn: Dsn
+    """Connection string of the database."""
+    tables: tuple[TablePattern, ...] = Field(default=("public.*",), min_length=1)
+    """Tables to capture, schema.table with * and ?."""
+    exclude: tuple[TablePattern, ...] = ()
+    """Tables left out of those."""
     slot: Annotated[
         PipelineTemplate,
         matching(r"(?:[a-z0-9_]|\{pipeline\}){1,63}", "must be lowercase letters, digits and _"),
-        Field(description="Replication slot; may use {pipeline}."),
     ] = "{pipeline}_frazil"
+    """Replication slot; may use {pipeline}."""
     publication: Publication = defaults("The publication.")
     spool: Spool = defaults("Where the stream rests.")
-    heartbeat: Annotated[
-        Duration, Field(description="How often an idle position is confirmed.")
-    ] = HEARTBEAT
-    on_slot_lost: Annotated[
-        OnSlotLost, one_of(OnSlotLost), Field(description="stop, or resync every table.")
-    ] = OnSlotLost.STOP
+    heartbeat: Duration = HEARTBEAT
+    """How often an idle position is confirmed."""
+    on_slot_lost: Annotated[OnSlotLost, one_of(OnSlotLost)] = OnSlotLost.STOP
+    """stop, or resync every table."""
     on_stopped_table: OnStoppedTable = defaults("What a paused table may cost.")
-    on_widen: Annotated[
-        OnWiden, one_of(OnWiden), Field(description="A widened column: verify, accept or stop.")
-    ] = OnWiden.VERIFY
+    on_widen: Annotated[OnWiden, one_of(OnWiden)] = OnWiden.VERIFY
+    """A widened column: verify, accept or stop."""
     initial_copy: Copy = defaults("The initial copy of a table.", alias="copy")

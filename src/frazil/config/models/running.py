@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated
 
 from pydantic import Field
 
@@ -31,51 +30,52 @@ SHUTDOWN_GRACE = timedelta(seconds=30)
 class Ingest(Section):
     """Batches into changelogs; soft bounds, because transactions and segments are not split."""
 
-    interval: Annotated[Duration, Field(description="Longest wait before a batch.")] = (
-        INGEST_INTERVAL
-    )
-    max_rows: Annotated[Count, Field(description="Rows after which a batch ends.")] = INGEST_ROWS
-    max_bytes: Annotated[Size, Field(description="Bytes after which a batch ends.")] = INGEST_BYTES
+    interval: Duration = INGEST_INTERVAL
+    """Longest wait before a batch."""
+    max_rows: Count = INGEST_ROWS
+    """Rows after which a batch ends."""
+    max_bytes: Size = INGEST_BYTES
+    """Bytes after which a batch ends."""
 
 
 class Merge(Section):
     """Merges into mirrors; a merge follows an ingest at once when idle."""
 
-    interval: Annotated[Duration, Field(description="Longest wait before a merge.")] = (
-        MERGE_INTERVAL
-    )
-    max_rows: Annotated[Count, Field(description="Changes merged in one commit.")] = MERGE_ROWS
-    concurrency: Annotated[Count, Field(description="Tables merged at a time.")] = MERGE_CONCURRENCY
+    interval: Duration = MERGE_INTERVAL
+    """Longest wait before a merge."""
+    max_rows: Count = MERGE_ROWS
+    """Changes merged in one commit."""
+    concurrency: Count = MERGE_CONCURRENCY
+    """Tables merged at a time."""
 
 
 class DeadLetters(Section):
     """The table of what could not be written."""
 
-    namespace: Annotated[
-        PipelineTemplate, Field(description="Its namespace; may use {pipeline}.")
-    ] = "frazil"
-    table: Annotated[PipelineTemplate, Field(description="Its name; may use {pipeline}.")] = (
-        "{pipeline}_dead_letters"
-    )
+    namespace: PipelineTemplate = "frazil"
+    """Its namespace; may use {pipeline}."""
+    table: PipelineTemplate = "{pipeline}_dead_letters"
+    """Its name; may use {pipeline}."""
 
 
 class LedgerSection(Section):
     """The pipeline's ledger."""
 
-    namespace: Annotated[
-        PipelineTemplate, Field(description="Its namespace; may use {pipeline}.")
-    ] = "frazil"
-    table: Annotated[PipelineTemplate, Field(description="Its name; may use {pipeline}.")] = (
-        "{pipeline}_ledger"
-    )
+    namespace: PipelineTemplate = "frazil"
+    """Its namespace; may use {pipeline}."""
+    table: PipelineTemplate = "{pipeline}_ledger"
+    """Its name; may use {pipeline}."""
 
 
 class Retry(Section):
     """Back-off between attempts, doubling from base to max."""
 
-    attempts: Annotated[Count, Field(description="Attempts in all.")] = RETRY_ATTEMPTS
-    base: Annotated[Duration, Field(description="Wait before the second attempt.")] = RETRY_BASE
-    max: Annotated[Duration, Field(description="Longest wait.")] = RETRY_MAX
+    attempts: Count = RETRY_ATTEMPTS
+    """Attempts in all."""
+    base: Duration = RETRY_BASE
+    """Wait before the second attempt."""
+    max: Duration = RETRY_MAX
+    """Longest wait."""
 
     def broken_rules(self) -> Iterator[Broken]:
         """The longest wait is not the shortest."""
@@ -86,11 +86,10 @@ class Retry(Section):
 class Spark(Section):
     """The Spark session."""
 
-    master: Annotated[Name, Field(description="Spark master.")] = "local[*]"
-    encrypt: Annotated[
-        Truth,
-        Field(description="Encrypt what Spark's processes send each other and keep on disk."),
-    ] = False
+    master: Name = "local[*]"
+    """Spark master."""
+    encrypt: Truth = False
+    """Encrypt what Spark's processes send each other and keep on disk."""
     conf: FreeMapping = Field(
         default_factory=dict, description="Spark settings, as they are.", repr=False
     )

@@ -39,6 +39,8 @@ class Section(BaseModel):
         defer_build=True,
         # Default paths are relative to the document too.
         validate_default=True,
+        # The text below a setting is its description in schema, pages and `frazil init`.
+        use_attribute_docstrings=True,
     )
 
     def broken_rules(self) -> Iterator[Broken]:

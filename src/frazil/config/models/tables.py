@@ -102,83 +102,61 @@ UnrepresentableOverride = Annotated[
 class Changelog(Section):
     """Append-only history tables."""
 
-    namespace: Annotated[
-        NamespaceTemplate, Field(description="Template; may use {schema} and {pipeline}.")
-    ] = "{schema}"
-    table: Annotated[
-        TableTemplate, Field(description="Template; may use {schema}, {table} and {pipeline}.")
-    ] = "{table}_changelog"
-    column_prefix: Annotated[
-        ColumnPrefix,
-        Field(description="Prefix of our columns; _cdc_ unless given when the source is buffer."),
-    ] = "cdc_"
-    partition_by: Annotated[
-        tuple[PartitionExpression, ...], Field(description="Partition expressions.")
-    ] = ()
+    namespace: NamespaceTemplate = "{schema}"
+    """Template; may use {schema} and {pipeline}."""
+    table: TableTemplate = "{table}_changelog"
+    """Template; may use {schema}, {table} and {pipeline}."""
+    column_prefix: ColumnPrefix = "cdc_"
+    """Prefix of our columns; _cdc_ unless given when the source is buffer."""
+    partition_by: tuple[PartitionExpression, ...] = ()
+    """Partition expressions."""
 
 
 class Write(Section):
     """How data files are written."""
 
-    target_file_size: Annotated[Size, Field(description="Files are closed at this size.")] = (
-        TARGET_FILE_SIZE
-    )
-    compression: Annotated[
-        Compression, one_of(Compression), Field(description="Parquet codec.")
-    ] = Compression.ZSTD
-    row_group_rows: Annotated[Count, Field(description="Rows per Parquet row group.")] = (
-        ROW_GROUP_ROWS
-    )
+    target_file_size: Size = TARGET_FILE_SIZE
+    """Files are closed at this size."""
+    compression: Annotated[Compression, one_of(Compression)] = Compression.ZSTD
+    """Parquet codec."""
+    row_group_rows: Count = ROW_GROUP_ROWS
+    """Rows per Parquet row group."""
 
 
 class Index(Section):
     """The key index of a mirror."""
 
-    young_entries: Annotated[
-        Count, Field(description="Entries kept in the youngest run before it is sealed.")
-    ] = YOUNG_ENTRIES
-    max_runs: Annotated[Count, Field(description="Runs before they are merged.")] = MAX_RUNS
-    cache_dir: Annotated[LocalPath, Field(description="Local directory of index pages.")] = Path(
-        "cache"
-    )
-    cache_bytes: Annotated[Size, Field(description="Bound of that directory.")] = CACHE_BYTES
+    young_entries: Count = YOUNG_ENTRIES
+    """Entries kept in the youngest run before it is sealed."""
+    max_runs: Count = MAX_RUNS
+    """Runs before they are merged."""
+    cache_dir: LocalPath = Path("cache")
+    """Local directory of index pages."""
+    cache_bytes: Size = CACHE_BYTES
+    """Bound of that directory."""
 
 
 class Mirror(Section):
     """Tables with one row per key, the newest state."""
 
-    namespace: Annotated[
-        NamespaceTemplate, Field(description="Template; may use {schema} and {pipeline}.")
-    ] = "{schema}"
-    table: Annotated[
-        TableTemplate, Field(description="Template; may use {schema}, {table} and {pipeline}.")
-    ] = "{table}"
-    format_version: Annotated[
-        FormatVersion, Field(description="Iceberg format of new mirrors, 3 or 2.")
-    ] = 3
-    partition_by: Annotated[
-        tuple[PartitionExpression, ...],
-        Field(description='Partition expressions, e.g. ["day(created_at)", "bucket(16, id)"].'),
-    ] = ()
-    sort_by: Annotated[
-        tuple[SortExpression, ...], Field(description="Sort expressions of new files.")
-    ] = ()
-    deletes: Annotated[
-        Deletes,
-        one_of(Deletes),
-        Field(description="apply, ignore, or soft (keeps the row and sets cdc_deleted)."),
-    ] = Deletes.APPLY
-    on_drop: Annotated[
-        OnDrop, one_of(OnDrop), Field(description="A column dropped at the source: keep or drop.")
-    ] = OnDrop.KEEP
-    evolution: Annotated[
-        Evolution,
-        one_of(Evolution),
-        Field(description="permissive, or strict: any schema change stops the table."),
-    ] = Evolution.PERMISSIVE
-    on_unrepresentable: Annotated[
-        Unrepresentable, Field(description="Values Iceberg cannot hold: fail, string or null.")
-    ] = OnUnrepresentable.FAIL
+    namespace: NamespaceTemplate = "{schema}"
+    """Template; may use {schema} and {pipeline}."""
+    table: TableTemplate = "{table}"
+    """Template; may use {schema}, {table} and {pipeline}."""
+    format_version: FormatVersion = 3
+    """Iceberg format of new mirrors, 3 or 2."""
+    partition_by: tuple[PartitionExpression, ...] = ()
+    """Partition expressions, e.g. ["day(created_at)", "bucket(16, id)"]."""
+    sort_by: tuple[SortExpression, ...] = ()
+    """Sort expressions of new files."""
+    deletes: Annotated[Deletes, one_of(Deletes)] = Deletes.APPLY
+    """apply, ignore, or soft (keeps the row and sets cdc_deleted)."""
+    on_drop: Annotated[OnDrop, one_of(OnDrop)] = OnDrop.KEEP
+    """A column dropped at the source: keep or drop."""
+    evolution: Annotated[Evolution, one_of(Evolution)] = Evolution.PERMISSIVE
+    """permissive, or strict: any schema change stops the table."""
+    on_unrepresentable: Unrepresentable = OnUnrepresentable.FAIL
+    """Values Iceberg cannot hold: fail, string or null."""
     write: Write = defaults("How data files are written.")
     index: Index = defaults("The key index.")
 
@@ -186,43 +164,34 @@ class Mirror(Section):
 class WriteOverrides(Section):
     """The keys of mirror.write that one table sets differently."""
 
-    target_file_size: Annotated[
-        Size | None, Field(description="Instead of mirror.write.target_file_size.")
-    ] = None
-    compression: Annotated[
-        Annotated[Compression, one_of(Compression)] | None,
-        Field(description="Instead of mirror.write.compression."),
-    ] = None
-    row_group_rows: Annotated[
-        Count | None, Field(description="Instead of mirror.write.row_group_rows.")
-    ] = None
+    target_file_size: Size | None = None
+    """Instead of mirror.write.target_file_size."""
+    compression: Annotated[Compression, one_of(Compression)] | None = None
+    """Instead of mirror.write.compression."""
+    row_group_rows: Count | None = None
+    """Instead of mirror.write.row_group_rows."""
 
 
 class IndexOverrides(Section):
     """The keys of mirror.index that one table sets differently."""
 
-    young_entries: Annotated[
-        Count | None, Field(description="Instead of mirror.index.young_entries.")
-    ] = None
-    max_runs: Annotated[Count | None, Field(description="Instead of mirror.index.max_runs.")] = None
-    cache_dir: Annotated[
-        LocalPath | None, Field(description="Instead of mirror.index.cache_dir.")
-    ] = None
-    cache_bytes: Annotated[
-        Size | None, Field(description="Instead of mirror.index.cache_bytes.")
-    ] = None
+    young_entries: Count | None = None
+    """Instead of mirror.index.young_entries."""
+    max_runs: Count | None = None
+    """Instead of mirror.index.max_runs."""
+    cache_dir: LocalPath | None = None
+    """Instead of mirror.index.cache_dir."""
+    cache_bytes: Size | None = None
+    """Instead of mirror.index.cache_bytes."""
 
 
 class ColumnSettings(Section):
     """What is declared about one column."""
 
-    type: Annotated[
-        ColumnType | None, Field(description="Iceberg type, instead of the mapped one.")
-    ] = None
-    on_unrepresentable: Annotated[
-        UnrepresentableOverride,
-        Field(description="Instead of the table's.", validate_default=False),
-    ] = None
+    type: ColumnType | None = None
+    """Iceberg type, instead of the mapped one."""
+    on_unrepresentable: UnrepresentableOverride = Field(default=None, validate_default=False)
+    """Instead of the table's."""
 
 
 def _column_settings(value: object) -> object:
@@ -238,72 +207,48 @@ Column = Annotated[
 class Table(Section):
     """One table: overrides of changelog and mirror, or a merge of its own without a source."""
 
-    mirror: Annotated[TableName, Field(description="namespace.table of the mirror.")]
-    changelog: Annotated[
-        TableName | None,
-        Field(description="namespace.table of the changelog; required without a source."),
-    ] = None
-    source: Annotated[
-        Name | None,
-        Field(
-            description="schema.table at the source that becomes this mirror, where the templates "
-            "would name it otherwise."
-        ),
-    ] = None
-    key: Annotated[
-        tuple[Name, ...], Field(description="Key columns; required without a source.")
-    ] = ()
-    sequence: Annotated[
-        Name | None,
-        Field(description="Column that orders changes; default {column_prefix}sequence_number."),
-    ] = None
-    operation: Annotated[
-        Name | None,
-        Field(description="Column with the operation; default {column_prefix}operation."),
-    ] = None
-    order: Annotated[
-        Annotated[Order, one_of(Order)] | None,
-        Field(
-            description="append: rows arrive in source order (default); per_key: the sequence "
-            "decides, whatever the arrival (default for the buffer source)."
-        ),
-    ] = None
-    tombstones: Annotated[
-        Duration | None,
-        Field(description="How long deletes are remembered; order per_key only, default 7d."),
-    ] = None
+    mirror: TableName
+    """namespace.table of the mirror."""
+    changelog: TableName | None = None
+    """namespace.table of the changelog; required without a source."""
+    source: Name | None = Field(
+        default=None,
+        description="schema.table at the source that becomes this mirror, where the templates "
+        "would name it otherwise.",
+    )
+    key: tuple[Name, ...] = ()
+    """Key columns; required without a source."""
+    sequence: Name | None = None
+    """Column that orders changes; default {column_prefix}sequence_number."""
+    operation: Name | None = None
+    """Column with the operation; default {column_prefix}operation."""
+    order: Annotated[Order, one_of(Order)] | None = Field(
+        default=None,
+        description="append: rows arrive in source order (default); per_key: the sequence "
+        "decides, whatever the arrival (default for the buffer source).",
+    )
+    tombstones: Duration | None = None
+    """How long deletes are remembered; order per_key only, default 7d."""
     columns: dict[str, Column] = Field(
         default_factory=dict, description="Declared columns: a type, or a mapping."
     )
-    column_prefix: Annotated[
-        ColumnPrefix | None, Field(description="Instead of changelog.column_prefix.")
-    ] = None
-    changelog_partition_by: Annotated[
-        tuple[PartitionExpression, ...] | None,
-        Field(description="Instead of changelog.partition_by."),
-    ] = None
-    format_version: Annotated[
-        FormatVersion | None, Field(description="Instead of mirror.format_version.")
-    ] = None
-    partition_by: Annotated[
-        tuple[PartitionExpression, ...] | None, Field(description="Instead of mirror.partition_by.")
-    ] = None
-    sort_by: Annotated[
-        tuple[SortExpression, ...] | None, Field(description="Instead of mirror.sort_by.")
-    ] = None
-    deletes: Annotated[
-        Annotated[Deletes, one_of(Deletes)] | None, Field(description="Instead of mirror.deletes.")
-    ] = None
-    on_drop: Annotated[
-        Annotated[OnDrop, one_of(OnDrop)] | None, Field(description="Instead of mirror.on_drop.")
-    ] = None
-    evolution: Annotated[
-        Annotated[Evolution, one_of(Evolution)] | None,
-        Field(description="Instead of mirror.evolution."),
-    ] = None
-    on_unrepresentable: Annotated[
-        UnrepresentableOverride,
-        Field(description="Instead of mirror.on_unrepresentable.", validate_default=False),
-    ] = None
+    column_prefix: ColumnPrefix | None = None
+    """Instead of changelog.column_prefix."""
+    changelog_partition_by: tuple[PartitionExpression, ...] | None = None
+    """Instead of changelog.partition_by."""
+    format_version: FormatVersion | None = None
+    """Instead of mirror.format_version."""
+    partition_by: tuple[PartitionExpression, ...] | None = None
+    """Instead of mirror.partition_by."""
+    sort_by: tuple[SortExpression, ...] | None = None
+    """Instead of mirror.sort_by."""
+    deletes: Annotated[Deletes, one_of(Deletes)] | None = None
+    """Instead of mirror.deletes."""
+    on_drop: Annotated[OnDrop, one_of(OnDrop)] | None = None
+    """Instead of mirror.on_drop."""
+    evolution: Annotated[Evolution, one_of(Evolution)] | None = None
+    """Instead of mirror.evolution."""
+    on_unrepresentable: UnrepresentableOverride = Field(default=None, validate_default=False)
+    """Instead of mirror.on_unrepresentable."""
     write: WriteOverrides = defaults("Keys of mirror.write.")
     index: IndexOverrides = defaults("Keys of mirror.index.")

@@ -1,17 +1,20 @@
 """The types of values a setting may have, each refusing with a complete sentence.
 
 A validator never puts the value into its sentence: whether it may be repeated depends on where it
-came from, and only the reporter of mistakes knows that.
+came from, and only the reporter of mistakes knows that. Durations and sizes are written as people
+write them.
 """
 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from datetime import timedelta
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -24,17 +27,80 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from frazil.config.models.quantities import (
-    DURATION_PATTERN,
-    DURATION_WORDS,
-    LARGEST_SIZE,
-    SIZE_PATTERN,
-    SIZE_TEXT,
-    format_duration,
-    format_size,
-    parse_duration,
-    parse_size,
-)
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
+_SIZE = re.compile(r"([0-9]{1,19}) ?(B|[kKMGTP]i?B)")
+
+DURATION_PATTERN = "^[0-9]+(ms|s|m|h|d)$"
+SIZE_PATTERN = "^[0-9]+ ?(B|[kKMGTP]i?B)$"
+DURATION_WORDS = "a duration such as 500ms, 10s, 1m, 168h or 7d"
+SIZE_TEXT = "a size such as 256MB, 128MiB or 10GiB, or a whole number of bytes"
+
+_UNITS_OF_TIME = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+}
+_BINARY_UNITS = {"PiB": 2**50, "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+_UNITS_OF_SIZE = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "PB": 10**15,
+    "kiB": 2**10,
+    **_BINARY_UNITS,
+}
+
+# A century: nothing here waits longer, and sums of two such values stay far from overflow.
+LONGEST_DURATION = timedelta(days=36_500)
+# What a signed 64-bit integer holds, because sizes travel to the JVM and to Parquet.
+LARGEST_SIZE = 2**63 - 1
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read ``500ms``, ``10s``, ``1m``, ``168h`` or ``7d``; raises ValueError on anything else."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(DURATION_WORDS)
+    count, unit = int(match[1]), _UNITS_OF_TIME[match[2]]
+    if count > LONGEST_DURATION // unit:
+        raise ValueError(DURATION_WORDS)
+    return count * unit
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a duration in its largest exact unit, so that it reads back as the same value."""
+    for name, unit in _UNITS_OF_TIME.items():
+        if duration and duration % unit == timedelta(0):
+            return f"{duration // unit}{name}"
+    return f"{duration // _UNITS_OF_TIME['ms']}ms"
+
+
+def parse_size(text: str) -> int:
+    """Read ``256MB``, ``128MiB`` or ``10GiB`` as bytes; raises ValueError on anything else."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(SIZE_TEXT)
+    size = int(match[1]) * _UNITS_OF_SIZE[match[2]]
+    if size > LARGEST_SIZE:
+        raise ValueError(SIZE_TEXT)
+    return size
+
+
+def format_size(size: int) -> str:
+    """Write bytes in their largest exact binary unit, so that they read back as the same value."""
+    for name, unit in _BINARY_UNITS.items():
+        if size and size % unit == 0:
+            return f"{size // unit}{name}"
+    return f"{size}B"
+
 
 # The key of the validation context that holds the directory of the document.
 DIRECTORY: Final = "directory"
@@ -64,12 +130,12 @@ def refuse(sentence: str) -> PydanticCustomError:
     return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
 
 
-def nearest(name: str, known: list[str]) -> str | None:
-    """The known name most like the given one, when one is like it at all."""
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The known name most like the given one, as a remark; empty when none is like it at all."""
     if len(name) > _LONGEST_NAME_COMPARED:
-        return None
-    close = difflib.get_close_matches(name, known, n=1, cutoff=_LIKENESS)
-    return close[0] if close else None
+        return ""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=_LIKENESS)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _integer(value: object, *, minimum: int) -> object:
@@ -184,10 +250,9 @@ def one_of(choices: type[StrEnum]) -> BeforeValidator:
     def choose(value: object) -> object:
         if isinstance(value, str) and value in known:
             return choices(str.__str__(value))
-        like = None
+        hint = ""
         if isinstance(value, str) and not isinstance(value, Substituted):
-            like = nearest(value, known)
-        hint = f" (did you mean {like}?)" if like is not None else ""
+            hint = suggestion(value, known)
         sentence = f"must be one of {', '.join(known)}{hint}"
         raise refuse(sentence)
 
@@ -267,3 +332,32 @@ def matching(pattern: str, sentence: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def is_clear_text(address: str | None) -> bool:
+    """Whether an address is plain ``http://`` to another machine."""
+    try:
+        parts = urlsplit(address or "")
+        return parts.scheme.lower() == "http" and not is_loopback(parts.hostname or "")
+    except ValueError:
+        # Not an address, as the validator of its setting says.
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by name or by address."""
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def has_password(address: str | None) -> bool:
+    """Whether an address carries a user's password or a token before its host."""
+    try:
+        return urlsplit(address or "").username is not None
+    except ValueError:
+        return False

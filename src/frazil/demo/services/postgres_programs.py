@@ -8,17 +8,16 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.demo.services.accounts import temporary_root
 from frazil.demo.services.packages import package_folder, require_program
+from frazil.demo.services.workspace import temporary_root
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:
-    from frazil.demo.services.accounts import Account
+    from frazil.demo.services.workspace import Account
 
 # Printing a version takes milliseconds; a program on a dead network drive must not hang us.
 _VERSION_TIMEOUT_SECONDS = 20
@@ -37,37 +36,15 @@ _PACKAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """One PostgreSQL installation."""
-
-    folder: Path
-
-    @property
-    def initdb(self) -> Path:
-        """Makes a data directory."""
-        return self.folder / "initdb"
-
-    @property
-    def postgres(self) -> Path:
-        """The server."""
-        return self.folder / "postgres"
-
-    @property
-    def psql(self) -> Path:
-        """The client."""
-        return self.folder / "psql"
-
-
-def find_programs(version: PostgresVersion, account: Account | None) -> Programs:
-    """Programs of this version that the account can execute, copied for it if need be."""
+def find_programs(version: PostgresVersion, account: Account | None) -> Path:
+    """The folder of programs of this version that the account can execute, copied if need be."""
     package = _PACKAGES[version]
     site = package_folder(package).parent
     inside = Path(package) / "pginstall" / "bin"
     require_program(site / inside / "postgres", package)
     if account is None or _can_execute(site / inside / "postgres", account):
-        return Programs(site / inside)
-    return Programs(_ensure_copy(site, package, account) / inside)
+        return site / inside
+    return _ensure_copy(site, package, account) / inside
 
 
 def _can_execute(program: Path, account: Account) -> bool:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from frazil.demo.services.accounts import Account
     from frazil.demo.services.keeper import KeeperOrder
+    from frazil.demo.services.workspace import Account
 
 # Two busy cores and a cold disk: the slowest start seen was a tenth of this.
 START_SECONDS = 60.0
@@ -205,6 +205,26 @@ class Service:
             if self._clock.monotonic() > deadline:
                 raise failure(self.launch, f"was not ready after {START_SECONDS:.0f} seconds")
             self._clock.sleep(_READY_POLL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningService:
+    """A service that runs; after ``kill`` or ``stop`` it starts again where it was."""
+
+    log: Path
+    service: Service = field(repr=False, compare=False)
+
+    def stop(self) -> None:
+        """Shut down in order; open sessions are ended."""
+        self.service.stop()
+
+    def kill(self) -> None:
+        """Crash: SIGKILL to the server and all its processes."""
+        self.service.kill()
+
+    def restart(self) -> None:
+        """Start again, after a crash or a stop, on the same data and ports."""
+        self.service.restart()
 
 
 def failure(launch: Launch, ending: str) -> ServiceError:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 from frazil.clients.spark.jars import AWS_BUNDLE, REST_SERVER, ensure_jars, spark_jar_folder
 from frazil.clients.spark.java import find_java
-from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.probing import request
-from frazil.demo.services.process import Launch, Service
-from frazil.demo.services.rest_assembly import assembly
+from frazil.demo.services.ports import LOOPBACK, request, start_on_free_ports
+from frazil.demo.services.process import Launch, RunningService, Service
 from frazil.demo.services.workspace import Workspace, workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from frazil.demo.services.seaweedfs import ObjectStore
+
+_JETTY = "org.eclipse.jetty"
+_ICEBERG = "org.apache.iceberg"
+
+# Jetty takes its grammar from its own jar by this name, and refuses a document without one.
+_PROLOGUE = b"""<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE Configure PUBLIC "-//Jetty//Configure//EN" "configure_10_0.dtd">
+"""
 
 # What the server needs besides its own jars, by the start of the file names in Spark's folder.
 _SPARK_JARS = (
@@ -54,26 +61,12 @@ _JVM_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RestCatalog:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestCatalog(RunningService):
     """A running catalog; it needs no credentials, and clients bring their own for the files."""
 
     uri: str
     warehouse: str
-    log: Path
-    service: Service = field(repr=False, compare=False)
-
-    def stop(self) -> None:
-        """Shut down in order."""
-        self.service.stop()
-
-    def kill(self) -> None:
-        """Crash."""
-        self.service.kill()
-
-    def restart(self) -> None:
-        """Start again on the same data and port."""
-        self.service.restart()
 
 
 @contextmanager
@@ -182,3 +175,68 @@ class _Maker:
     def _is_ready(self, port: int) -> bool:
         """Whether it lists namespaces, which it reads from the database."""
         return self._mark.exists() and request(port, "GET", "/v1/namespaces").ok
+
+
+def assembly(*, host: str, port: int, properties: Mapping[str, str], listening: Path) -> bytes:
+    """A server for the catalog with these properties; makes the file ``listening`` when it is."""
+    server = ET.Element("Configure", {"id": "Server", "class": f"{_JETTY}.server.Server"})
+    bag = _new(server, "java.util.HashMap", id="properties")
+    for name, value in properties.items():
+        _call(bag, "put", name, value)
+    catalog = ET.SubElement(
+        server,
+        "Call",
+        {"id": "catalog", "class": f"{_ICEBERG}.CatalogUtil", "name": "buildIcebergCatalog"},
+    )
+    _argument(catalog, "rest_backend")
+    _reference(_argument(catalog), "properties")
+    _new(_argument(catalog), "org.apache.hadoop.conf.Configuration")
+    connector = _new(_argument(_call(server, "addConnector")), f"{_JETTY}.server.ServerConnector")
+    _reference(_argument(connector), "Server")
+    _set(connector, "host", host)
+    _set(connector, "port", str(port))
+    _handle(_set(server, "handler"))
+    _call(server, "start")
+    mark = _new(server, "java.io.File")
+    _argument(mark, str(listening))
+    _call(mark, "createNewFile")
+    document: bytes = ET.tostring(server, encoding="utf-8")
+    return _PROLOGUE + document
+
+
+def _handle(parent: ET.Element) -> None:
+    context = _new(parent, f"{_JETTY}.ee10.servlet.ServletContextHandler")
+    _set(context, "contextPath", "/")
+    servlet = _call(context, "addServlet")
+    holder = _new(_argument(servlet), f"{_JETTY}.ee10.servlet.ServletHolder")
+    wrapped = _new(_argument(holder), f"{_ICEBERG}.rest.RESTCatalogServlet")
+    adapter = _new(_argument(wrapped), f"{_ICEBERG}.rest.RESTCatalogAdapter")
+    _reference(_argument(adapter), "catalog")
+    _argument(servlet, "/*")
+
+
+def _new(parent: ET.Element, java_class: str, **attributes: str) -> ET.Element:
+    return ET.SubElement(parent, "New", {"class": java_class, **attributes})
+
+
+def _call(parent: ET.Element, name: str, *arguments: str) -> ET.Element:
+    call = ET.SubElement(parent, "Call", name=name)
+    for argument in arguments:
+        _argument(call, argument)
+    return call
+
+
+def _argument(parent: ET.Element, text: str | None = None) -> ET.Element:
+    argument = ET.SubElement(parent, "Arg")
+    argument.text = text
+    return argument
+
+
+def _set(parent: ET.Element, name: str, text: str | None = None) -> ET.Element:
+    setting = ET.SubElement(parent, "Set", name=name)
+    setting.text = text
+    return setting
+
+
+def _reference(parent: ET.Element, name: str) -> None:
+    ET.SubElement(parent, "Ref", refid=name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,15 +12,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from frazil.demo.services.packages import packaged_script
-from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
-from frazil.demo.services.probing import Answer, request
-from frazil.demo.services.process import Launch, Service
-from frazil.demo.services.signing import signed_headers
+from frazil.demo.services.ports import LOOPBACK, Answer, request, start_on_free_ports
+from frazil.demo.services.process import Launch, RunningService, Service
 from frazil.demo.services.workspace import Workspace, workspace
 from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
 REGION = "us-east-1"
 
@@ -32,9 +33,13 @@ _MEMORY_LIMIT = "256MiB"
 _PROBE_KEY = ".frazil-ready"
 _PROBE_CONTENT = b"frazil"
 
+# Requests are signed here (AWS Signature Version 4), so that the demo needs no S3 driver.
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_SIGNED = "host;x-amz-content-sha256;x-amz-date"
 
-@dataclass(frozen=True, slots=True)
-class ObjectStore:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStore(RunningService):
     """A running object store: ``bucket`` is a plain one, ``table_bucket`` its catalog's."""
 
     endpoint: str
@@ -42,10 +47,8 @@ class ObjectStore:
     region: str
     iceberg_uri: str
     table_bucket: str
-    log: Path
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
-    service: Service = field(repr=False, compare=False)
 
     @property
     def iceberg_credential(self) -> str:
@@ -68,18 +71,6 @@ class ObjectStore:
             "client.region": self.region,
             "s3.region": self.region,
         }
-
-    def stop(self) -> None:
-        """Shut down in order."""
-        self.service.stop()
-
-    def kill(self) -> None:
-        """Crash."""
-        self.service.kill()
-
-    def restart(self) -> None:
-        """Start again on the same data and ports."""
-        self.service.restart()
 
 
 @contextmanager
@@ -218,3 +209,39 @@ def _sockets(ports: tuple[int, ...]) -> tuple[Path, ...]:
         Path("/tmp") / f"seaweedfs-{component}-grpc-{port + _GRPC_OFFSET}.sock"  # noqa: S108
         for component, port in zip(_COMPONENTS, ports, strict=False)
     )
+
+
+def signed_headers(
+    *,
+    method: str,
+    host: str,
+    path: str,
+    body: bytes,
+    region: str,
+    access_key: str,
+    secret_key: str,
+    now: datetime,
+) -> dict[str, str]:
+    """The headers that make this request the key owner's; ``path`` must need no escaping."""
+    moment = now.strftime("%Y%m%dT%H%M%SZ")
+    scope = f"{moment[:8]}/{region}/s3/aws4_request"
+    digest = hashlib.sha256(body).hexdigest()
+    canonical = (
+        f"{method}\n{path}\n\n"
+        f"host:{host}\nx-amz-content-sha256:{digest}\nx-amz-date:{moment}\n\n"
+        f"{_SIGNED}\n{digest}"
+    )
+    to_sign = f"{_ALGORITHM}\n{moment}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    key = f"AWS4{secret_key}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    return {
+        "Host": host,
+        "x-amz-date": moment,
+        "x-amz-content-sha256": digest,
+        "Authorization": (
+            f"{_ALGORITHM} Credential={access_key}/{scope}, "
+            f"SignedHeaders={_SIGNED}, Signature={signature}"
+        ),
+    }

@@ -1,22 +1,63 @@
-"""The folder of a service: its data, its log, its secrets."""
+"""The folder of a service: its data, its log, its secrets, and the account that may reach it."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.demo.services.accounts import is_open_to_all, temporary_root
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.demo.services.accounts import Account
+_UNPRIVILEGED = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def unprivileged_account() -> Account | None:
+    """The account for a program that refuses root; None when we are an ordinary user already."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam(_UNPRIVILEGED)
+    except KeyError as error:
+        message = f"root may not run this service and the user {_UNPRIVILEGED} does not exist."
+        raise ServiceError(message, next_step="run as an ordinary user") from error
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def is_open_to_all(folder: Path) -> bool:
+    """Whether every user may enter this folder."""
+    return all(
+        part.stat().st_mode & stat.S_IXOTH for part in (folder.resolve(), *folder.resolve().parents)
+    )
+
+
+def temporary_root(account: Account | None) -> Path:
+    """The temp folder, or the system's own if the account may not enter the one we were given."""
+    chosen = Path(tempfile.gettempdir())
+    if account is None:
+        return chosen
+    for folder in (chosen, Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - folders are made inside
+        if folder.is_dir() and is_open_to_all(folder):
+            return folder
+    message = f"{account.name} may not enter {chosen} or any other temp folder."
+    raise ServiceError(message, next_step="set TMPDIR to a folder that every user may enter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +142,13 @@ def _remove(home: Path, spared: Path | None) -> None:
         shutil.rmtree(home, ignore_errors=True)
         return
     for path in home.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path != spared:
-            path.unlink(missing_ok=True)
+        if path != spared:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; what is gone already is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

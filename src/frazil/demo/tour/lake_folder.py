@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from frazil.clients.spark.jars import ensure_jars
 from frazil.clients.spark.session_plan import plan_session
 from frazil.config import load_config
 from frazil.demo.services.ports import LOOPBACK, free_ports, is_taken
+from frazil.demo.services.workspace import remove
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -122,16 +122,16 @@ def lake_folder(path: Path) -> Iterator[LakeFolder]:
     with _locked(path):
         for each in path.iterdir():
             if each.name != _MARK:
-                _remove(each)
+                remove(each)
         folder = LakeFolder(path)
         try:
             yield folder
         finally:
             if folder.stays:
                 for name in _PASSING:
-                    _remove(path / name)
+                    remove(path / name)
             else:
-                _remove(path)
+                remove(path)
 
 
 @contextmanager
@@ -161,11 +161,3 @@ def _locked(path: Path) -> Iterator[None]:
 def _quoted(path: Path) -> str:
     """As the document reads it between quotes."""
     return str(path).replace("'", "''").replace("$", "$$")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    with suppress(FileNotFoundError):
-        path.unlink()

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 from frazil.demo.tour.shop import OPENED_AT, customer_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    Draw = Callable[["ShopChanges"], Iterator["Statement"]]
 
 # Early enough for a short tour, with changes before and after.
 COLUMN_ADDED_AT = 100
@@ -85,13 +87,15 @@ class ShopChanges:
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._has_points = has_points
         self._drawn = 0
-        self._kinds, self._weights = zip(*_WEIGHTS.items(), strict=True)
+        self._kinds = tuple(self._DRAWING)
+        self._weights = tuple(weight for weight, _ in self._DRAWING.values())
 
     def draw(self) -> tuple[Happening, tuple[Statement, ...]]:
         """The next transaction."""
         self._drawn += 1
         kind = self._next_kind()
-        return kind, self._DRAWING[kind](self)
+        _, statements = self._DRAWING[kind]
+        return kind, tuple(statements(self))
 
     def _next_kind(self) -> Happening:
         (kind,) = self._chance.choices(self._kinds, self._weights)
@@ -99,15 +103,14 @@ class ShopChanges:
             return Happening.COLUMN_ADDED
         if self._reshapes and self._drawn % CARTS_EMPTIED_EVERY == CARTS_EMPTIED_AT:
             return Happening.CARTS_EMPTIED
-        chosen: Happening = kind
-        return chosen
+        return kind
 
     # --- orders ---
 
-    def _place_order(self) -> tuple[Statement, ...]:
+    def _place_order(self) -> Iterator[Statement]:
         self._numbers.orders += 1
         order = self._numbers.orders
-        placed = Statement(
+        yield Statement(
             """
             insert into shop.orders
                 (id, customer_id, status, total, placed_at, deliver_on, note)
@@ -121,8 +124,9 @@ class ShopChanges:
                 "note": self._chance.choice((None, "", "Grüße – “with” everything: \\, ', \t.")),
             },
         )
-        lines = (
-            Statement(
+        lines, cart = self._any(_MOST_LINES), self._any(self._numbers.carts)
+        for line in range(lines):
+            yield Statement(
                 """
                 insert into shop.order_lines (order_id, line, sku, quantity, unit_price)
                 select %(order)s, %(line)s, sku, %(quantity)s, price
@@ -135,23 +139,19 @@ class ShopChanges:
                     "product": self._any(self._numbers.products),
                 },
             )
-            for line in range(self._any(_MOST_LINES))
-        )
-        emptied = Statement(
-            "delete from shop.carts where id = %(cart)s", {"cart": self._any(self._numbers.carts)}
-        )
-        return placed, *lines, _total_of(order), emptied
+        yield _total_of(order)
+        yield Statement("delete from shop.carts where id = %(cart)s", {"cart": cart})
 
-    def _pay_order(self) -> tuple[Statement, ...]:
+    def _pay_order(self) -> Iterator[Statement]:
         order = self._recent_order()
         self._numbers.payments += 1
-        paid = Statement(
+        yield Statement(
             """
             update shop.orders set status = 'paid' where id = %(order)s and status = 'open'
             """,
             {"order": order},
         )
-        payment = Statement(
+        yield Statement(
             """
             insert into shop.payments (id, currency, order_id, amount, reference, paid_at)
             values (%(id)s, %(currency)s, %(order)s, %(amount)s, %(reference)s, %(at)s)
@@ -166,50 +166,45 @@ class ShopChanges:
                 "at": self._now().replace(tzinfo=None),
             },
         )
-        return paid, payment
 
-    def _ship_order(self) -> tuple[Statement, ...]:
-        shipped = Statement(
+    def _ship_order(self) -> Iterator[Statement]:
+        yield Statement(
             """
             update shop.orders set status = 'shipped', deliver_on = deliver_on + 1
             where id = %(order)s
             """,
             {"order": self._recent_order()},
         )
-        return (shipped,)
 
-    def _cancel_order(self) -> tuple[Statement, ...]:
+    def _cancel_order(self) -> Iterator[Statement]:
         order = {"order": self._any(self._numbers.orders)}
-        return (
-            Statement("delete from shop.payments where order_id = %(order)s", order),
-            # Its lines go with it.
-            Statement("delete from shop.orders where id = %(order)s", order),
-        )
+        yield Statement("delete from shop.payments where order_id = %(order)s", order)
+        # Its lines go with it.
+        yield Statement("delete from shop.orders where id = %(order)s", order)
 
-    def _change_line(self) -> tuple[Statement, ...]:
+    def _change_line(self) -> Iterator[Statement]:
         order = self._any(self._numbers.orders)
-        changed = Statement(
+        yield Statement(
             """
             update shop.order_lines set quantity = %(quantity)s
             where order_id = %(order)s and line = 1
             """,
             {"order": order, "quantity": self._any(20)},
         )
-        return changed, _total_of(order)
+        yield _total_of(order)
 
-    def _move_line(self) -> tuple[Statement, ...]:
-        moved = Statement(
+    def _move_line(self) -> Iterator[Statement]:
+        yield Statement(
             """
             update shop.order_lines set line = line + %(by)s
             where order_id = %(order)s and line < %(by)s
             """,
             {"order": self._any(self._numbers.orders), "by": _MOVED_LINE},
         )
-        return (moved,)
 
-    def _convert_payment(self) -> tuple[Statement, ...]:
+    def _convert_payment(self) -> Iterator[Statement]:
         # The key has another value then, and the row another partition.
-        converted = Statement(
+        yield Statement(
             """
             update shop.payments set currency = %(currency)s, amount = amount * 1.0825
             where id = %(id)s
@@ -219,14 +214,13 @@ class ShopChanges:
                 "currency": self._chance.choice(_CURRENCIES),
             },
         )
-        return (converted,)
 
     # --- customers ---
 
-    def _join(self) -> tuple[Statement, ...]:
+    def _join(self) -> Iterator[Statement]:
         self._numbers.customers += 1
         number = self._numbers.customers
-        joined = Statement(
+        yield Statement(
             """
             insert into shop.customers
                 (id, number, email, address, tags, is_active, born_on, signed_up_at, portrait)
@@ -244,12 +238,11 @@ class ShopChanges:
                 "portrait": self._chance.randbytes(self._any(64)),
             },
         )
-        return (joined,)
 
-    def _edit_customer(self) -> tuple[Statement, ...]:
+    def _edit_customer(self) -> Iterator[Statement]:
         # Only once the column is there.
         points = ", loyalty_points = loyalty_points + %(points)s" if self._has_points else ""
-        edited = Statement(
+        yield Statement(
             f"""
             update shop.customers
             set address = %(address)s::jsonb, portrait = %(portrait)s{points}
@@ -262,26 +255,23 @@ class ShopChanges:
                 "points": self._any(50),
             },
         )
-        return (edited,)
 
-    def _leave(self) -> tuple[Statement, ...]:
+    def _leave(self) -> Iterator[Statement]:
         gone = {"id": customer_id(self._any(self._numbers.customers))}
-        return (
-            Statement("delete from shop.carts where customer_id = %(id)s", gone),
-            Statement("delete from shop.customers where id = %(id)s", gone),
-        )
+        yield Statement("delete from shop.carts where customer_id = %(id)s", gone)
+        yield Statement("delete from shop.customers where id = %(id)s", gone)
 
-    def _add_column(self) -> tuple[Statement, ...]:
+    def _add_column(self) -> Iterator[Statement]:
         self._has_points = True
         added = "alter table shop.customers add column if not exists loyalty_points integer"
-        return (Statement(f"{added} not null default 100"),)
+        yield Statement(f"{added} not null default 100")
 
     # --- products ---
 
-    def _list_product(self) -> tuple[Statement, ...]:
+    def _list_product(self) -> Iterator[Statement]:
         self._numbers.products += 1
         number = self._numbers.products
-        listed = Statement(
+        yield Statement(
             """
             insert into shop.products values (%(sku)s, %(number)s, %(title)s, %(description)s,
                 %(price)s, %(weight)s, %(sizes)s::integer[], %(attributes)s::jsonb, true)
@@ -297,56 +287,51 @@ class ShopChanges:
                 "attributes": json.dumps({"rank": self._any(100), "colour": None}),
             },
         )
-        return (listed,)
 
-    def _reprice(self) -> tuple[Statement, ...]:
+    def _reprice(self) -> Iterator[Statement]:
         # What is long is not sent again: the mirror must remember it.
-        repriced = Statement(
+        yield Statement(
             "update shop.products set price = %(price)s where number = %(number)s",
             {"number": self._any(self._numbers.products), "price": self._price()},
         )
-        return (repriced,)
 
-    def _describe(self) -> tuple[Statement, ...]:
-        described = Statement(
+    def _describe(self) -> Iterator[Statement]:
+        yield Statement(
             """
             update shop.products set description = %(description)s, is_listed = not is_listed
             where number = %(number)s
             """,
             {"number": self._any(self._numbers.products), "description": self._description()},
         )
-        return (described,)
 
-    def _rename(self) -> tuple[Statement, ...]:
+    def _rename(self) -> Iterator[Statement]:
         # The transaction's number makes the name a new one.
         number = self._any(self._numbers.products)
-        renamed = Statement(
+        yield Statement(
             "update shop.products set sku = %(sku)s where number = %(number)s",
             {"number": number, "sku": f"SKU-{number:05}-{self._drawn}"},
         )
-        return (renamed,)
 
-    def _hold_sale(self) -> tuple[Statement, ...]:
+    def _hold_sale(self) -> Iterator[Statement]:
         first = self._any(self._numbers.products)
-        sale = Statement(
+        yield Statement(
             """
             update shop.products set price = greatest(price - 0.10, 0.01)
             where number between %(first)s and %(last)s
             """,
             {"first": first, "last": first + _SALE_PRODUCTS},
         )
-        return (sale,)
 
     # --- carts ---
 
-    def _save_cart(self) -> tuple[Statement, ...]:
+    def _save_cart(self) -> Iterator[Statement]:
         # An old one every other time.
         if self._chance.random() < 0.5:  # noqa: PLR2004
             self._numbers.carts += 1
             cart = self._numbers.carts
         else:
             cart = self._any(self._numbers.carts)
-        saved = Statement(
+        yield Statement(
             """
             insert into shop.carts (id, customer_id, items, saved_at)
             values (%(id)s, %(customer)s, %(items)s::jsonb, %(at)s)
@@ -359,10 +344,9 @@ class ShopChanges:
                 "at": self._now(),
             },
         )
-        return (saved,)
 
-    def _empty_carts(self) -> tuple[Statement, ...]:
-        return (Statement("truncate shop.carts"),)
+    def _empty_carts(self) -> Iterator[Statement]:
+        yield Statement("truncate shop.carts")
 
     # --- values ---
 
@@ -387,27 +371,28 @@ class ShopChanges:
             return f"Plain and short: {self._any(999)}"
         return f"{self._chance.randbytes(16).hex()} " * _LONG_WORDS
 
-    # --- which of them draws what ---
+    # --- which of them draws what, and how often ---
 
-    _DRAWING: ClassVar[Mapping[Happening, Callable[[ShopChanges], tuple[Statement, ...]]]] = {
-        Happening.ORDER_PLACED: _place_order,
-        Happening.ORDER_PAID: _pay_order,
-        Happening.ORDER_SHIPPED: _ship_order,
-        Happening.ORDER_CANCELLED: _cancel_order,
-        Happening.LINE_CHANGED: _change_line,
-        Happening.LINE_MOVED: _move_line,
-        Happening.CUSTOMER_JOINED: _join,
-        Happening.CUSTOMER_EDITED: _edit_customer,
-        Happening.CUSTOMER_LEFT: _leave,
-        Happening.PRODUCT_LISTED: _list_product,
-        Happening.PRODUCT_REPRICED: _reprice,
-        Happening.PRODUCT_DESCRIBED: _describe,
-        Happening.PRODUCT_RENAMED: _rename,
-        Happening.SALE: _hold_sale,
-        Happening.PAYMENT_CONVERTED: _convert_payment,
-        Happening.CART_SAVED: _save_cart,
-        Happening.CARTS_EMPTIED: _empty_carts,
-        Happening.COLUMN_ADDED: _add_column,
+    # The frequencies are relative; carts are emptied and the column is added at their own times.
+    _DRAWING: ClassVar[Mapping[Happening, tuple[int, Draw]]] = {
+        Happening.ORDER_PLACED: (24, _place_order),
+        Happening.ORDER_PAID: (14, _pay_order),
+        Happening.ORDER_SHIPPED: (10, _ship_order),
+        Happening.ORDER_CANCELLED: (4, _cancel_order),
+        Happening.LINE_CHANGED: (8, _change_line),
+        Happening.LINE_MOVED: (3, _move_line),
+        Happening.CUSTOMER_JOINED: (6, _join),
+        Happening.CUSTOMER_EDITED: (8, _edit_customer),
+        Happening.CUSTOMER_LEFT: (2, _leave),
+        Happening.PRODUCT_LISTED: (2, _list_product),
+        Happening.PRODUCT_REPRICED: (6, _reprice),
+        Happening.PRODUCT_DESCRIBED: (3, _describe),
+        Happening.PRODUCT_RENAMED: (2, _rename),
+        Happening.SALE: (1, _hold_sale),
+        Happening.PAYMENT_CONVERTED: (3, _convert_payment),
+        Happening.CART_SAVED: (10, _save_cart),
+        Happening.CARTS_EMPTIED: (0, _empty_carts),
+        Happening.COLUMN_ADDED: (0, _add_column),
     }
 
 
@@ -423,24 +408,3 @@ def _total_of(order: int) -> Statement:
         """,
         {"order": order},
     )
-
-
-# The relative frequency of each; carts and the column have their own times.
-_WEIGHTS: Mapping[Happening, int] = {
-    Happening.ORDER_PLACED: 24,
-    Happening.ORDER_PAID: 14,
-    Happening.ORDER_SHIPPED: 10,
-    Happening.ORDER_CANCELLED: 4,
-    Happening.LINE_CHANGED: 8,
-    Happening.LINE_MOVED: 3,
-    Happening.CUSTOMER_JOINED: 6,
-    Happening.CUSTOMER_EDITED: 8,
-    Happening.CUSTOMER_LEFT: 2,
-    Happening.PRODUCT_LISTED: 2,
-    Happening.PRODUCT_REPRICED: 6,
-    Happening.PRODUCT_DESCRIBED: 3,
-    Happening.PRODUCT_RENAMED: 2,
-    Happening.SALE: 1,
-    Happening.PAYMENT_CONVERTED: 3,
-    Happening.CART_SAVED: 10,
-}

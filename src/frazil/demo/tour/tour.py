@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.jars import ICEBERG_VERSION
@@ -22,7 +22,7 @@ from frazil.demo.tour.watch import Pace, TourWatch
 from frazil.pipeline.telemetry import observing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -38,23 +38,15 @@ if TYPE_CHECKING:
     from frazil.pipeline.telemetry import Observed
     from frazil.telemetry.redaction import Redactor
 
-
-class Serve(Protocol):
-    """Shows a run to browsers and scrapers, for the time of a block that is given the address."""
-
-    def __call__(
-        self, run: PipelineRun, config: Config, observed: Observed
-    ) -> AbstractContextManager[object]:
-        """Serve it."""
+    # Shows a run to browsers and scrapers, for the time of a block that is given the address.
+    Serve = Callable[[PipelineRun, Config, Observed], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourResult:
     """What was proven, and where to find it."""
 
-    folder: Path
-    document: Path
-    dsn_file: Path
+    folder: LakeFolder
     page: str
     contest: MergeContest
     queries: tuple[PastedQuery, ...]
@@ -172,9 +164,7 @@ class _Tour:
         contest = proof.compare(last)
         self.watch.done("MERGE INTO", "the same rows, from the same changes")
         return TourResult(
-            folder=self.folder.path,
-            document=self.folder.document,
-            dsn_file=self.folder.dsn_file,
+            folder=self.folder,
             page=self.page,
             contest=contest,
             queries=pasted_queries(self.folder, proof.location("shop.orders")),

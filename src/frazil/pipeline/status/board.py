@@ -15,15 +15,12 @@ from frazil.hooks import SystemClock
 from frazil.ledger.table_state import Copying, Removed
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import RetryAfter
-from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness
-from frazil.pipeline.status.lake_totals import LakeTotals
+from frazil.pipeline.status.freshness import CaptureFreshness, MirrorFreshness, SourceAnswers
+from frazil.pipeline.status.lake_facts import LakeTotals
 from frazil.pipeline.status.merge_status import MergeStep
 from frazil.pipeline.status.problems import problem_of_error, problem_of_state
-from frazil.pipeline.status.source_answers import SourceAnswers
-from frazil.pipeline.status.tally import StatusTally
-from frazil.pipeline.status.throughput import Throughput
+from frazil.pipeline.status.tally import StatusTally, Throughput
 from frazil.pipeline.status.values import (
-    CopyStatus,
     Phase,
     PipelineStatus,
     Sample,
@@ -43,8 +40,7 @@ if TYPE_CHECKING:
     from frazil.ledger.table_state import TableState
     from frazil.merge.report import MergeReport
     from frazil.pipeline.next_step import NextStep
-    from frazil.pipeline.status.lake_facts import LakeFacts
-    from frazil.pipeline.status.lake_totals import LakeQuestion
+    from frazil.pipeline.status.lake_facts import LakeFacts, LakeQuestion
     from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.pipeline.status.values import ProblemStatus
     from frazil.pipeline.tables.captured_names import CapturedNames
@@ -353,13 +349,9 @@ class StatusBoard:
         changelog = None if names is None else str(names.changelog)
         reads_mirror = self._reads_mirror(mirror, phase, is_merged=merge is not None)
         is_first = self._is_first_load(mirror if reads_mirror else changelog)
-        return self._state(
-            table,
-            phase,
-            trouble,
-            merge,
-            changelog=changelog,
-            mirror=mirror if merge is not None else None,
+        merged = mirror if merge is not None else None
+        return replace(
+            self._state(table, phase, trouble, merge, changelog=changelog, mirror=merged),
             is_first_load=is_first,
             lag_seconds=None if is_first else self._lag_of(phase, table, mirror, trouble),
             lag_bytes=self._lag_bytes(),
@@ -370,18 +362,12 @@ class StatusBoard:
     def _merged(self, status: MergeStatus) -> TableStatus:
         trouble = self._problem_of(status.table, None, status)
         phase, report = self._phase_of(None, status, trouble), status.report
-        is_first = self._is_first_load(status.table)
-        return self._state(
-            status.table,
-            phase,
-            trouble,
-            status,
-            changelog=None if report is None else str(report.changelog),
-            mirror=status.table,
+        table, changelog = status.table, None if report is None else str(report.changelog)
+        is_first = self._is_first_load(table)
+        return replace(
+            self._state(table, phase, trouble, status, changelog=changelog, mirror=table),
             is_first_load=is_first,
-            lag_seconds=None
-            if is_first
-            else self._lag_of(phase, status.table, status.table, trouble),
+            lag_seconds=None if is_first else self._lag_of(phase, table, table, trouble),
         )
 
     def _state(
@@ -393,12 +379,8 @@ class StatusBoard:
         *,
         changelog: str | None,
         mirror: str | None,
-        is_first_load: bool,
-        lag_seconds: float | None,
-        lag_bytes: int | None = None,
-        captured: Mapping[str, int] | None = None,
-        copy: CopyStatus | None = None,
     ) -> TableStatus:
+        """What is known of captured and of merged tables alike."""
         known, since = self._phases.get(table, (None, None))
         return TableStatus(
             table=table,
@@ -406,14 +388,9 @@ class StatusBoard:
             since=since if known is phase and since is not None else self._clock.now(),
             changelog=changelog,
             mirror=mirror,
-            lag_seconds=lag_seconds,
-            lag_bytes=lag_bytes,
-            is_first_load=is_first_load,
             mirror_rows=self._lake.rows(mirror),
             changelog_rows=self._lake.rows(changelog),
-            captured=captured or {},
             merged={} if mirror is None else dict(self._tally.merged.get(mirror, {})),
-            copy=copy,
             index=None if mirror is None else self._tally.indexes.get(mirror),
             commits=self._tally.commits_of(changelog, mirror),
             next_run=None if merge is None else merge.next_run,

@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
+
+    from frazil.sources.health import HealthFacts, SourceHealth
 
 # At one a second, an hour of a source that is not captured; older ones are thinned out.
 MOST_LOOKS = 3600
+# The state of a server that did not answer for so long is unknown.
+ANSWER_SECONDS = 5.0
 
 
 class _Track:
@@ -152,3 +157,31 @@ class MirrorFreshness:
             if mirror in waiting:
                 return waiting[mirror]
         return base
+
+
+class SourceAnswers:
+    """The last answer; before the first one, the state is unknown since ``started_at``."""
+
+    def __init__(self, started_at: datetime) -> None:
+        self._at = started_at
+        self._asked: float | None = None
+        self._can_ask = True
+        self._health: HealthFacts | None = None
+
+    def record(self, health: SourceHealth, *, asked: float, at: datetime) -> None:
+        """The server answered a query of this moment of the monotonic clock."""
+        self._health = health.facts
+        self._asked, self._at, self._can_ask = asked, at, True
+
+    def fail(self) -> None:
+        """The server did not answer."""
+        self._can_ask = False
+
+    def unknown_since(self, now: float) -> datetime | None:
+        """When it answered last, if that is not now."""
+        is_late = self._asked is not None and now - self._asked > ANSWER_SECONDS
+        return self._at if is_late or not self._can_ask else None
+
+    def health(self, now: float) -> HealthFacts | None:
+        """What the source says of itself; None while that is unknown."""
+        return self._health if self.unknown_since(now) is None else None

@@ -1,4 +1,4 @@
-"""What was done since the process started: counts, the last commits, errors by code.
+"""What was done since the process started: counts, the last commits, errors, rows a second.
 
 Not thread-safe: its owner is.
 """
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from frazil.ingest.progress import CopyProgress
     from frazil.ingest.report import BatchReport
     from frazil.merge.report import MergeReport
 
 # What fits on one screen.
 COMMITS_OF_A_TABLE = 5
 COMMITS_OF_ALL = 20
+# Tasks of a copy report their rows when they end: shorter, and the rate would drop to 0 between.
+WINDOW_SECONDS = 30.0
 
 
 class StatusTally:
@@ -113,3 +116,49 @@ class StatusTally:
             if commit.snapshot_id is not None and seen:
                 deck.remove(seen[0])
             deck.append(commit)
+
+
+class Throughput:
+    """Rows a second: changes as they are recorded, copies as they run.
+
+    Each row is counted once, from the first report of it.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._rows = 0
+        self._counts: deque[tuple[float, int]] = deque([(now, 0)])
+        # Of the copy that runs: its tables, and the rows of it that are counted.
+        self._copying: tuple[str, ...] = ()
+        self._copied = 0
+
+    def add(self, rows: int) -> None:
+        """Rows that are in the lake."""
+        self._rows += rows
+
+    def add_batch(self, report: BatchReport) -> None:
+        """A batch that is recorded; what its progress reported is counted already."""
+        if not report.is_copy:
+            self._rows += report.rows
+            return
+        if report.rows > self._copied:
+            self._rows += report.rows - self._copied
+            self._copied = report.rows
+
+    def follow(self, progress: CopyProgress | None) -> None:
+        """How far a running copy is."""
+        if progress is None:
+            self._copying, self._copied = (), 0
+            return
+        if progress.tables != self._copying or progress.rows < self._copied:
+            # Another one, or the same from its first row.
+            self._copying, self._copied = progress.tables, 0
+        self._rows += progress.rows - self._copied
+        self._copied = progress.rows
+
+    def rate(self, now: float) -> float:
+        """Rows a second since the last call that is old enough."""
+        while len(self._counts) > 1 and now - self._counts[1][0] >= WINDOW_SECONDS:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        self._counts.append((now, self._rows))
+        return (self._rows - before) / (now - began) if now > began else 0.0

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from frazil.changelog.layout import CdcColumns
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
-from frazil.config import Compression, table_settings
+from frazil.config import table_settings
+from frazil.config.models.tables import Compression
 from frazil.errors import ConfigError
 from frazil.merge.planning.settings import IndexSettings, MergeSettings, WriteSettings
 from frazil.model.table_name import parse_table_name
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.config import Config, Table, TableSettings
+    from frazil.config import Config, TableSettings
+    from frazil.config.models.tables import Table
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
 
 NOTHING_CAPTURED: Mapping[str, CapturedMirror] = MappingProxyType({})

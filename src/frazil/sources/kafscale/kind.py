@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.config import KafscaleSection
+from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.sources.kind import ListedTable, SourceKind
 
 if TYPE_CHECKING:

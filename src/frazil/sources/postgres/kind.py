@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from frazil.config import OnSlotLost, PostgresSection
+from frazil.config.models.postgres_source import OnSlotLost, PostgresSection
 from frazil.errors import FrazilError
 from frazil.sources.kind import CapturePolicy, SourceKind
 from frazil.sources.postgres.artifacts import open_teardown

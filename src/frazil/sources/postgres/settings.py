@@ -13,7 +13,8 @@ from frazil.sources.postgres.tables.description import TableOptions
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.dsn import SecretText
-    from frazil.config import Config, PostgresSection, TableSettings
+    from frazil.config import Config, TableSettings
+    from frazil.config.models.postgres_source import PostgresSection
     from frazil.sources.kind import TableSettingsOf
 
 

@@ -15,7 +15,8 @@ from frazil.pipeline.configured_source import configured_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.config import Config, Table
+    from frazil.config import Config
+    from frazil.config.models.tables import Table
 
 
 class TableRole(StrEnum):

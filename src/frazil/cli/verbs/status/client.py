@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import ConfigError
@@ -20,9 +21,6 @@ ANSWER_SECONDS: Final = 10.0
 _LARGEST_ANSWER: Final = 64 * 2**20
 # The address at which a server on every interface is reached.
 _EVERY_INTERFACE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - connected to, not bound
-_OK: Final = 200
-_UNAUTHORIZED: Final = 401
-_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +67,12 @@ def request_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> Answer
 
 
 def _understood(code: int, body: bytes, where: str, config: Config) -> Answered | NoAnswer:
-    if code == _UNAUTHORIZED:
+    if code == HTTPStatus.UNAUTHORIZED:
         message = f"the process at {where} does not take the token of this configuration."
         raise ConfigError(message, next_step="set telemetry.token to the one it was started with")
-    if code == _NOT_FOUND:
+    if code == HTTPStatus.NOT_FOUND:
         return NoAnswer(f"the process at {where} serves no status")
-    if code != _OK:
+    if code != HTTPStatus.OK:
         return NoAnswer(f"the process at {where} answers with {code}")
     try:
         status = status_from_json(json.loads(body))

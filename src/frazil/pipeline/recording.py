@@ -1,4 +1,4 @@
-"""What the merge loop learns becomes status, metrics, log events, spans and reports; only here.
+"""What the loops learn becomes status, metrics, log events, spans and reports; only here.
 
 Tasks and mergers return counts. The names of Supabase's merger are recorded beside ours when its
 document is used, so that dashboards drawn for it go on working.
@@ -21,9 +21,12 @@ from frazil.telemetry.metrics import ForeignNames
 from frazil.telemetry.tracing import SpanName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from frazil.ingest.report import BatchReport, TableIngested
+    from frazil.ledger.table_state import TableState
     from frazil.merge.report import MergeCommit, MergeReport
+    from frazil.pipeline.loops.ingest_loop import Ingesting
     from frazil.pipeline.loops.merge_loop import TableMerge
     from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.status.board import StatusBoard
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-_ROLE = MarkerRole.MERGE.value
+_INGEST = MarkerRole.INGEST.value
+_MERGE = MarkerRole.MERGE.value
 # Longer chains are circular or absurd.
 _MOST_CAUSES = 12
 
@@ -50,7 +54,7 @@ class TracedMerge:
         """Merge as the table's own merger does."""
         with (
             bound(table=self._table),
-            self._tracing.span(SpanName.BATCH, table=self._table, role=_ROLE),
+            self._tracing.span(SpanName.BATCH, table=self._table, role=_MERGE),
         ):
             report = self._inner.merge(stop=stop)
             for commit in report.commits:
@@ -58,7 +62,7 @@ class TracedMerge:
                     SpanName.COMMIT,
                     commit.seconds,
                     table=self._table,
-                    role=_ROLE,
+                    role=_MERGE,
                     snapshot=commit.snapshot_id,
                     rows=commit.rows_read,
                 )
@@ -102,7 +106,7 @@ class Recorder:
         if isinstance(error, errors.FrazilError):
             self._metrics.add(ours.ERRORS, code=error.code)
         outcome = _outcome(error)
-        self._metrics.add(ours.COMMITS, table=table, role=_ROLE, outcome=outcome)
+        self._metrics.add(ours.COMMITS, table=table, role=_MERGE, outcome=outcome)
         self._board.record_merge_error(table, error)
         if self._has_merger_names:
             self._metrics.add(foreign.MERGER_TABLE_FAILURE, table=table)
@@ -120,16 +124,16 @@ class Recorder:
 
     def _record_commit(self, table: str, commit: MergeCommit) -> None:
         add, observe = self._metrics.add, self._metrics.observe
-        add(ours.COMMITS, table=table, role=_ROLE, outcome="ok")
+        add(ours.COMMITS, table=table, role=_MERGE, outcome="ok")
         observe(ours.COMMIT_DURATION, commit.phases.get(MergePhase.COMMIT, 0.0))
         observe(ours.BATCH_ROWS, commit.rows_read)
-        observe(ours.BATCH_DURATION, commit.seconds, role=_ROLE)
+        observe(ours.BATCH_DURATION, commit.seconds, role=_MERGE)
         for phase, seconds in commit.phases.items():
             observe(ours.MERGE_DURATION, seconds, table=table, phase=phase.value)
         for action, keys in commit.counts.items():
             add(ours.MERGE_ROWS, keys, table=table, action=action.value)
-        add(ours.ROWS_WRITTEN, commit.rows_written, table=table, role=_ROLE)
-        add(ours.DATA_FILES, commit.files_added, table=table, role=_ROLE)
+        add(ours.ROWS_WRITTEN, commit.rows_written, table=table, role=_MERGE)
+        add(ours.DATA_FILES, commit.files_added, table=table, role=_MERGE)
         for size in commit.file_sizes:
             observe(ours.FILE_SIZE, size)
         add(ours.MERGE_FILES, commit.files_touched, table=table)
@@ -216,3 +220,123 @@ def frames_of(error: BaseException) -> str:
         frames.append(f"{type(link).__name__}\n{''.join(traceback.format_tb(link.__traceback__))}")
         link = link.__cause__ or link.__context__
     return "".join(frames).rstrip("\n")
+
+
+class IngestRecorder:
+    """Records what an ingest loop reports; its methods are the loop's receivers."""
+
+    def __init__(self, metrics: Metrics, reporting: Reporting, board: StatusBoard) -> None:
+        self._metrics = metrics
+        self._reporting = reporting
+        self._board = board
+        self._reported: set[str] = set()
+
+    def record_step(self, next_seconds: float) -> None:
+        """The source was asked for changes."""
+        self._board.record_step(next_seconds)
+
+    def record_report(self, report: BatchReport) -> None:
+        """A batch that was recorded."""
+        self._board.record_batch(report)
+        for table in report.tables:
+            self._record_table(table)
+        if report.tables:
+            self._metrics.observe(ours.BATCH_ROWS, report.rows)
+            self._metrics.observe(ours.BATCH_DURATION, report.seconds, role=_INGEST)
+        for error in report.failures.values():
+            self._metrics.add(ours.ERRORS, code=error.code)
+            self._report(error)
+        _log.info(
+            "tables copied" if report.is_copy else "batch ingested",
+            batch=report.batch,
+            tables=len(report.tables),
+            rows=report.rows,
+            position=report.acknowledged,
+            seconds=round(report.seconds, 3),
+        )
+
+    def record_error(self, error: Exception, step: NextStep) -> None:
+        """An attempt that failed, and what the loop does about it."""
+        if isinstance(error, errors.SlotBusyError) and isinstance(step, RetryAfter):
+            # Not a failure: nothing is counted, reported or warned of.
+            self._board.record_standby(error.reason)
+            _log.debug("standby", reason=error.reason)
+            return
+        self._board.record_ingest_error(error, step)
+        if not isinstance(error, errors.FrazilError):
+            # The text of a foreign exception may quote a row; where it happened is enough.
+            _log.error("ingest failed unexpectedly", frames=frames_of(error))
+            self._reporting.report(error)
+            return
+        self._metrics.add(ours.ERRORS, code=error.code)
+        log = _log.bind(code=error.code, position=error.position, reason=error.reason)
+        if isinstance(error, errors.DefectError):
+            log = log.bind(frames=frames_of(error))
+        if isinstance(step, RetryAfter):
+            log.warning("ingest failed and is tried again", wait=round(step.seconds, 3))
+        else:
+            log.error("ingest stopped", remedy=error.next_step or error.remedy)
+            self._report(error)
+
+    def _report(self, error: errors.FrazilError) -> None:
+        """Report it; a defect that is met again and again, once."""
+        if isinstance(error, errors.DefectError):
+            if error.message in self._reported:
+                return
+            self._reported.add(error.message)
+        self._reporting.report(error)
+
+    def _record_table(self, table: TableIngested) -> None:
+        name = table.table
+        add = self._metrics.add
+        for operation, rows in table.operations.items():
+            add(ours.SOURCE_EVENTS, rows, table=name, operation=operation.lower())
+        add(ours.COMMITS, table=name, role=_INGEST, outcome="ok")
+        add(ours.ROWS_WRITTEN, table.rows, table=name, role=_INGEST)
+        add(ours.DATA_FILES, len(table.file_sizes), table=name, role=_INGEST)
+        for size in table.file_sizes:
+            self._metrics.observe(ours.FILE_SIZE, size)
+
+
+class TracedIngest:
+    """An ingest whose batches are spans, and the commits in them."""
+
+    def __init__(self, inner: Ingesting, tracing: Tracing) -> None:
+        self._inner = inner
+        self._tracing = tracing
+
+    @property
+    def table_states(self) -> Mapping[str, TableState]:
+        """As the ingest has them."""
+        return self._inner.table_states
+
+    @property
+    def tables_to_copy(self) -> set[str]:
+        """As the ingest has them."""
+        return self._inner.tables_to_copy
+
+    def step(self) -> BatchReport | None:
+        """The next changes, in a span."""
+        with self._tracing.span(SpanName.BATCH, role=_INGEST):
+            return self._traced(self._inner.step())
+
+    def copy_tables(self) -> BatchReport | None:
+        """A copy of tables, in a span."""
+        with self._tracing.span(SpanName.BATCH, role=_INGEST):
+            return self._traced(self._inner.copy_tables())
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._inner.close()
+
+    def _traced(self, report: BatchReport | None) -> BatchReport | None:
+        for each in () if report is None else report.tables:
+            self._tracing.record(
+                SpanName.COMMIT,
+                each.seconds,
+                table=each.table,
+                role=_INGEST,
+                snapshot=each.snapshot_id or 0,
+                rows=each.rows,
+            )
+        return report

@@ -1,1 +1,0 @@
-"""What ``frazil check`` checks before anything starts."""

@@ -1,1 +1,0 @@
-"""What the loops learn becomes status, metrics, log events, spans and error reports; only here."""
