@@ -231,7 +231,7 @@ def _commit(work: MergeWork, written: _WrittenMerge) -> Receipt:
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
         head = write_index_head(written.index, snapshot.id, location, target.outputs)
         failpoint(Failpoint.INDEX_WRITTEN)
-        return StatisticsFile(head.location, head.size, head.footer_size)
+        return head
 
     return target.mirror.apply(
         _file_changes(target, written),
