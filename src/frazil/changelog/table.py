@@ -20,8 +20,6 @@ from frazil.model.table_facts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
     from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
@@ -115,16 +113,8 @@ class ChangelogTable:
         property that maps source columns to fields. Raises
         UnsupportedSchemaChangeError with every difference that cannot be followed.
         """
-        self.table.check_evolution(wanted)
-        commit = StrictCommit(
-            move=MarkerMove(MarkerRole.INGEST, start, goal),
-            changes=_added(files),
-            schema=wanted,
-            schema_before=wanted.schema_id,
-            summary=dict(summary or {}),
-            properties={} if columns is None else {COLUMNS_PROPERTY: columns},
-        )
-        return self.table.commit(commit)
+        move = MarkerMove(MarkerRole.INGEST, start, goal)
+        return self._commit(move, files, wanted, columns, summary or {})
 
     def restart_at(
         self,
@@ -140,29 +130,28 @@ class ChangelogTable:
         ``seen`` is the text of the marker that this replaces, valid or not. Raises
         CommitConflictError when the table has another one now.
         """
+        move = Override(MarkerRole.INGEST, seen, goal)
+        return self._commit(move, files, wanted, columns, {RESTART_KEY: f"{goal.epoch:04x}"})
+
+    def _commit(
+        self,
+        move: MarkerMove | Override,
+        files: Sequence[WrittenFile],
+        wanted: Schema | None,
+        columns: str | None,
+        summary: Mapping[str, str],
+    ) -> Receipt:
         if wanted is not None:
             self.table.check_evolution(wanted)
         commit = StrictCommit(
-            move=Override(MarkerRole.INGEST, seen, goal),
+            move=move,
             changes=_added(files),
             schema=wanted,
             schema_before=None if wanted is None else wanted.schema_id,
-            summary={RESTART_KEY: f"{goal.epoch:04x}"},
+            summary=summary,
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
         )
         return self.table.commit(commit)
-
-    def read_between(self, after: int | None, through: int) -> DataFrame:
-        """The changes appended after one snapshot up to another; without the first, all up to it.
-
-        Raises RolledBackError when either is not in the table's history, ForeignChangeError when
-        rows were removed or replaced between them.
-        """
-        return self.table.read_between(after, through)
-
-    def read_planned(self, after: int | None, through: int) -> DataFrame:
-        """The same for a range that a merge plan has checked; it may include retention."""
-        return self.table.read_planned(after, through)
 
 
 def _added(files: Sequence[WrittenFile]) -> FileChanges:

@@ -324,8 +324,8 @@ def _merged(changelog: ChangelogTable, oldest: SnapshotFacts, merged_through: in
 
     ``oldest`` is then the one after it: no merge is planned when more than that is expired.
     """
-    rows = changelog.read_planned(None, oldest.id)
+    rows = changelog.table.read_planned(None, oldest.id)
     if oldest.id == merged_through or oldest.operation is not SnapshotOperation.APPEND:
         return rows
-    added = changelog.read_planned(merged_through, oldest.id).select(_FILE).distinct()
+    added = changelog.table.read_planned(merged_through, oldest.id).select(_FILE).distinct()
     return rows.select("*", _FILE).join(added, _FILE, "left_anti").drop(_FILE)
