@@ -188,9 +188,7 @@ class _Assembly:
     def _mirror_rows(self) -> DataFrame:
         """Key and sequence of the mirror's rows, under their names after this merge."""
         version, head = self.target.mirror.table.load_version(), self.target.head
-        read_with = version.schema
-        if head is not None and head.schema_id is not None:
-            read_with = version.schema_of(head.schema_id)
+        read_with = version.schema_of(None if head is None else head.schema_id)
         names = {each.id: each.name for each in read_with.fields}
         kept = self.target.sequence
         wanted = self.target.key if kept is None else (*self.target.key, kept)

@@ -252,8 +252,8 @@ class TableVersion:
         """The current schema."""
         return self._reader.schema(self._metadata)
 
-    def schema_of(self, schema_id: int) -> Schema:
-        """A schema the table has or had."""
+    def schema_of(self, schema_id: int | None) -> Schema:
+        """A schema the table has or had; the current one for a snapshot that names none."""
         return self._reader.schema(self._metadata, schema_id)
 
     @property

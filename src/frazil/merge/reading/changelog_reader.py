@@ -315,8 +315,7 @@ def _oldest(version: TableVersion, merged_through: int) -> tuple[SnapshotFacts, 
     """The snapshot merged last, or the one after it, and the schema it is read with."""
     oldest = version.history(until=merged_through)[-1]
     # Reading as of that snapshot uses the column names of that time.
-    schema = version.schema if oldest.schema_id is None else version.schema_of(oldest.schema_id)
-    return oldest, schema
+    return oldest, version.schema_of(oldest.schema_id)
 
 
 def _merged(changelog: ChangelogTable, oldest: SnapshotFacts, merged_through: int) -> DataFrame:

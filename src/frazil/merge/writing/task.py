@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from frazil.codec.key_index.entries import Entries
 from frazil.hooks import Failpoint, SystemClock, failpoint
 from frazil.merge.folding.arrow_fold import LinkedRowsError, SortedFolder, fold_linked
 from frazil.merge.reading.changelog_reader import restore_null_lists
-from frazil.merge.report import MergeAction, MergePhase
+from frazil.merge.report import MergeAction, MergePhase, PhaseTimer
 from frazil.merge.writing.admission import ChangeAdmission
 from frazil.merge.writing.key_writer import KeyWriter
 from frazil.merge.writing.task_result import Obstacle, TaskResult
@@ -74,11 +73,10 @@ class _Task:
     def __init__(self, job: MergeJob, number: int) -> None:
         self.job = job
         self.number = number
-        self.clock = SystemClock()
         # One more than buckets, for keys that depend on each other.
         self.writer = KeyWriter(job.writing, number, 2**job.bits + 1)
         self.gate = ChangeAdmission(job.admission)
-        self.seconds: dict[MergePhase, float] = dict.fromkeys(MergePhase, 0.0)
+        self._timer = PhaseTimer(SystemClock())
 
     def result(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         """Run to the end, or to the first obstacle."""
@@ -100,11 +98,11 @@ class _Task:
             return
         folder = SortedFolder(self.job.layout)
         for chunk in self._admitted(batches):
-            with self._timed(MergePhase.FOLD):
+            with self._timer.timed(MergePhase.FOLD):
                 folded = folder.push(chunk)
             if folded is not None:
                 yield folded
-        with self._timed(MergePhase.FOLD):
+        with self._timer.timed(MergePhase.FOLD):
             folded = folder.finish()
         if folded is not None:
             yield folded
@@ -112,18 +110,18 @@ class _Task:
     def _folded_together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldedKeys]:
         rows = list(self._admitted(batches))
         if rows:
-            with self._timed(MergePhase.FOLD):
+            with self._timer.timed(MergePhase.FOLD):
                 folded = fold_linked(pa.Table.from_batches(rows), self.job.layout)
             yield folded
 
     def _admitted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in self._chunks(batches):
-            with self._timed(MergePhase.FOLD):
+            with self._timer.timed(MergePhase.FOLD):
                 admitted = self.gate.admit(chunk)
             if self.gate.is_blocked:
                 return
             if admitted is not None:
-                with self._timed(MergePhase.LOCATE):
+                with self._timer.timed(MergePhase.LOCATE):
                     self.writer.compare_superseded(admitted)
                 yield admitted
 
@@ -131,7 +129,7 @@ class _Task:
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         while True:
-            with self._timed(MergePhase.READ):
+            with self._timer.timed(MergePhase.READ):
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -147,15 +145,15 @@ class _Task:
             yield pa.concat_batches(waiting)
 
     def _merge(self, folded: FoldedKeys) -> None:
-        with self._timed(MergePhase.LOCATE):
+        with self._timer.timed(MergePhase.LOCATE):
             is_empty = self.job.mirror_is_empty or self.gate.empties_mirror
             keys = self.writer.locate(folded, mirror_is_empty=is_empty)
         failpoint(Failpoint.MERGE_FOLDED)
-        with self._timed(MergePhase.WRITE):
+        with self._timer.timed(MergePhase.WRITE):
             self.writer.write(keys)
 
     def _finish(self, seen: AdmissionTotals) -> TaskResult:
-        with self._timed(MergePhase.WRITE):
+        with self._timer.timed(MergePhase.WRITE):
             written = self.writer.close()
         entries = written.entries.sorted()
         part = None
@@ -178,13 +176,5 @@ class _Task:
             lowest=seen.lowest,
             highest=seen.highest,
             truncated=seen.truncated,
-            seconds=dict(self.seconds),
+            seconds=self._timer.seconds,
         )
-
-    @contextmanager
-    def _timed(self, phase: MergePhase) -> Iterator[None]:
-        start = self.clock.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[phase] += self.clock.monotonic() - start
