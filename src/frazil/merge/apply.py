@@ -148,7 +148,7 @@ def _next_state(
     highest = max((each.ordinal for each in new), default=-1)
     parts = tuple(each.part for each in result.results if each.part is not None)
     run = IndexRun(work.range_.run, work.range_.bits, parts) if parts else None
-    entries = [each.entries for each in result.results if each.entries is not None]
+    entries = [each.entries for each in result.results]
     with timer.timed(MergePhase.INDEX):
         grown = work.growth.grown(
             base,

@@ -13,6 +13,7 @@ from frazil.clients.iceberg.read.live_files import LiveFiles
 from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
+from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.schema.change import plan_evolution
 
@@ -96,7 +97,7 @@ class LakeTable:
 
     def load_schema(self) -> Schema:
         """The current schema."""
-        return self._reader.schema(self._refreshed())
+        return self.load_version().schema
 
     def check_evolution(self, wanted: Schema) -> None:
         """Refuse a schema the table cannot follow, with all differences.
@@ -127,7 +128,7 @@ class LakeTable:
 
     def load_ancestry(self) -> tuple[SnapshotFacts, ...]:
         """The current snapshot and its ancestors, newest first."""
-        return self._reader.ancestry(self._refreshed())
+        return tuple(self.iter_ancestry())
 
     def iter_ancestry(self) -> Iterator[SnapshotFacts]:
         """The same, loaded one by one as the caller iterates."""
@@ -250,21 +251,29 @@ class TableVersion:
     @property
     def schema(self) -> Schema:
         """The current schema."""
-        return self._reader.schema(self._metadata)
+        return self.schema_of(None)
 
     def schema_of(self, schema_id: int | None) -> Schema:
         """A schema the table has or had; the current one for a snapshot that names none."""
-        return self._reader.schema(self._metadata, schema_id)
+        with translated(self._name, "reading the table's schema"):
+            if schema_id is None:
+                schema = self._metadata.schema()
+            else:
+                schema = self._metadata.schemasById().get(schema_id)
+            return schema_from_json(self._gateway.schema_parser.toJson(schema))
 
     @property
     def spec(self) -> PartitionSpec:
         """The current partitioning."""
-        return self._reader.spec(self._metadata)
+        with translated(self._name, "reading the table's partitioning"):
+            return spec_from_json(self._gateway.spec_parser.toJson(self._metadata.spec()))
 
     @property
     def sort_order(self) -> SortOrder:
         """The current sort order."""
-        return self._reader.sort_order(self._metadata)
+        with translated(self._name, "reading the table's sort order"):
+            order = self._gateway.sort_order_parser.toJson(self._metadata.sortOrder())
+            return sort_order_from_json(order)
 
     def marker(self, role: MarkerRole) -> Marker | None:
         """The valid marker; raises like ``LakeTable.load_marker``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from frazil.codec.key_index.entries import Entries
 from frazil.hooks import Failpoint, SystemClock, failpoint
 from frazil.merge.folding.arrow_fold import LinkedRowsError, SortedFolder, fold_linked
 from frazil.merge.reading.changelog_reader import restore_null_lists
-from frazil.merge.report import MergeAction, MergePhase, PhaseTimer
+from frazil.merge.report import MergePhase, PhaseTimer
 from frazil.merge.writing.admission import ChangeAdmission
 from frazil.merge.writing.key_writer import KeyWriter
 from frazil.merge.writing.task_result import Obstacle, TaskResult
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from frazil.merge.folding.change_rows import FoldedKeys, FoldLayout
-    from frazil.merge.writing.admission import AdmissionRules, AdmissionTotals
+    from frazil.merge.writing.admission import AdmissionRules
     from frazil.merge.writing.key_writer import KeyWriterSpec
     from frazil.mirror.index.run_building import RunStore
 
@@ -89,7 +90,7 @@ class _Task:
         seen = self.gate.seen()
         if seen.obstacle is not None:
             self.writer.abandon()
-            return TaskResult(obstacle=seen.obstacle)
+            return seen
         return self._finish(seen)
 
     def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldedKeys]:
@@ -152,7 +153,7 @@ class _Task:
         with self._timer.timed(MergePhase.WRITE):
             self.writer.write(keys)
 
-    def _finish(self, seen: AdmissionTotals) -> TaskResult:
+    def _finish(self, seen: TaskResult) -> TaskResult:
         with self._timer.timed(MergePhase.WRITE):
             written = self.writer.close()
         entries = written.entries.sorted()
@@ -161,18 +162,14 @@ class _Task:
             # The number of the task is the bucket of its keys.
             part = self.job.store.write_part(self.job.run, self.job.bits, {self.number: entries})
             entries = Entries.empty()
-        counts = written.counts
-        counts[MergeAction.LATE] += seen.late
-        return TaskResult(
-            files=written.files,
-            ordinals=tuple(written.ordinals.tolist()),
-            deleted=written.deleted,
+        counts = Counter(written.counts)
+        counts.update(seen.counts)
+        return replace(
+            written,
             entries=entries,
             part=part,
             rows=seen.rows,
             counts=dict(counts),
-            unknown_updates=written.unknown_updates,
-            surplus_rows=written.surplus_rows,
             lowest=seen.lowest,
             highest=seen.highest,
             truncated=seen.truncated,
