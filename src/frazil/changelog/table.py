@@ -20,7 +20,6 @@ from frazil.model.table_facts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
@@ -82,7 +81,6 @@ class ChangelogTable:
         start: Position | None,
         goal: Marker,
         summary: Mapping[str, str] | None = None,
-        retry: RetryPolicy | None = None,
     ) -> Receipt:
         """Append the files and move the position, in one commit.
 
@@ -94,7 +92,7 @@ class ChangelogTable:
             changes=_added(files),
             summary=dict(summary or {}),
         )
-        return self.table.append(commit, retry)
+        return self.table.append(commit)
 
     def evolve(
         self,
@@ -104,7 +102,6 @@ class ChangelogTable:
         goal: Marker,
         columns: str | None = None,
         files: Sequence[WrittenFile] = (),
-        summary: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Change the schema, by field id, together with the rows that need it.
 
@@ -114,7 +111,7 @@ class ChangelogTable:
         UnsupportedSchemaChangeError with every difference that cannot be followed.
         """
         move = MarkerMove(MarkerRole.INGEST, start, goal)
-        return self._commit(move, files, wanted, columns, summary or {})
+        return self._commit(move, files, wanted, columns, {})
 
     def restart_at(
         self,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.live_files import LiveFile
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.hooks import Clock, Randomness
+    from frazil.hooks import Clock
     from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
@@ -55,8 +55,6 @@ class LakeTable:
         *,
         reload: Callable[[], JavaObject],
         invalidate: Callable[[], None],
-        clock: Clock | None = None,
-        randomness: Randomness | None = None,
     ) -> None:
         self.name = name
         self._gateway = gateway
@@ -64,8 +62,8 @@ class LakeTable:
         self._reload = reload
         self._invalidate = invalidate
         self._reader = TableReader(gateway, str(name))
-        self._clock = clock or SystemClock()
-        self._randomness = randomness or SystemRandomness()
+        self._clock = SystemClock()
+        self._randomness = SystemRandomness()
         self._committer = Committer(
             gateway,
             table,
