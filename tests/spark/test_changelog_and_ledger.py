@@ -151,13 +151,13 @@ def test_a_changelog_is_appended_repeated_fenced_and_read_by_range(tables: Table
     assert again.outcome is CommitOutcome.ALREADY_DONE
     with pytest.raises(errors.FencedError):
         append(changelog, 2, 4)
-    between = changelog.read_between(snapshot_of(first), snapshot_of(third))
+    between = changelog.table.read_between(snapshot_of(first), snapshot_of(third))
     rows = between.orderBy("id").collect()
     assert [(row.id, row.cdc_unchanged, row.cdc_previous_key.id) for row in rows] == [
         (2, [2, 4], 1),
         (3, [2, 4], 2),
     ]
-    everything = changelog.read_between(None, snapshot_of(second))
+    everything = changelog.table.read_between(None, snapshot_of(second))
     assert sorted(row.id for row in everything.select("id").collect()) == [1, 2]
     head = changelog.table.load_state().head
     assert head is not None
@@ -175,7 +175,7 @@ def test_a_changelog_that_was_rolled_back_stops(tables: Tables) -> None:
     with pytest.raises(errors.RolledBackError):
         append(changelog, 2, 3)
     with pytest.raises(errors.RolledBackError):
-        changelog.read_between(snapshot_of(first), snapshot_of(second))
+        changelog.table.read_between(snapshot_of(first), snapshot_of(second))
 
 
 def test_a_changelog_that_was_replaced_or_lost_its_marker_stops(tables: Tables) -> None:
@@ -270,7 +270,7 @@ def test_a_mirror_that_was_rolled_back_offers_a_recoverable_marker(tables: Table
     mirror.table.commit(StrictCommit(move=Override(MarkerRole.MERGE, seen, nearest)))
     third = merge(mirror, 1, 3)
     assert mirror.position() == third.marker
-    assert sorted(row.id for row in mirror.read().collect()) == [1, 3]
+    assert sorted(row.id for row in mirror.table.read().collect()) == [1, 3]
 
 
 def test_a_merge_planned_on_another_head_is_planned_again(tables: Tables) -> None:

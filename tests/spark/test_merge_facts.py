@@ -193,8 +193,8 @@ def test_a_mirror_gets_the_ids_that_were_planned_at_any_depth_and_follows_by_the
         plan_merge(load_changelog_facts(changelog, after=second.through), final, settings) is None
     )
     # Spark refuses tables with a column called like one of Iceberg's own.
-    assert mirror.read().columns[-1] == "cdc_deleted"
-    assert mirror.read().collect() == []
+    assert mirror.table.read().columns[-1] == "cdc_deleted"
+    assert mirror.table.read().collect() == []
 
 
 def evolved(schema: Schema) -> Schema:

@@ -20,9 +20,6 @@ from frazil.model.table_facts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
@@ -84,7 +81,6 @@ class ChangelogTable:
         start: Position | None,
         goal: Marker,
         summary: Mapping[str, str] | None = None,
-        retry: RetryPolicy | None = None,
     ) -> Receipt:
         """Append the files and move the position, in one commit.
 
@@ -96,7 +92,7 @@ class ChangelogTable:
             changes=_added(files),
             summary=dict(summary or {}),
         )
-        return self.table.append(commit, retry)
+        return self.table.append(commit)
 
     def evolve(
         self,
@@ -106,7 +102,6 @@ class ChangelogTable:
         goal: Marker,
         columns: str | None = None,
         files: Sequence[WrittenFile] = (),
-        summary: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Change the schema, by field id, together with the rows that need it.
 
@@ -115,16 +110,8 @@ class ChangelogTable:
         property that maps source columns to fields. Raises
         UnsupportedSchemaChangeError with every difference that cannot be followed.
         """
-        self.table.check_evolution(wanted)
-        commit = StrictCommit(
-            move=MarkerMove(MarkerRole.INGEST, start, goal),
-            changes=_added(files),
-            schema=wanted,
-            schema_before=wanted.schema_id,
-            summary=dict(summary or {}),
-            properties={} if columns is None else {COLUMNS_PROPERTY: columns},
-        )
-        return self.table.commit(commit)
+        move = MarkerMove(MarkerRole.INGEST, start, goal)
+        return self._commit(move, files, wanted, columns, {})
 
     def restart_at(
         self,
@@ -140,29 +127,28 @@ class ChangelogTable:
         ``seen`` is the text of the marker that this replaces, valid or not. Raises
         CommitConflictError when the table has another one now.
         """
+        move = Override(MarkerRole.INGEST, seen, goal)
+        return self._commit(move, files, wanted, columns, {RESTART_KEY: f"{goal.epoch:04x}"})
+
+    def _commit(
+        self,
+        move: MarkerMove | Override,
+        files: Sequence[WrittenFile],
+        wanted: Schema | None,
+        columns: str | None,
+        summary: Mapping[str, str],
+    ) -> Receipt:
         if wanted is not None:
             self.table.check_evolution(wanted)
         commit = StrictCommit(
-            move=Override(MarkerRole.INGEST, seen, goal),
+            move=move,
             changes=_added(files),
             schema=wanted,
             schema_before=None if wanted is None else wanted.schema_id,
-            summary={RESTART_KEY: f"{goal.epoch:04x}"},
+            summary=summary,
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
         )
         return self.table.commit(commit)
-
-    def read_between(self, after: int | None, through: int) -> DataFrame:
-        """The changes appended after one snapshot up to another; without the first, all up to it.
-
-        Raises RolledBackError when either is not in the table's history, ForeignChangeError when
-        rows were removed or replaced between them.
-        """
-        return self.table.read_between(after, through)
-
-    def read_planned(self, after: int | None, through: int) -> DataFrame:
-        """The same for a range that a merge plan has checked; it may include retention."""
-        return self.table.read_planned(after, through)
 
 
 def _added(files: Sequence[WrittenFile]) -> FileChanges:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StatisticsFile
@@ -17,7 +16,7 @@ from frazil.errors import (
 )
 from frazil.hooks import Failpoint, failpoint
 from frazil.merge.planning.changes import encode_sequence
-from frazil.merge.report import MergeCommit, MergePhase
+from frazil.merge.report import MergeCommit, MergePhase, PhaseTimer
 from frazil.merge.writing.delete_writer import DeleteWriter, WrittenDeletes
 from frazil.merge.writing.task_result import total_counts, total_seconds, union_of_deleted
 from frazil.mirror.index.keeping import write_index_head
@@ -26,7 +25,7 @@ from frazil.model.key_index import IndexedFile, IndexRun, Repair, RepairReason
 from frazil.model.policy import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
@@ -58,23 +57,6 @@ class MergeWork:
     clock: Clock
 
 
-@dataclass(slots=True)
-class _Timer:
-    """Seconds by phase of the driver's own work."""
-
-    clock: Clock
-    seconds: dict[MergePhase, float] = field(default_factory=dict)
-
-    @contextmanager
-    def timed(self, phase: MergePhase) -> Iterator[None]:
-        start = self.clock.monotonic()
-        try:
-            yield
-        finally:
-            spent = self.clock.monotonic() - start
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
-
-
 @dataclass(frozen=True, slots=True)
 class _WrittenMerge:
     """What a merge wrote, ready to be committed."""
@@ -91,7 +73,7 @@ def apply_merge(work: MergeWork) -> MergeCommit:
     Raises CommitConflictError when the mirror has changed since it was planned: the caller plans
     again. Files of a commit that did not land are left to maintenance.
     """
-    timer = _Timer(work.clock)
+    timer = PhaseTimer(work.clock)
     start = work.clock.monotonic()
     head = work.target.head
     if (None if head is None else head.id) != work.plan.head:
@@ -147,7 +129,7 @@ def _refuse_if_overtaken(work: MergeWork, error: FrazilError) -> None:
         raise CommitConflictError(message, table=work.range_.table) from error
 
 
-def _merge(work: MergeWork, index: KeyIndex, timer: _Timer) -> _WrittenMerge:
+def _merge(work: MergeWork, index: KeyIndex, timer: PhaseTimer) -> _WrittenMerge:
     result = work.range_.merge(work.make_job(index))
     deletes, grown = _next_state(work, index, result, timer)
     failpoint(Failpoint.MERGE_WRITTEN)
@@ -156,7 +138,7 @@ def _merge(work: MergeWork, index: KeyIndex, timer: _Timer) -> _WrittenMerge:
 
 
 def _next_state(
-    work: MergeWork, index: KeyIndex, result: RangeResult, timer: _Timer
+    work: MergeWork, index: KeyIndex, result: RangeResult, timer: PhaseTimer
 ) -> tuple[WrittenDeletes, KeyIndex]:
     """Deletes and index after the merge; writes all their files except the index head."""
     with timer.timed(MergePhase.WRITE):
@@ -166,7 +148,7 @@ def _next_state(
     highest = max((each.ordinal for each in new), default=-1)
     parts = tuple(each.part for each in result.results if each.part is not None)
     run = IndexRun(work.range_.run, work.range_.bits, parts) if parts else None
-    entries = [each.entries for each in result.results if each.entries is not None]
+    entries = [each.entries for each in result.results]
     with timer.timed(MergePhase.INDEX):
         grown = work.growth.grown(
             base,
@@ -231,7 +213,7 @@ def _commit(work: MergeWork, written: _WrittenMerge) -> Receipt:
     def write_head(snapshot: SnapshotRef) -> StatisticsFile:
         head = write_index_head(written.index, snapshot.id, location, target.outputs)
         failpoint(Failpoint.INDEX_WRITTEN)
-        return StatisticsFile(head.location, head.size, head.footer_size)
+        return head
 
     return target.mirror.apply(
         _file_changes(target, written),
@@ -272,7 +254,7 @@ def _goal(work: MergeWork, result: RangeResult) -> Marker:
 
 
 def _report(
-    work: MergeWork, written: _WrittenMerge, receipt: Receipt, timer: _Timer, seconds: float
+    work: MergeWork, written: _WrittenMerge, receipt: Receipt, timer: PhaseTimer, seconds: float
 ) -> MergeCommit:
     result, deletes, manifest = written.result, written.deletes, written.index.manifest
     phases = total_seconds(result.results)

@@ -129,7 +129,7 @@ class _Assembly:
 
     def _merged_changes(self) -> DataFrame:
         if self.before is None:
-            return self.changelog.read_planned(self.plan.through, self.plan.through)
+            return self.changelog.table.read_planned(self.plan.through, self.plan.through)
         merged_through = int(str(self.before.position))
         return merged_changes(self.changelog, merged_through, self.plan.changelog_schema)
 
@@ -165,7 +165,7 @@ class _Assembly:
         plan, settings = self.plan, self.settings
         return MergeRange(
             table=str(settings.mirror),
-            changelog=self.changelog.read_planned(plan.after, plan.through),
+            changelog=self.changelog.table.read_planned(plan.after, plan.through),
             layout=self._layout(),
             sequence_type=plan.sequence_type,
             bits=plan.bits,
@@ -188,13 +188,11 @@ class _Assembly:
     def _mirror_rows(self) -> DataFrame:
         """Key and sequence of the mirror's rows, under their names after this merge."""
         version, head = self.target.mirror.table.load_version(), self.target.head
-        read_with = version.schema
-        if head is not None and head.schema_id is not None:
-            read_with = version.schema_of(head.schema_id)
+        read_with = version.schema_of(None if head is None else head.schema_id)
         names = {each.id: each.name for each in read_with.fields}
         kept = self.target.sequence
         wanted = self.target.key if kept is None else (*self.target.key, kept)
-        rows = self.target.mirror.read(self.plan.head)
+        rows = self.target.mirror.table.read(self.plan.head)
         if self.plan.replaces is not None:
             rows = rows.where(sf.lit(False))  # noqa: FBT003
         return rows.select(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.changelog.table import ChangelogTable
-from frazil.clients.iceberg.commit.strict_commit import FileChanges, StatisticsFile
+from frazil.clients.iceberg.commit.strict_commit import FileChanges
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.errors import MarkerLostError, StaleIndexError
 from frazil.hooks import SystemClock, SystemRandomness
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.target import MergeTarget
-    from frazil.model.marker import Marker, SnapshotRef
+    from frazil.model.marker import Marker
 
 __all__ = ["IndexFacts", "IndexVerdict", "load_index_facts", "rebuild_index", "verify_index"]
 
@@ -156,17 +156,13 @@ def rebuild_index(
     index, repair = keeper.repair(why, target.head)
     location = target.name_head()
 
-    def write_head(snapshot: SnapshotRef) -> StatisticsFile:
-        head = write_index_head(index, snapshot.id, location, target.outputs)
-        return StatisticsFile(head.location, head.size, head.footer_size)
-
     target.mirror.apply(
         FileChanges(),
         start=marker.position,
         goal=replace(marker, batch=fresh_name(target.randomness.token), snapshot=None),
         planned_on=target.head.id,
         summary={HEAD_PROPERTY: location},
-        statistics=write_head,
+        statistics=lambda snapshot: write_index_head(index, snapshot.id, location, target.outputs),
     )
     return repair
 

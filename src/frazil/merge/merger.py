@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
-    from frazil.hooks import Clock, Randomness
     from frazil.merge.planning.plan import MergePlan
     from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.report import MergeCommit
@@ -79,15 +78,13 @@ class Merger:
         lake: Lake,
         settings: MergeSettings,
         *,
-        clock: Clock | None = None,
-        randomness: Randomness | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         self._session = pinned_session(session)
         self._lake = lake
         self._settings = settings
-        self._clock = clock or SystemClock()
-        self._randomness = randomness or SystemRandomness()
+        self._clock = SystemClock()
+        self._randomness = SystemRandomness()
         self._retry = retry or RetryPolicy()
         # Opened once: a table that is replaced later is detected by its UUID.
         self._opened: dict[TableName, LakeTable] = {}

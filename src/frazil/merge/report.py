@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from frazil.hooks import Clock
     from frazil.model.key_index import Repair
     from frazil.model.table_name import TableName
 
@@ -36,6 +38,23 @@ class MergePhase(StrEnum):
     WRITE = "write"
     INDEX = "index"
     COMMIT = "commit"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimer:
+    """Seconds by phase, of a task or of the driver's own work."""
+
+    clock: Clock
+    seconds: dict[MergePhase, float] = field(default_factory=lambda: dict.fromkeys(MergePhase, 0.0))
+
+    @contextmanager
+    def timed(self, phase: MergePhase) -> Iterator[None]:
+        """Add the time that the block takes."""
+        start = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += self.clock.monotonic() - start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from frazil.model.key_index import DeletePointer, IndexedFile
 
 # Concurrent requests to an object store.
-THREADS = 16
+_THREADS = 16
 # Vectors this near each other are read together: a request costs as much as that many bytes.
 _NEAR = 1 << 18
 # The footer of a Puffin file with some thirty vectors; more is read when needed.
@@ -99,9 +99,7 @@ def load_deleted(file: IndexedFile, inputs: InputFiles) -> DeletionVector:
     return load_many([file], inputs)[0]
 
 
-def load_many(
-    files: Sequence[IndexedFile], inputs: InputFiles, *, threads: int = THREADS
-) -> list[DeletionVector]:
+def load_many(files: Sequence[IndexedFile], inputs: InputFiles) -> list[DeletionVector]:
     """Everything that is deleted in each of these data files, in their order.
 
     Raises DamagedIndexError as ``load_deleted`` does.
@@ -111,7 +109,7 @@ def load_many(
     stretches = list(_stretches([each for each in wanted if each not in found]))
     load = partial(_load_stretch, inputs=inputs)
     if len(stretches) > 1:
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(_THREADS) as pool:
             loaded = list(pool.map(load, stretches))
     else:
         loaded = [load(stretch) for stretch in stretches]

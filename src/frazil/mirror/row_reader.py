@@ -115,14 +115,15 @@ def projected(array: pa.Array, wanted: Field, target: pa.DataType) -> pa.Array:
             keys = _projecting(key, target.key_type)
             return rebuild_map(array, target, keys, _projecting(value, target.item_type))
         case _:
-            return _widened(array, target)
+            return widened(array, target)
 
 
 def _projecting(wanted: Field, target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     return lambda array: projected(array, wanted, target)
 
 
-def _widened(array: pa.Array, target: pa.DataType) -> pa.Array:
+def widened(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Plain values in a type that takes all of them."""
     plain = array.storage if isinstance(array, pa.ExtensionArray) else array
     if plain.type == target:
         return plain

@@ -19,8 +19,6 @@ from frazil.model.table_facts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark.sql import DataFrame
-
     from frazil.clients.iceberg.commit.strict_commit import FileChanges, Receipt, StatisticsFile
     from frazil.clients.iceberg.lake import Lake, TableDefinition
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
@@ -99,10 +97,6 @@ class MirrorTable:
             planned_on=planned_on,
         )
         return self.table.commit(commit)
-
-    def read(self, snapshot_id: int | None = None) -> DataFrame:
-        """All rows, as of a snapshot if one is named."""
-        return self.table.read(snapshot_id)
 
 
 def nearest_marker(ancestry: Iterable[SnapshotFacts], role: MarkerRole) -> Marker | None:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.reading.expected_rows import MovedRows
     from frazil.model.marker import Marker
-    from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
     from frazil.verify.compared_columns import ComparisonPlan
     from frazil.verify.row_comparison import KeyDifference
@@ -122,12 +121,13 @@ def verify_mirror(
     history = _merged_history(source, marker, settings)
     through = history[-1]
     rows, changes = mirror.read(head.id), changelog.read(through.id)
-    then = _schema_at(source, through)
+    # Reading as of a snapshot uses the schema of that time.
+    then = source.schema_of(through.schema_id)
     text = now.state.properties.get(COLUMNS_PROPERTY)
     columns = None if text is None else decode_columns(text, table=str(settings.mirror))
     comparison = plan_comparison(
         then,
-        _schema_at(now, head),
+        now.schema_of(head.schema_id),
         columns,
         settings_at(settings, now=source.schema, then=then),
         read_as=(changes.schema, rows.schema),
@@ -167,13 +167,6 @@ def _merged_history(
     history = check_range(changelog.history(), after=None, through=through, table=name)
     refuse_removed_rows(history, table=name)
     return history
-
-
-def _schema_at(version: TableVersion, snapshot: SnapshotFacts) -> Schema:
-    """The schema with which Spark reads the table as of this snapshot."""
-    if snapshot.schema_id is None:
-        return version.schema
-    return version.schema_of(snapshot.schema_id)
 
 
 def _note(history: Sequence[SnapshotFacts], settings: MergeSettings) -> str:

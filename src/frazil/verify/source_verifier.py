@@ -9,7 +9,7 @@ others were changed meanwhile; they alone are read again, on both sides, until t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from frazil.clients.spark.task_errors import running_tasks
 from frazil.errors import ForeignChangeError, SourceReplacedError
@@ -42,19 +42,15 @@ if TYPE_CHECKING:
     from frazil.verify.row_comparison import RangeTotals
     from frazil.verify.source_comparison import MovingKeys, SourceSnapshot
 
+    # Why a table is not captured, by its state in the ledger, and the command that helps.
+    ExplainStop = Callable[[str, State | None], tuple[str, str]]
+
 # A key that is changed again in every one of them is changed all the time.
 MOST_ROUNDS = 5
 # More keys than this are found sooner by reading the entire table than by a long statement.
 MOST_ASKED = 1_000
 # What ends a mirror that is behind, of everything and of what is captured.
 RUN, MERGE = "frazil run --once", "frazil merge --once"
-
-
-class ExplainStop(Protocol):
-    """Why a table is not captured, and the command that helps."""
-
-    def __call__(self, table: str, state: State | None, /) -> tuple[str, str]:
-        """By its state in the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

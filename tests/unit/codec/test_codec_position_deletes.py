@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.codec.deletes.deletion_vector import DeletionVector
+from frazil.codec.deletes.deletion_vector import DeletionVector, FilePartition
 from frazil.codec.deletes.position_deletes import (
-    FilePartition,
     decode_position_deletes,
     encode_position_deletes,
     position_delete_descriptor,

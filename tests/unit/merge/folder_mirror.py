@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frazil.merge.folding.change_rows import FoldedKeys
-    from frazil.merge.writing.key_writer import WrittenKeys
+    from frazil.merge.writing.task_result import TaskResult
 
 ID, NAME, NOTE, SEQ = (
     Field(1, "id", Primitive.LONG, required=True),
@@ -76,7 +76,7 @@ class Table:
         empty: bool = False,
         moved: dict[int, int] | None = None,
         updates: frozenset[int] = frozenset(),
-    ) -> WrittenKeys:
+    ) -> TaskResult:
         """Changes as key, action, sequence and name, sorted by key and sequence.
 
         By sequence, ``unchanged`` has the columns that were left out, ``moved`` the key that the
@@ -144,12 +144,12 @@ class Table:
                     found[row["id"]] = tuple(row.values())[1:]
         return found
 
-    def _take(self, written: WrittenKeys) -> None:
+    def _take(self, written: TaskResult) -> None:
         for ordinal, vector in written.deleted.items():
             self.dead.setdefault(ordinal, set()).update(vector.positions().tolist())
         self.files += [
             IndexedFile(
-                ordinal=int(written.ordinals[at]),
+                ordinal=written.ordinals[at],
                 location=each.location,
                 rows=each.rows,
                 size=each.size,

@@ -7,6 +7,7 @@ import pytest
 
 from frazil.errors import MalformedChangeError, NullKeyError
 from frazil.merge.planning.changes import ACTION, DELETE, HI, SEQUENCE, TRUNCATE, UPSERT
+from frazil.merge.report import MergeAction
 from frazil.merge.writing.admission import AdmissionRules, ChangeAdmission
 from frazil.merge.writing.task_result import Obstacle
 from frazil.model.policy import Deletes, Order
@@ -58,7 +59,8 @@ def test_a_truncate_of_the_range_takes_what_is_older_and_leaves_what_has_its_seq
     assert admitted(found) == [(2, 5), (3, 6)]
     assert some.empties_mirror
     seen = some.seen()
-    assert (seen.rows, seen.late, seen.lowest, seen.highest, seen.truncated) == (4, 0, 4, 6, 5)
+    assert (seen.rows, seen.lowest, seen.highest, seen.truncated) == (4, 4, 6, 5)
+    assert seen.counts[MergeAction.LATE] == 0
     assert seen.obstacle is None
 
 
@@ -74,11 +76,11 @@ def test_what_is_older_than_a_truncate_merged_before_is_late_with_order_per_key(
     changes = batch((1, UPSERT, 4), (2, UPSERT, 5), (3, UPSERT, 6))
     some = gate(order=Order.PER_KEY, truncated=5)
     assert admitted(some.admit(changes)) == [(2, 5), (3, 6)]
-    assert some.seen().late == 1
+    assert some.seen().counts[MergeAction.LATE] == 1
     # With order append nothing is late: it is out of order, which the driver refuses.
     some = gate(truncated=5)
     assert len(admitted(some.admit(changes))) == 3
-    assert some.seen().late == 0
+    assert some.seen().counts[MergeAction.LATE] == 0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.unit.merge.folder_mirror import DEL, UP, SentChange, Table
 
 if TYPE_CHECKING:
     from frazil.codec.key_index.entries import Entries
-    from frazil.merge.writing.key_writer import WrittenKeys
+    from frazil.merge.writing.task_result import TaskResult
 
 
 def _keys(entries: Entries) -> list[int]:
@@ -28,7 +28,7 @@ def _keys(entries: Entries) -> list[int]:
     return [2 * hi + lo for hi, lo in zip(entries.hi.tolist(), entries.lo.tolist(), strict=True)]
 
 
-def counts(written: WrittenKeys) -> dict[str, int]:
+def counts(written: TaskResult) -> dict[str, int]:
     return {action.value: count for action, count in written.counts.items() if count}
 
 
@@ -287,7 +287,7 @@ def test_the_files_of_a_task_are_numbered_in_its_own_block_and_found_there(tmp_p
     table.task = (2, 3)
     written = table.merge((2, UP, 2, "b"), (3, UP, 2, "c"))
     number = 1 + 2 * ORDINALS_A_BLOCK
-    assert (written.ordinals.tolist(), written.entries.file.tolist()) == ([number], [number] * 2)
+    assert (list(written.ordinals), written.entries.file.tolist()) == ([number], [number] * 2)
     table.merge((2, UP, 3, "d"), (3, DEL, 3, None))
     assert {key: row[0] for key, row in table.rows().items()} == {1: "a", 2: "d"}
 

@@ -13,6 +13,7 @@ from frazil.clients.iceberg.read.live_files import LiveFiles
 from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
+from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.schema.change import plan_evolution
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.live_files import LiveFile
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.hooks import Clock, Randomness
+    from frazil.hooks import Clock
     from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
@@ -54,8 +55,6 @@ class LakeTable:
         *,
         reload: Callable[[], JavaObject],
         invalidate: Callable[[], None],
-        clock: Clock | None = None,
-        randomness: Randomness | None = None,
     ) -> None:
         self.name = name
         self._gateway = gateway
@@ -63,8 +62,8 @@ class LakeTable:
         self._reload = reload
         self._invalidate = invalidate
         self._reader = TableReader(gateway, str(name))
-        self._clock = clock or SystemClock()
-        self._randomness = randomness or SystemRandomness()
+        self._clock = SystemClock()
+        self._randomness = SystemRandomness()
         self._committer = Committer(
             gateway,
             table,
@@ -96,7 +95,7 @@ class LakeTable:
 
     def load_schema(self) -> Schema:
         """The current schema."""
-        return self._reader.schema(self._refreshed())
+        return self.load_version().schema
 
     def check_evolution(self, wanted: Schema) -> None:
         """Refuse a schema the table cannot follow, with all differences.
@@ -127,7 +126,7 @@ class LakeTable:
 
     def load_ancestry(self) -> tuple[SnapshotFacts, ...]:
         """The current snapshot and its ancestors, newest first."""
-        return self._reader.ancestry(self._refreshed())
+        return tuple(self.iter_ancestry())
 
     def iter_ancestry(self) -> Iterator[SnapshotFacts]:
         """The same, loaded one by one as the caller iterates."""
@@ -250,21 +249,29 @@ class TableVersion:
     @property
     def schema(self) -> Schema:
         """The current schema."""
-        return self._reader.schema(self._metadata)
+        return self.schema_of(None)
 
-    def schema_of(self, schema_id: int) -> Schema:
-        """A schema the table has or had."""
-        return self._reader.schema(self._metadata, schema_id)
+    def schema_of(self, schema_id: int | None) -> Schema:
+        """A schema the table has or had; the current one for a snapshot that names none."""
+        with translated(self._name, "reading the table's schema"):
+            if schema_id is None:
+                schema = self._metadata.schema()
+            else:
+                schema = self._metadata.schemasById().get(schema_id)
+            return schema_from_json(self._gateway.schema_parser.toJson(schema))
 
     @property
     def spec(self) -> PartitionSpec:
         """The current partitioning."""
-        return self._reader.spec(self._metadata)
+        with translated(self._name, "reading the table's partitioning"):
+            return spec_from_json(self._gateway.spec_parser.toJson(self._metadata.spec()))
 
     @property
     def sort_order(self) -> SortOrder:
         """The current sort order."""
-        return self._reader.sort_order(self._metadata)
+        with translated(self._name, "reading the table's sort order"):
+            order = self._gateway.sort_order_parser.toJson(self._metadata.sortOrder())
+            return sort_order_from_json(order)
 
     def marker(self, role: MarkerRole) -> Marker | None:
         """The valid marker; raises like ``LakeTable.load_marker``."""

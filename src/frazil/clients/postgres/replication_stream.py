@@ -91,7 +91,7 @@ class ReplicationStream:
         """The position last given to ``confirm``, 0 before the first."""
         return self._confirmed
 
-    def receive(self, timeout: float, *, most: int = MOST_FRAMES) -> list[Frame]:
+    def receive(self, timeout: float) -> list[Frame]:
         """Wait for frames and give all that are there, in order; none when the time is up.
 
         Keepalives are given, too: they say how far an idle server is. Raises
@@ -100,7 +100,7 @@ class ReplicationStream:
         deadline = self._clock.monotonic() + timeout
         with self._receiving:
             while True:
-                frames, wants_writing = self._take(most)
+                frames, wants_writing = self._take()
                 now = self._clock.monotonic()
                 if frames or now >= deadline:
                     return frames
@@ -138,16 +138,16 @@ class ReplicationStream:
             self._connection.close()
             os.close(self._closing)
 
-    def _take(self, most: int) -> tuple[list[Frame], bool]:
+    def _take(self) -> tuple[list[Frame], bool]:
         """What has arrived, and whether something of ours still waits to be sent."""
         with self._lock:
             self._require_open()
             with translated(self._doing):
                 # What is here already comes first: reading on may find the connection broken.
-                frames = self._buffered(most)
+                frames = self._buffered()
                 if not frames:
                     self._connection.pgconn.consume_input()
-                    frames = self._buffered(most)
+                    frames = self._buffered()
             if self._has_ended:
                 return frames, False
             if self._owes_reply or self._clock.monotonic() >= self._status_due:
@@ -155,12 +155,12 @@ class ReplicationStream:
             with translated(self._doing):
                 return frames, self._connection.pgconn.flush() != 0
 
-    def _buffered(self, most: int) -> list[Frame]:
+    def _buffered(self) -> list[Frame]:
         frames: list[Frame] = []
         take = self._connection.pgconn.get_copy_data
         try:
             # All that a frame costs us is in these lines.
-            while len(frames) < most and not self._has_ended:
+            while len(frames) < MOST_FRAMES and not self._has_ended:
                 size, data = take(1)
                 if size > 0:
                     frames.append(decode_replication_frame(bytes(data)))

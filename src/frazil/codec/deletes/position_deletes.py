@@ -11,13 +11,6 @@ import pyarrow.parquet as pq
 from frazil.codec.deletes.deletion_vector import DeletionVector, FilePartition, describe_delete_file
 from frazil.codec.malformed import MalformedFileError
 
-__all__ = [
-    "FilePartition",
-    "decode_position_deletes",
-    "encode_position_deletes",
-    "position_delete_descriptor",
-]
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 

@@ -121,7 +121,7 @@ class _Splitter:
         self.ends = frames.offsets[numbers + 1]
         self._octets = frames.octets
         self._longs = frames.longs
-        self._buffer = pa.py_buffer(frames.data)
+        self._frames = frames
         self._width = width
 
     def image_kinds(
@@ -170,24 +170,8 @@ class _Splitter:
         stops = starts + np.where(is_text, lengths, 0)
         what = f"expected column {number} to end with the message, or before"
         refuse_where(stops > ends, at, what)
-        return TextColumn(self._texts(starts, stops, is_text), is_unchanged), stops
-
-    def _texts(
-        self, starts: NDArray[np.int64], stops: NDArray[np.int64], is_text: NDArray[np.bool_]
-    ) -> pa.StringArray:
-        """Texts from between these offsets, which ascend; NULL where there is none."""
-        count = len(starts)
-        # Arrow's texts follow each other without a gap. So the gaps become texts as well, and
-        # every second one is taken, which copies the bytes in long strides.
-        bounds = np.empty(2 * count, np.int32)
-        bounds[0::2] = starts
-        bounds[1::2] = stops
-        with_gaps = pa.Array.from_buffers(
-            pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), self._buffer]
-        )
-        every_second = np.arange(0, 2 * count, 2, dtype=np.int32)
-        mask = None if is_text.all() else ~is_text
-        return with_gaps.take(pa.array(every_second, mask=mask)).view(pa.string())
+        texts = self._frames.values_between(starts, stops, is_text).view(pa.string())
+        return TextColumn(texts, is_unchanged), stops
 
 
 def _no_texts() -> TextColumn:

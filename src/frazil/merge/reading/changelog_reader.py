@@ -315,8 +315,7 @@ def _oldest(version: TableVersion, merged_through: int) -> tuple[SnapshotFacts, 
     """The snapshot merged last, or the one after it, and the schema it is read with."""
     oldest = version.history(until=merged_through)[-1]
     # Reading as of that snapshot uses the column names of that time.
-    schema = version.schema if oldest.schema_id is None else version.schema_of(oldest.schema_id)
-    return oldest, schema
+    return oldest, version.schema_of(oldest.schema_id)
 
 
 def _merged(changelog: ChangelogTable, oldest: SnapshotFacts, merged_through: int) -> DataFrame:
@@ -324,8 +323,8 @@ def _merged(changelog: ChangelogTable, oldest: SnapshotFacts, merged_through: in
 
     ``oldest`` is then the one after it: no merge is planned when more than that is expired.
     """
-    rows = changelog.read_planned(None, oldest.id)
+    rows = changelog.table.read_planned(None, oldest.id)
     if oldest.id == merged_through or oldest.operation is not SnapshotOperation.APPEND:
         return rows
-    added = changelog.read_planned(merged_through, oldest.id).select(_FILE).distinct()
+    added = changelog.table.read_planned(merged_through, oldest.id).select(_FILE).distinct()
     return rows.select("*", _FILE).join(added, _FILE, "left_anti").drop(_FILE)

@@ -24,7 +24,8 @@ from frazil.merge.planning.changes import (
     scalar_like,
     unknown_operations,
 )
-from frazil.merge.writing.task_result import Obstacle
+from frazil.merge.report import MergeAction
+from frazil.merge.writing.task_result import Obstacle, TaskResult
 from frazil.model.policy import Deletes, Order
 
 if TYPE_CHECKING:
@@ -45,18 +46,6 @@ class AdmissionRules:
     truncated: SequenceValue | None
     is_only_task: bool
     highest_merged: SequenceValue | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionTotals:
-    """The totals of a task's part of the range."""
-
-    rows: int
-    late: int
-    lowest: SequenceValue | None
-    highest: SequenceValue | None
-    truncated: SequenceValue | None
-    obstacle: Obstacle | None
 
 
 class ChangeAdmission:
@@ -105,12 +94,12 @@ class ChangeAdmission:
         self._refuse_null_keys()
         return self._effective(batch)
 
-    def seen(self) -> AdmissionTotals:
+    def seen(self) -> TaskResult:
         """The totals, once all batches were admitted."""
         self._refuse_null_keys()
-        return AdmissionTotals(
+        return TaskResult(
             rows=self._rows,
-            late=self._late,
+            counts={MergeAction.LATE: self._late},
             lowest=self._lowest,
             highest=self._highest,
             truncated=self._truncated,

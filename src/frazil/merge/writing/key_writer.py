@@ -28,13 +28,13 @@ from frazil.merge.writing.mirror_rows import (
     late_arrivals,
     not_newer,
 )
+from frazil.merge.writing.task_result import TaskResult
 from frazil.mirror.index.locating import KeyLocator, LocatedRows
 from frazil.model.key_index import TOMBSTONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.clients.iceberg.write.task_writer import WrittenPositions
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.merge.folding.change_rows import FoldedKeys
@@ -88,20 +88,6 @@ class LocatedKeys:
     late: NDArray[np.bool_]
     is_known: NDArray[np.bool_]
     source: RowPositions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenKeys:
-    """Everything a task has written."""
-
-    files: tuple[WrittenFile, ...]
-    # Of each file.
-    ordinals: NDArray[np.int64]
-    deleted: dict[int, DeletionVector]
-    entries: Entries
-    counts: Counter[MergeAction]
-    unknown_updates: int
-    surplus_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +198,13 @@ class KeyWriter:
             self._remember(folded, np.flatnonzero(~written & ~keys.late))
         self._surplus += len(keys.found.key) - int(np.count_nonzero(known))
 
-    def close(self) -> WrittenKeys:
+    def close(self) -> TaskResult:
         """Finish the files."""
         files = self._writer.close()
         entries = [self._entries_of(each) for each in self._written] + self._entries
-        return WrittenKeys(
+        return TaskResult(
             files=files,
-            ordinals=self._ordinals(np.arange(len(files))),
+            ordinals=tuple(self._ordinals(np.arange(len(files))).tolist()),
             deleted={
                 ordinal: DeletionVector.from_positions(np.concatenate(parts))
                 for ordinal, parts in self._deleted.items()

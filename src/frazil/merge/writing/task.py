@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from frazil.codec.key_index.entries import Entries
 from frazil.hooks import Failpoint, SystemClock, failpoint
 from frazil.merge.folding.arrow_fold import LinkedRowsError, SortedFolder, fold_linked
 from frazil.merge.reading.changelog_reader import restore_null_lists
-from frazil.merge.report import MergeAction, MergePhase
+from frazil.merge.report import MergePhase, PhaseTimer
 from frazil.merge.writing.admission import ChangeAdmission
 from frazil.merge.writing.key_writer import KeyWriter
 from frazil.merge.writing.task_result import Obstacle, TaskResult
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from frazil.merge.folding.change_rows import FoldedKeys, FoldLayout
-    from frazil.merge.writing.admission import AdmissionRules, AdmissionTotals
+    from frazil.merge.writing.admission import AdmissionRules
     from frazil.merge.writing.key_writer import KeyWriterSpec
     from frazil.mirror.index.run_building import RunStore
 
@@ -74,11 +74,10 @@ class _Task:
     def __init__(self, job: MergeJob, number: int) -> None:
         self.job = job
         self.number = number
-        self.clock = SystemClock()
         # One more than buckets, for keys that depend on each other.
         self.writer = KeyWriter(job.writing, number, 2**job.bits + 1)
         self.gate = ChangeAdmission(job.admission)
-        self.seconds: dict[MergePhase, float] = dict.fromkeys(MergePhase, 0.0)
+        self._timer = PhaseTimer(SystemClock())
 
     def result(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         """Run to the end, or to the first obstacle."""
@@ -91,7 +90,7 @@ class _Task:
         seen = self.gate.seen()
         if seen.obstacle is not None:
             self.writer.abandon()
-            return TaskResult(obstacle=seen.obstacle)
+            return seen
         return self._finish(seen)
 
     def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldedKeys]:
@@ -100,11 +99,11 @@ class _Task:
             return
         folder = SortedFolder(self.job.layout)
         for chunk in self._admitted(batches):
-            with self._timed(MergePhase.FOLD):
+            with self._timer.timed(MergePhase.FOLD):
                 folded = folder.push(chunk)
             if folded is not None:
                 yield folded
-        with self._timed(MergePhase.FOLD):
+        with self._timer.timed(MergePhase.FOLD):
             folded = folder.finish()
         if folded is not None:
             yield folded
@@ -112,18 +111,18 @@ class _Task:
     def _folded_together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldedKeys]:
         rows = list(self._admitted(batches))
         if rows:
-            with self._timed(MergePhase.FOLD):
+            with self._timer.timed(MergePhase.FOLD):
                 folded = fold_linked(pa.Table.from_batches(rows), self.job.layout)
             yield folded
 
     def _admitted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in self._chunks(batches):
-            with self._timed(MergePhase.FOLD):
+            with self._timer.timed(MergePhase.FOLD):
                 admitted = self.gate.admit(chunk)
             if self.gate.is_blocked:
                 return
             if admitted is not None:
-                with self._timed(MergePhase.LOCATE):
+                with self._timer.timed(MergePhase.LOCATE):
                     self.writer.compare_superseded(admitted)
                 yield admitted
 
@@ -131,7 +130,7 @@ class _Task:
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         while True:
-            with self._timed(MergePhase.READ):
+            with self._timer.timed(MergePhase.READ):
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -147,15 +146,15 @@ class _Task:
             yield pa.concat_batches(waiting)
 
     def _merge(self, folded: FoldedKeys) -> None:
-        with self._timed(MergePhase.LOCATE):
+        with self._timer.timed(MergePhase.LOCATE):
             is_empty = self.job.mirror_is_empty or self.gate.empties_mirror
             keys = self.writer.locate(folded, mirror_is_empty=is_empty)
         failpoint(Failpoint.MERGE_FOLDED)
-        with self._timed(MergePhase.WRITE):
+        with self._timer.timed(MergePhase.WRITE):
             self.writer.write(keys)
 
-    def _finish(self, seen: AdmissionTotals) -> TaskResult:
-        with self._timed(MergePhase.WRITE):
+    def _finish(self, seen: TaskResult) -> TaskResult:
+        with self._timer.timed(MergePhase.WRITE):
             written = self.writer.close()
         entries = written.entries.sorted()
         part = None
@@ -163,28 +162,16 @@ class _Task:
             # The number of the task is the bucket of its keys.
             part = self.job.store.write_part(self.job.run, self.job.bits, {self.number: entries})
             entries = Entries.empty()
-        counts = written.counts
-        counts[MergeAction.LATE] += seen.late
-        return TaskResult(
-            files=written.files,
-            ordinals=tuple(written.ordinals.tolist()),
-            deleted=written.deleted,
+        counts = Counter(written.counts)
+        counts.update(seen.counts)
+        return replace(
+            written,
             entries=entries,
             part=part,
             rows=seen.rows,
             counts=dict(counts),
-            unknown_updates=written.unknown_updates,
-            surplus_rows=written.surplus_rows,
             lowest=seen.lowest,
             highest=seen.highest,
             truncated=seen.truncated,
-            seconds=dict(self.seconds),
+            seconds=self._timer.seconds,
         )
-
-    @contextmanager
-    def _timed(self, phase: MergePhase) -> Iterator[None]:
-        start = self.clock.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[phase] += self.clock.monotonic() - start

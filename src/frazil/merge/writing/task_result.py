@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from frazil.codec.key_index.entries import Entries
 from frazil.merge.report import MergeAction, MergePhase
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.codec.deletes.deletion_vector import DeletionVector
-    from frazil.codec.key_index.entries import Entries
     from frazil.merge.planning.changes import SequenceValue
     from frazil.model.key_index import RunPart
 
@@ -31,7 +31,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The result of one task.
+    """The result of one task; what admits changes and what writes them fill in their parts.
 
     ``entries`` are new index entries for the young run; a task of a large merge writes them as a
     part of a run instead. ``ordinals`` are those of the files.
@@ -41,7 +41,7 @@ class TaskResult:
     files: tuple[WrittenFile, ...] = ()
     ordinals: tuple[int, ...] = ()
     deleted: Mapping[int, DeletionVector] = field(default_factory=dict)
-    entries: Entries | None = None
+    entries: Entries = field(default_factory=Entries.empty)
     part: RunPart | None = None
     rows: int = 0
     counts: Mapping[MergeAction, int] = field(default_factory=dict)

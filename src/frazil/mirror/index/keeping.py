@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.commit.strict_commit import StatisticsFile
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.head import write_head
 from frazil.codec.key_index.run import encode_run
@@ -234,20 +235,11 @@ class IndexGrowth:
         return fresh_name(self.randomness.token)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenHead:
-    """A head file as a statistics entry names it."""
-
-    location: str
-    size: int
-    footer_size: int
-
-
 def write_index_head(
     index: KeyIndex, snapshot_id: int, location: str, outputs: OutputFiles
-) -> WrittenHead:
+) -> StatisticsFile:
     """Write the index as that of a snapshot that is about to be committed."""
     manifest: IndexManifest = replace(index.manifest, snapshot_id=snapshot_id)
     head = write_head(manifest, index.young_blob)
     outputs.write_file(location, head.data)
-    return WrittenHead(location, len(head.data), head.footer_size)
+    return StatisticsFile(location, len(head.data), head.footer_size)

@@ -13,7 +13,7 @@ from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.spark.task_errors import carries_errors
 from frazil.errors import NullKeyError, UnsupportedSchemaChangeError
 from frazil.mirror.deleted_rows import load_deleted
-from frazil.mirror.row_reader import field_id
+from frazil.mirror.row_reader import field_id, widened
 from frazil.model.schema.types import Decimal, Fixed, List, Map, Primitive, Struct
 from frazil.model.table_name import quote
 
@@ -116,7 +116,7 @@ class KeyReader:
         if end > start:
             batch = batch.filter(pa.array(alive))
         columns = [
-            self._column(batch.column(names[each.id]), each)
+            widened(batch.column(names[each.id]), spark_type(each.type)[1])
             if each.id in names
             else pa.nulls(len(positions), spark_type(each.type)[1])
             for _, each in self.columns
@@ -130,13 +130,6 @@ class KeyReader:
             [*columns, ordinals, pa.array(positions)],
             names=[*(name for name, _ in self.columns), FILE, POSITION],
         )
-
-    def _column(self, array: pa.Array, column: Field) -> pa.Array:
-        plain = array.storage if isinstance(array, pa.ExtensionArray) else array
-        target = spark_type(column.type)[1]
-        if plain.type == target:
-            return plain
-        return plain.view(target) if pa.types.is_timestamp(target) else plain.cast(target)
 
 
 def rewrite_command(table: TableName, options: str) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.clients.java_errors import translated
-from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.marker_json import VERSION, decode_marker
 from frazil.errors import ForeignChangeError, MarkerLostError, RolledBackError
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.model.marker import Marker, MarkerRole
-    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
-    from frazil.model.schema.types import Schema
 
 # A replace is a compaction: the same rows in other files.
 _HARMLESS = frozenset({SnapshotOperation.APPEND, SnapshotOperation.REPLACE})
@@ -123,31 +120,6 @@ class TableReader:
             yield current
             parent = current.parent
             current = None if parent is None else self.snapshot(metadata, parent)
-
-    def ancestry(self, metadata: JavaObject) -> tuple[SnapshotFacts, ...]:
-        """The head and its ancestors, newest first, as far as snapshots are kept."""
-        return tuple(self.iter_ancestry(metadata))
-
-    def schema(self, metadata: JavaObject, schema_id: int | None = None) -> Schema:
-        """The current schema, or an older one by its id."""
-        with translated(self.name, "reading the table's schema"):
-            if schema_id is None:
-                schema = metadata.schema()
-            else:
-                schema = metadata.schemasById().get(schema_id)
-            return schema_from_json(self._gateway.schema_parser.toJson(schema))
-
-    def spec(self, metadata: JavaObject) -> PartitionSpec:
-        """The current partitioning."""
-        with translated(self.name, "reading the table's partitioning"):
-            return spec_from_json(self._gateway.spec_parser.toJson(metadata.spec()))
-
-    def sort_order(self, metadata: JavaObject) -> SortOrder:
-        """The current sort order."""
-        with translated(self.name, "reading the table's sort order"):
-            return sort_order_from_json(
-                self._gateway.sort_order_parser.toJson(metadata.sortOrder())
-            )
 
     def _facts(self, snapshot: JavaObject | None) -> SnapshotFacts | None:
         if snapshot is None:

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from frazil.clients.iceberg.write.arrow_schema import parquet_name
+from frazil.codec.pgtext.grammar import NotAsPrintedError
+from frazil.codec.pgtext.scalars import read_uuids
 from frazil.errors import UnrepresentableValueError
 from frazil.model.schema.types import List, Map, Primitive, Struct, children
 
@@ -33,13 +35,6 @@ _WIDENINGS = frozenset(
         *((wide, pa.binary()) for wide in (pa.large_binary(), pa.binary_view())),
     }
 )
-_UUID_TEXT = 36
-_UUID_DASHES = (8, 13, 18, 23)
-_NO_DIGIT = 0xFF
-_HEX = np.full(256, _NO_DIGIT, np.uint8)
-_HEX[np.frombuffer(b"0123456789", np.uint8)] = range(10)
-_HEX[np.frombuffer(b"abcdef", np.uint8)] = range(10, 16)
-_HEX[np.frombuffer(b"ABCDEF", np.uint8)] = range(10, 16)
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
@@ -185,29 +180,13 @@ def _fit_uuid(array: pa.Array, field: Field, name: str) -> pa.Array:
     if array.type == pa.uuid():
         return array.storage
     if pt.is_string(array.type) or pt.is_large_string(array.type):
-        return _parse_uuids(array.cast(pa.string()), name)
+        try:
+            return read_uuids(array.cast(pa.string())).values
+        except NotAsPrintedError as error:
+            raise _malformed(name, error.count, "are not uuids") from None
     if pt.is_binary(array.type):
         return _fit_fixed(array, pa.binary(16), name)
     raise _misfit(array, field, name)
-
-
-def _parse_uuids(array: pa.Array, name: str) -> pa.Array:
-    """Sixteen bytes each from the text form, vectorised."""
-    texts = array.drop_null()
-    lengths = np.asarray(pc.binary_length(texts))
-    malformed = int(np.count_nonzero(lengths != _UUID_TEXT))
-    if malformed:
-        raise _malformed(name, malformed, "are not uuids")
-    # Texts of equal length are contiguous.
-    flat = np.frombuffer(texts.cast(pa.binary()).cast(pa.binary(_UUID_TEXT)).buffers()[1], np.uint8)
-    letters = flat[: len(texts) * _UUID_TEXT].reshape(-1, _UUID_TEXT)
-    dashed = (letters[:, _UUID_DASHES] == ord("-")).all(axis=1)
-    digits = _HEX[np.delete(letters, _UUID_DASHES, axis=1)]
-    malformed = int(np.count_nonzero(~dashed | (digits == _NO_DIGIT).any(axis=1)))
-    if malformed:
-        raise _malformed(name, malformed, "are not uuids")
-    parsed = np.ascontiguousarray((digits[:, 0::2] << 4) | digits[:, 1::2])
-    return _fixed_with_nulls(array, parsed, pa.binary(16))
 
 
 def _fit_fixed(array: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
@@ -217,18 +196,6 @@ def _fit_fixed(array: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     if misfits:
         raise _malformed(name, misfits, f"are not {wanted.byte_width} bytes long")
     return array.cast(wanted)
-
-
-def _fixed_with_nulls(
-    array: pa.Array, parsed: np.ndarray[tuple[int, int], np.dtype[np.uint8]], wanted: pa.DataType
-) -> pa.Array:
-    buffers = [None, pa.py_buffer(parsed)]
-    values = pa.Array.from_buffers(wanted, len(parsed), buffers)
-    if array.null_count == 0:
-        return values
-    valid = np.asarray(array.is_valid())
-    at = np.cumsum(valid) - 1
-    return values.take(pa.array(at, mask=~valid))
 
 
 def _misfit(array: pa.Array, field: Field, name: str) -> UnrepresentableValueError:
