@@ -1,4 +1,4 @@
-"""Choices a table's owner makes, as the configuration spells them."""
+"""Choices of a pipeline's owner, as the configuration spells them."""
 
 from __future__ import annotations
 
@@ -51,3 +51,21 @@ class OnWiden(StrEnum):
     VERIFY = "verify"
     ACCEPT = "accept"
     STOP = "stop"
+
+
+class CatalogKind(StrEnum):
+    """The catalogs Iceberg's runtime can open for us."""
+
+    SQL = "sql"
+    REST = "rest"
+    GLUE = "glue"
+    HIVE = "hive"
+
+
+class FirstSource(StrEnum):
+    """Where changes of a first document come from."""
+
+    POSTGRES = "postgres"
+    KAFSCALE = "kafscale"
+    BUFFER = "buffer"
+    NONE = "none"

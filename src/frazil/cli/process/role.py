@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import write_note
@@ -26,7 +27,7 @@ from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
@@ -45,18 +46,16 @@ _EXIT_CODES = {
 }
 
 
-class ProcessRole(Protocol):
+@dataclass(frozen=True, slots=True)
+class ProcessRole:
     """What a process does."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The roles it has, as people read them."""
-
-    def build(self, context: RunContext) -> PipelineRun:
-        """Everything that runs; called once Spark has started."""
-
-    def print_results(self, run: PipelineRun) -> None:
-        """What was done, after a single run."""
+    names: tuple[str, ...]
+    """The roles it has, as people read them."""
+    build: Callable[[RunContext], PipelineRun]
+    """Everything that runs; called once Spark has started."""
+    print_results: Callable[[PipelineRun], None]
+    """What was done, after a single run."""
 
 
 def run_role(
