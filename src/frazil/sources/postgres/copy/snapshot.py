@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from frazil.clients.postgres.replication import SLOT_PATIENCE, connect_replication
@@ -34,6 +35,7 @@ def copy_slot_name(slot: str, randomness: Randomness) -> str:
     return slot[: _LONGEST_NAME - len(suffix)] + suffix
 
 
+@dataclass(frozen=True, slots=True)
 class CopySnapshot:
     """A snapshot that can be adopted until this is closed, or its connection breaks.
 
@@ -41,12 +43,13 @@ class CopySnapshot:
     again in between may have given the snapshot's name away.
     """
 
-    def __init__(
-        self, connection: ReplicationConnection, identity: SystemIdentity, slot: CreatedSlot
-    ) -> None:
-        self._connection = connection
-        self._identity = identity
-        self._slot = slot
+    connection: ReplicationConnection
+    identity: SystemIdentity
+    """The server that it is a state of."""
+    consistent_point: int
+    """Transactions whose commit is before this are in the snapshot, and no others."""
+    snapshot: str
+    """The name under which other sessions adopt it."""
 
     def __enter__(self) -> Self:
         return self
@@ -54,28 +57,13 @@ class CopySnapshot:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def identity(self) -> SystemIdentity:
-        """The server that it is a state of."""
-        return self._identity
-
-    @property
-    def consistent_point(self) -> int:
-        """Transactions whose commit is before this are in the snapshot, and no others."""
-        return self._slot.consistent_point
-
-    @property
-    def snapshot(self) -> str:
-        """The name under which other sessions adopt it."""
-        return self._slot.snapshot
-
     def is_alive(self) -> bool:
         """Whether the connection is open, as far as is known here; nothing is sent."""
-        return self._connection.is_alive()
+        return self.connection.is_alive()
 
     def close(self) -> None:
         """Let go of the snapshot; a second time does nothing."""
-        self._connection.close()
+        self.connection.close()
 
 
 def open_copy_snapshot(
@@ -105,7 +93,7 @@ def open_copy_snapshot(
     except BaseException:
         connection.close()
         raise
-    return CopySnapshot(connection, identity, created)
+    return CopySnapshot(connection, identity, created.consistent_point, created.snapshot)
 
 
 def _create(
