@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from frazil.config.json_schema import config_schema
 from frazil.config.models.catalog import KEYS_OF_KIND
 from frazil.config.models.document import BUFFER_COLUMN_PREFIX
+from frazil.config.showing import config_schema
 from frazil.model.policy import CatalogKind, FirstSource
 
 if TYPE_CHECKING:

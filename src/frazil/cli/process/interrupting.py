@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
 
+# A closed terminal and a supervisor mean the same as Ctrl-C.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class SignalHandling(ABC):
     """Handles these signals while its block runs; a subclass says how."""
@@ -38,10 +41,6 @@ class SignalHandling(ABC):
     @abstractmethod
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """One of them came."""
-
-
-# A closed terminal and a supervisor mean the same as Ctrl-C.
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):

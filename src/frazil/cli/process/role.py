@@ -21,8 +21,7 @@ from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.telemetry import change_level, observing
 from frazil.telemetry.logs import get_logger
-from frazil.web.app import build_app
-from frazil.web.pages import configured_hosts, configured_pages
+from frazil.web.pages import configured_app
 from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
 
@@ -92,14 +91,8 @@ def _run_role(
             readiness, started = Readiness(), Gate("Spark is starting")
             readiness.add("spark", started)
             if not once:
-                pages = configured_pages(config.telemetry, board.now, redactor)
-                app = build_app(
-                    StatusMetrics(observed.metrics, board),
-                    readiness,
-                    redactor,
-                    pages,
-                    hosts=configured_hosts(config.telemetry),
-                )
+                metrics = StatusMetrics(observed.metrics, board)
+                app = configured_app(config.telemetry, metrics, readiness, redactor, board.now)
                 address = stack.enter_context(serving(app, config.telemetry.listen))
                 _log.info("serving", address=str(address))
             session = stack.enter_context(open_session(config))

@@ -1,4 +1,7 @@
-"""What a run would find and do at a server before it captures anything; nothing is changed."""
+"""What a run finds, and would do, at a server before it captures anything; nothing is changed.
+
+The tables that the configuration chooses, as the catalog shows them, and the plan of a run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from frazil.model import humanize
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.source_table import SourceTable
 from frazil.sources.plan_facts import PlannedTable, SourcePreparation
-from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle, is_sendable
+from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle
 from frazil.sources.postgres.checks.server_checks import is_usable
 from frazil.sources.postgres.publication.changing import plan_publication, refuse_unfit
 from frazil.sources.postgres.settings import table_options
@@ -28,7 +31,7 @@ from frazil.sources.postgres.stream.pending_changes import load_pending
 from frazil.sources.postgres.tables.catalog_views import load_all_views, load_names
 from frazil.sources.postgres.tables.description import describe_table
 from frazil.sources.postgres.tables.identity import identity_differences, identity_of
-from frazil.sources.postgres.tables.selection import is_meant
+from frazil.sources.postgres.tables.selection import can_be_published, is_meant
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,6 +45,43 @@ if TYPE_CHECKING:
 
 # The server decodes this much of its log in seconds; more is not read.
 MOST_PENDING_BYTES = 256 * 2**20
+
+
+def discover_tables(session: Session, settings: PostgresSettings) -> tuple[SourceTable, ...]:
+    """Every table that is meant, also one that cannot be captured now, with its obstacle."""
+    views = load_all_views(
+        session,
+        publication=settings.publication,
+        include=settings.include,
+        exclude=settings.exclude,
+    )
+    missing = find_missing(settings, views, lambda: load_names(session))
+    absent = (
+        SourceTable(name=name, identity="", shape="", columns=(), obstacle=error)
+        for name, error in missing.items()
+    )
+    return (*(_described(view, settings) for view in views.values()), *absent)
+
+
+def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
+    obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
+    try:
+        options = settings.options(view.name)
+    except FrazilError as error:
+        # Another table has its name in the lake.
+        options, obstacle = None, obstacle or error
+    # Without one, it is gone for a changelog that captured it under this name.
+    key = () if options is None else options.key
+    identity = identity_of(view, key) if can_be_published(view.table) else ""
+    known = SourceTable(name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle)
+    if options is None or not identity:
+        return known
+    try:
+        described = describe_table(view, options).table
+    except Exception:  # noqa: BLE001 - a defect is reported for its own table
+        # The reason is raised when it is read; until then it is only a name.
+        return known
+    return replace(described, obstacle=obstacle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +131,7 @@ def load_snapshot(settings: PostgresSettings) -> ServerSnapshot:
         server=server,
         slot=slot,
         publication=publication,
-        views={name: view for name, view in views.items() if is_sendable(view)},
+        views={name: view for name, view in views.items() if can_be_published(view.table)},
         position=position,
         pending=pending,
         obstacles={**_obstacles(views, settings), **missing},

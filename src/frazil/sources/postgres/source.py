@@ -20,9 +20,8 @@ from frazil.clients.postgres.replication import connect_replication
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.sources.postgres.artifacts import refuse_busy
-from frazil.sources.postgres.copy.round import CopyRound
-from frazil.sources.postgres.copy.snapshot import copy_slot_name
-from frazil.sources.postgres.discovery import discover_tables
+from frazil.sources.postgres.copy.round import CopyRound, copy_slot_name
+from frazil.sources.postgres.preparation import discover_tables
 from frazil.sources.postgres.publication.changing import publish_tables
 from frazil.sources.postgres.slot.continuity import (
     as_observed,

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
+# Enough that two operators never choose the same name for a batch.
+_BATCH_BYTES = 8
+
 
 def parse_position(text: str) -> Position:
     """Read a position as ``position show`` prints it: text, or a JSON object of offsets."""
@@ -92,10 +95,6 @@ def plan_goal(
         sequence=None if same is None else same.sequence,
         truncated=None if same is None else same.truncated,
     )
-
-
-# Enough that two operators never choose the same name for a batch.
-_BATCH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
