@@ -15,7 +15,7 @@ from benchmarks.bench_lake import catalog_document
 from benchmarks.process_tree import cpu_seconds_of
 from frazil.config import load_config
 from frazil.demo.services import embedded_postgres
-from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
+from frazil.demo.services.postgres import PostgresVersion, find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ class SourceServer:
 
     def run_programs(self, *commands: Sequence[str]) -> None:
         """Run programs of the server's package, all at once; what they print goes nowhere."""
-        folder = find_programs(PostgresVersion(self.server.version), None).folder
+        folder = find_programs(PostgresVersion(self.server.version), None)
         server = self.server
         running = [
             subprocess.Popen(  # noqa: S603 - programs of our own package

@@ -13,8 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from frazil.cli.process.interrupting import Interrupts, interruptible
-from frazil.cli.verbs.demo import DemoOptions, show_tour
-from frazil.cli.verbs.demo_screen import DemoScreen
+from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_tour
 from frazil.telemetry.redaction import Redactor
 
 COLUMNS = 108

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from frazil.cli.app import app
 from frazil.cli.exit_codes import MEANINGS
 from frazil.cli.verbs.explain import describe_recovery
-from frazil.config.json_schema import config_schema
+from frazil.config.showing import config_schema
 from frazil.errors import leaves
 from frazil.pipeline.recovery import RECOVERY
 from frazil.telemetry.metric_names import METRICS

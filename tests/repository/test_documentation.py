@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from typer.main import get_command
 
 from frazil.cli.app import app
-from frazil.config.json_schema import config_schema
 from frazil.config.loader import parse_config
+from frazil.config.showing import config_schema
 from frazil.errors import leaves
 from frazil.pipeline.reloading import RELOADABLE
 from frazil.telemetry.metric_names import METRICS

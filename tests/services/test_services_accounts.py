@@ -35,7 +35,7 @@ with embedded_postgres() as server, etcd() as leases:
 
 AS_ROOT_WITH_HIDDEN_PACKAGES = """
 from frazil.demo.services.workspace import unprivileged_account
-from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
+from frazil.demo.services.postgres import PostgresVersion, find_programs
 from frazil.demo.services import embedded_postgres
 
 with embedded_postgres() as server:

@@ -17,8 +17,8 @@ from frazil.model.postgres.facts import (
     RelationKind,
 )
 from frazil.sources.findings import Severity
-from frazil.sources.postgres.checks.facts import load_facts
 from frazil.sources.postgres.checks.preflight import find_problems
+from frazil.sources.postgres.checks.source_check import load_facts
 from frazil.sources.postgres.preflight_settings import PreflightSettings
 from tests.support.postgres.access import Database, database_on
 

@@ -15,7 +15,7 @@ from frazil.hooks import SystemClock
 from frazil.model.change import Operation
 from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.copy import reader as copy_reading
-from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
+from frazil.sources.postgres.copy.round import open_copy_snapshot
 from frazil.sources.protocol import TableFailure, TableRows
 from tests.support.postgres.access import database_on
 from tests.support.postgres.copies import copying, ranges_now

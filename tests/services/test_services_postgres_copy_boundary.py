@@ -11,7 +11,7 @@ import pytest
 
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgoutput.messages import Begin, Insert
-from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
+from frazil.sources.postgres.copy.round import open_copy_snapshot
 from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:

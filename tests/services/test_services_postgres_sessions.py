@@ -16,7 +16,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import SessionAccess
 from frazil.clients.postgres.replication import connect_replication
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
-from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
+from frazil.sources.postgres.copy.round import open_copy_snapshot
 from tests.support.faults.proxy import TcpProxy
 from tests.support.postgres.access import Database, Secret, database_on
 

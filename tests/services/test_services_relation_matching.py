@@ -76,9 +76,7 @@ def follow(database: Database, known: SourceTable, *, with_xid: bool = True) -> 
             elif isinstance(message, Relation):
                 shape = decode_shape(tables[-1].shape, table=TABLE)
                 found = match_relation(message, shape, view, xid=xid if with_xid else None)
-                described = describe_relation(
-                    message, found.numbers, view, TableOptions(), known=shape
-                )
+                described = describe_relation(message, found, view, TableOptions(), known=shape)
                 tables.append(described.table)
     return tables[1:]
 

@@ -12,8 +12,8 @@ import pytest
 from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.verbs import lake_check
-from frazil.cli.verbs.lake_check import check_lake, inspect_lake
+from frazil.cli.verbs import check as check_verb
+from frazil.cli.verbs.check import check_lake, inspect_lake
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
@@ -175,7 +175,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_problem(
     def attached(config: Config) -> Iterator[SparkSession]:
         yield attach_session(shop.spark, config)
 
-    monkeypatch.setattr(lake_check, "open_session", attached)
+    monkeypatch.setattr(check_verb, "open_session", attached)
     config = shop.load()
     catalog = config.catalog.model_copy(
         update={"name": f"away_{shop.catalog}", "uri": "sqlite:////proc/nowhere/catalog.db"}

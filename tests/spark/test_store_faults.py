@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.cli.verbs.lake_check import inspect_lake
+from frazil.cli.verbs.check import inspect_lake
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config

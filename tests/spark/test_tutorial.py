@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.demo.services.postgres_programs import PostgresVersion, find_programs
+from frazil.demo.services.postgres import PostgresVersion, find_programs
 from tests.support.postgres.access import Database, database_on
 from tests.support.process import warm_commands
 from tests.support.process.jvms import QUICK_JAVA

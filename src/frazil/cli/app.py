@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from frazil.cli.groups import GROUPS
-from frazil.cli.init_signature import init
 from frazil.cli.options import Document, Format, Tables, invocation_of
 from frazil.cli.output import OutputFormat
+from frazil.model.policy import CatalogKind, FirstSource  # noqa: TC001 - as above
 
 app = typer.Typer(
     name="frazil",
@@ -26,7 +26,6 @@ app = typer.Typer(
 )
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
-app.command()(init)
 
 
 @app.callback()
@@ -44,6 +43,69 @@ def frazil(
     """  # noqa: D301 - \b keeps the examples' line breaks
     # The option is read by main(), which must know it also when parsing itself fails.
     del debug
+
+
+@app.command()
+def init(
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "--config", "-c", help="Where to write it; - for the terminal."),
+    ] = Path("frazil.yaml"),
+    pipeline: Annotated[
+        str | None,
+        typer.Option(help="The pipeline's name. [default: the folder's]", show_default=False),
+    ] = None,
+    source: Annotated[
+        FirstSource | None,
+        typer.Option(help="Where changes come from. [default: postgres]", show_default=False),
+    ] = None,
+    dsn_variable: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The variable that has the connection string. [default: DATABASE_URL]",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Tables of Postgres, schema.table with * and ?; may be repeated. "
+            "[default: public.*]",
+            show_default=False,
+        ),
+    ] = None,
+    catalog: Annotated[
+        CatalogKind | None,
+        typer.Option(help="The kind of Iceberg catalog. [default: sql]", show_default=False),
+    ] = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option(help="Where tables are kept. [default: ./lake]", show_default=False),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "--yes", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Write a first configuration, commented; on a terminal, prompts for what no option gives.
+
+    \b
+    frazil init
+    frazil init --pipeline shop --source postgres --warehouse s3://bucket/lake
+    """  # noqa: D301
+    from frazil.cli.verbs.init import InitRequest, write_first_document
+
+    given = {
+        "pipeline": pipeline,
+        "source": source,
+        "dsn_variable": dsn_variable,
+        "table": ",".join(table) if table else None,
+        "catalog": catalog,
+        "warehouse": warehouse,
+    }
+    write_first_document(InitRequest(output, given, force=force))
 
 
 @app.command()
@@ -158,7 +220,7 @@ def merge(
     frazil merge -c frazil.yaml
     frazil merge -c frazil.yaml --once --table public.users -o json
     """  # noqa: D301
-    from frazil.cli.verbs.merge import run_merges
+    from frazil.cli.verbs.run import run_merges
 
     raise typer.Exit(run_merges(config, table or [], output, invocation_of(context), once=once))
 
@@ -180,7 +242,7 @@ def ingest(
     frazil ingest -c frazil.yaml
     frazil ingest -c frazil.yaml --once -o json
     """  # noqa: D301
-    from frazil.cli.verbs.ingest import run_ingest
+    from frazil.cli.verbs.run import run_ingest
 
     raise typer.Exit(run_ingest(config, output, invocation_of(context), once=once))
 

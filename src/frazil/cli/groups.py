@@ -12,26 +12,15 @@ from frazil.cli.options import Document, Format, MirrorName, invocation_of
 from frazil.cli.output import OutputFormat
 from frazil.model.marker import MarkerRole  # noqa: TC001 - Typer reads annotations when it runs
 
-config_app = typer.Typer(
-    help="Show the configuration as frazil understands it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-decode_app = typer.Typer(
-    help="Decode a file without the table it belongs to.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-position_app = typer.Typer(
-    help="See how far tables have come, and repair a marker that was lost.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-index_app = typer.Typer(
-    help="Show, check or rebuild the key index of a mirror.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+
+def _group(help_: str) -> typer.Typer:
+    return typer.Typer(help=help_, no_args_is_help=True, rich_markup_mode=None)
+
+
+config_app = _group("Show the configuration as frazil understands it.")
+decode_app = _group("Decode a file without the table it belongs to.")
+position_app = _group("See how far tables have come, and repair a marker that was lost.")
+index_app = _group("Show, check or rebuild the key index of a mirror.")
 GROUPS = {
     "config": config_app,
     "decode": decode_app,

@@ -7,13 +7,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from frazil.model.policy import LogLevel
+from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from frazil.config import LoadedConfig
+    from frazil.config import Config, LoadedConfig
 
 # Only what a name ends with counts, and only values that can be a secret: hiding the `true` of
 # some unlucky variable would shred every text.
@@ -44,3 +46,9 @@ class Invocation:
         loaded = load_config(document, environ=self.environ)
         self.redactor.learn(secret_values(loaded))
         return loaded
+
+    def load_quietly(self, document: Path | None) -> Config:
+        """The same for a command that prints a result: its log has warnings only."""
+        config = self.load(document).config
+        configure_logs(LogSettings(level=LogLevel.WARNING), self.redactor)
+        return config

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from frazil.clients.postgres import tls
-from frazil.config.models.catalog import CatalogKind
+from frazil.model.policy import CatalogKind
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.dsn import SecretText

@@ -102,7 +102,7 @@ def parse_config(text: str, path: Path, *, environ: Mapping[str, str]) -> Loaded
     if config is None or mistakes:
         raise _config_error(path, mistakes)
     origins = MappingProxyType(trace_origins(config, tree))
-    return LoadedConfig(config, dialect, origins, translation.warnings, path)
+    return LoadedConfig(config, dialect, origins, tuple(translation.warnings), path)
 
 
 def _read_tree(text: str, path: Path) -> tuple[Node, list[Mistake]]:

@@ -1,4 +1,8 @@
-"""The resolved document as ``config show`` prints it, in our own form and without secrets."""
+"""What ``config show`` and ``config schema`` print.
+
+The resolved document in our own form and without secrets, and its JSON Schema for editors and for
+the chart.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,27 @@ from datetime import timedelta
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
+from pydantic.json_schema import GenerateJsonSchema
 
 from frazil.config.loading.nodes import spell_path
 from frazil.config.loading.settings import Setting, SettingValue, settings_of
-from frazil.config.models.values import SettingTrait, format_duration, format_size
+from frazil.config.models.document import Config
+from frazil.config.models.values import SIZE_SCHEMA, SettingTrait, format_duration, format_size
 from frazil.config.redaction import MASK, is_masked_whole, mask_uri
 
 if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+
     from frazil.config.loader import LoadedConfig
     from frazil.config.models.section import KeyPath
 
 Shown = str | int | float | bool | None
 ShownTree = Shown | list["ShownTree"] | dict[str, "ShownTree"]
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +106,22 @@ def _step(node: ShownTree, key: str | int, new: ShownTree) -> ShownTree:
             node.append(new)
         return node[key]
     return new
+
+
+def config_schema() -> dict[str, object]:
+    """The schema of the document as written; secrets, durations and sizes are strings in it."""
+    schema: JsonSchemaValue = Config.model_json_schema(
+        mode="validation", schema_generator=_AsWritten
+    )
+    for section in (schema, *schema["$defs"].values()):
+        for setting in section.get("properties", {}).values():
+            if setting.get("anyOf") == SIZE_SCHEMA["anyOf"] and setting.get("default"):
+                setting["default"] = format_size(setting["default"])
+    return {"$schema": DRAFT, **schema, "title": "frazil"}
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Shows defaults the way they would be written."""
+
+    def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - pydantic's own signature
+        return format_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from frazil.config.json_schema import config_schema
-from frazil.config.models.catalog import KEYS_OF_KIND, CatalogKind
+from frazil.config.models.catalog import KEYS_OF_KIND
 from frazil.config.models.document import BUFFER_COLUMN_PREFIX
+from frazil.config.showing import config_schema
+from frazil.model.policy import CatalogKind, FirstSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,15 +37,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9./][A-Za-z0-9_./:-]*|\$\{[A-Za-z_][A-Za-z0-9_]*(
 _NOT_TEXT = re.compile(r"(?i)true|false|null|~|[-+.0-9]+(?:e[0-9]+)?|.*:")
 # The stores whose settings are worth showing, by how a warehouse begins.
 _STORES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure"}
-
-
-class FirstSource(StrEnum):
-    """Where changes come from."""
-
-    POSTGRES = "postgres"
-    KAFSCALE = "kafscale"
-    BUFFER = "buffer"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,3 +74,21 @@ class LogLevel(StrEnum):
     def number(self) -> int:
         """The same level as a number of the standard library."""
         return logging.getLevelNamesMapping()[self.name]
+
+
+class CatalogKind(StrEnum):
+    """The catalogs Iceberg's runtime can open for us."""
+
+    SQL = "sql"
+    REST = "rest"
+    GLUE = "glue"
+    HIVE = "hive"
+
+
+class FirstSource(StrEnum):
+    """Where changes of a first document come from."""
+
+    POSTGRES = "postgres"
+    KAFSCALE = "kafscale"
+    BUFFER = "buffer"
+    NONE = "none"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.findings import Problem
 
+_TOKEN_BYTES = 6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFindings(Findings):
@@ -93,9 +95,6 @@ def _unused(config: Config, names: Mapping[str, Named]) -> Iterator[Problem]:
                 f"tables has {table.mirror}, and no captured table has a mirror of this name.",
                 table=table.mirror,
             )
-
-
-_TOKEN_BYTES = 6
 
 
 def try_writing(lake: Lake, config: Config) -> None:

@@ -13,7 +13,8 @@ from frazil.config import Config, load_config
 from frazil.pipeline.build_run import INGEST_ROLE, MERGE_ROLE, RunContext, build_run
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.telemetry import Observed
-from frazil.telemetry.metrics import ForeignNames, Metrics
+from frazil.telemetry.metric_names_foreign import ForeignNames
+from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from frazil.telemetry.reporting import start_reporting
 from frazil.telemetry.tracing import start_tracing

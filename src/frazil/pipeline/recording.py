@@ -17,7 +17,7 @@ from frazil.telemetry import metric_names as ours
 from frazil.telemetry import metric_names_foreign as foreign
 from frazil.telemetry.log_fields import bound
 from frazil.telemetry.logs import get_logger
-from frazil.telemetry.metrics import ForeignNames
+from frazil.telemetry.metric_names_foreign import ForeignNames
 from frazil.telemetry.tracing import SpanName
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from frazil.config.loader import Dialect
 from frazil.telemetry.exception_hooks import install_hooks
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
-from frazil.telemetry.metrics import ForeignNames, Metrics
+from frazil.telemetry.metric_names_foreign import ForeignNames
+from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.reporting import start_reporting
 from frazil.telemetry.tracing import start_tracing
 from frazil.version import __version__

@@ -14,20 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
 from frazil.model.policy import LogFormat, LogLevel
-from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE, bound
+from frazil.telemetry.log_fields import FIELDS_ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from frazil.telemetry.redaction import Redactor
-
-__all__ = [
-    "EventLog",
-    "LogSettings",
-    "bound",
-    "configure_logs",
-    "get_logger",
-]
 
 # These talk at length about what they do, one of them (py4j) with every argument of every call.
 QUIET_LOGGERS: Final = (

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from frazil.telemetry.redaction import Redactor
 
-__all__ = ["Exposition", "ForeignNames", "Metrics"]
-
 
 @dataclass(frozen=True, slots=True)
 class Exposition:

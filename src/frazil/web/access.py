@@ -9,6 +9,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
+from frazil.config.models.values import is_loopback
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -48,9 +50,9 @@ class HostRule:
 
     def allows(self, header: str) -> bool:
         """Whether a request with this Host header is answered."""
-        if self._is_local:
-            return is_local_host(header)
         name = host_name(header)
+        if self._is_local:
+            return is_loopback(name)
         return not self._names or name in self._names or _is_address(name)
 
 
@@ -97,14 +99,6 @@ class PageAccess:
 
     def _derived(self, purpose: bytes) -> str:
         return hmac.new(self._token or b"", purpose, hashlib.sha256).hexdigest()
-
-
-def is_local_host(header: str) -> bool:
-    """Whether a Host header names this machine's loopback and nothing else."""
-    name = host_name(header)
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
 
 
 def host_name(header: str) -> str:

@@ -14,12 +14,13 @@ from starlette.routing import Route
 from frazil.hooks import SystemClock
 from frazil.pipeline.status.json_form import redact_status, status_to_json
 from frazil.web.access import HostRule, PageAccess, Verdict, is_over_tls
-from frazil.web.app import JsonAnswer
+from frazil.web.app import JsonAnswer, build_app
 from frazil.web.page_rendering import render_refusal, render_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.pipeline.status.values import PipelineStatus
     from frazil.telemetry.redaction import Redactor
+    from frazil.web.app import Scraped
+    from frazil.web.readiness import Readiness
 
 # Nothing comes from elsewhere, nothing is sent elsewhere, no page frames this one. Scripts and
 # styles are files of ours, so that no text of a table can become one.
@@ -64,19 +67,18 @@ _REFUSALS: Final = {
 }
 
 
-def configured_pages(
-    telemetry: Telemetry, now: Callable[[], PipelineStatus], redactor: Redactor
-) -> tuple[BaseRoute, ...]:
-    """The routes by the configuration, which may be none."""
-    if not telemetry.pages:
-        return ()
+def configured_app(
+    telemetry: Telemetry,
+    metrics: Scraped,
+    readiness: Readiness,
+    redactor: Redactor,
+    now: Callable[[], PipelineStatus],
+) -> Starlette:
+    """The application by the configuration, which may leave the pages out."""
+    hosts = HostRule(is_local=telemetry.is_local, names=telemetry.hosts)
     token = None if telemetry.token is None else telemetry.token.get_secret_value()
-    return build_pages(now, redactor, token=token, hosts=configured_hosts(telemetry))
-
-
-def configured_hosts(telemetry: Telemetry) -> HostRule:
-    """The host names that the configuration allows."""
-    return HostRule(is_local=telemetry.is_local, names=telemetry.hosts)
+    pages = build_pages(now, redactor, token=token, hosts=hosts) if telemetry.pages else ()
+    return build_app(metrics, readiness, redactor, pages, hosts=hosts)
 
 
 def build_pages(

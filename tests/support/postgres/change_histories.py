@@ -27,7 +27,7 @@ from frazil.codec.pgoutput.messages import (
 from frazil.model.postgres.types import ColumnPlan, PostgresType, TypeKind, plan_column
 from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
-from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
+from frazil.sources.postgres.stream.segment import ShapeReading, TableReading
 from tests.support.pgoutput.frames import NULL, UNCHANGED, text
 from tests.support.pgoutput.histories import SAMPLE_TEXTS
 

@@ -29,8 +29,7 @@ from frazil.model.postgres.lsn import format_lsn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from frazil.sources.postgres.stream.segment import OpenTransaction
-    from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
+    from frazil.sources.postgres.stream.segment import OpenTransaction, ShapeReading, TableReading
 
 Row = dict[str, object]
 # By attribute number; what is not there was not sent.

@@ -22,7 +22,7 @@ from frazil.sources.postgres.copy.planning import (
     plan_ranges,
 )
 from frazil.sources.postgres.copy.reader import CopyReader
-from frazil.sources.postgres.copy.snapshot import CopySnapshot, open_copy_snapshot
+from frazil.sources.postgres.copy.round import CopySnapshot, open_copy_snapshot
 from frazil.sources.protocol import Split, TableFailure, TableRows
 from tests.support.postgres.catalog import column_type
 

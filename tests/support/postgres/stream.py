@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from frazil.codec.pgoutput.messages import Message
     from frazil.errors import FrazilError
-    from frazil.sources.postgres.stream.segment import OpenTransaction
-    from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
+    from frazil.sources.postgres.stream.segment import OpenTransaction, ShapeReading, TableReading
 
 OID = 16_500
 ID = ShapedColumn(1, "id", INT8, is_key=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.interrupting import Interrupts, interruptible
-from frazil.cli.verbs.demo_screen import LINE_SECONDS, DemoScreen
+from frazil.cli.verbs.demo import LINE_SECONDS, DemoScreen
 from frazil.demo.tour.shop_changes import Happening
 from frazil.demo.tour.shop_workload import ShopCounts
 from frazil.demo.tour.watch import Step

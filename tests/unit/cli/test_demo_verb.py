@@ -16,11 +16,10 @@ from rich.console import Console
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
-from frazil.cli.verbs.demo import DemoOptions, show_tour
-from frazil.cli.verbs.demo_screen import DemoScreen
+from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_tour
 from frazil.demo.tour.lake_folder import LakeFolder
-from frazil.demo.tour.merge_contest import MergeContest
 from frazil.demo.tour.pasted_queries import PastedQuery
+from frazil.demo.tour.proof import MergeContest
 from frazil.demo.tour.tour import TourResult
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
@@ -60,7 +59,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def run(*, keep: bool) -> tuple[int, str]:
     out = StringIO()
-    options = DemoOptions(folder=RESULT.folder, seconds=1.0, keep=keep)
+    options = DemoOptions(folder=RESULT.folder.path, seconds=1.0, keep=keep)
 
     def tour(interrupts: Interrupts) -> int:
         show_tour(options, DemoScreen(Console(file=out, width=80)), Redactor(), interrupts)

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.init_signature import CatalogWord, SourceWord
 from frazil.cli.main import main
 from frazil.config import load_config
 from frazil.config.loader import DEFAULT_PATH
-from frazil.config.models.catalog import CatalogKind
 from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.config.models.postgres_source import PostgresSection
-from frazil.config.starter_document import FirstSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,11 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(here)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     return here
-
-
-def test_the_values_of_the_options_are_those_of_the_configuration() -> None:
-    assert [each.value for each in SourceWord] == [each.value for each in FirstSource]
-    assert [each.value for each in CatalogWord] == [each.value for each in CatalogKind]
 
 
 def test_off_a_terminal_it_does_not_prompt_and_takes_defaults(

@@ -13,13 +13,12 @@ from ruamel.yaml import YAML
 
 import frazil.config
 from frazil.config import Config, LoadedConfig, load_config, table_settings
-from frazil.config.json_schema import config_schema
 from frazil.config.loader import Dialect
 from frazil.config.models.buffer_source import BufferSection
 from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.config.models.postgres_source import PostgresSection
 from frazil.config.models.values import format_duration, format_size, parse_duration, parse_size
-from frazil.config.showing import native_document, show_document
+from frazil.config.showing import config_schema, native_document, show_document
 from frazil.model.policy import OnUnrepresentable, Order
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

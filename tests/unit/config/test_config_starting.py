@@ -6,11 +6,10 @@ import re
 from itertools import cycle, product
 from typing import TYPE_CHECKING
 
-from frazil.config.json_schema import config_schema
 from frazil.config.loader import parse_config
-from frazil.config.models.catalog import CatalogKind
-from frazil.config.showing import show_document
-from frazil.config.starter_document import FirstAnswers, FirstSource, first_document
+from frazil.config.showing import config_schema, show_document
+from frazil.config.starter_document import FirstAnswers, first_document
+from frazil.model.policy import CatalogKind, FirstSource
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,8 @@ from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
-from frazil.telemetry.metrics import ForeignNames, Metrics
+from frazil.telemetry.metric_names_foreign import ForeignNames
+from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from tests.support.merge.scripted import TwinTable, report_of
 

@@ -14,7 +14,7 @@ from frazil.model.postgres.names import QualifiedName
 from frazil.pipeline.checks import name_tables
 from frazil.pipeline.configured_source import configured_source
 from frazil.sources.findings import Severity, problem_of
-from frazil.sources.postgres.checks.source_findings import judge_source
+from frazil.sources.postgres.checks.preflight import judge_source
 from frazil.sources.postgres.kind import PostgresKind
 from tests.support.postgres.sound import PUBLICATION, ROLE, SERVER, SLOT, SOUND, TABLE
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import create_autospec
 
 import pytest
 
+from frazil.clients.postgres.session import Session
 from frazil.errors import SlotBusyError
 from frazil.model.postgres.facts import SlotReader
 from frazil.sources.postgres.artifacts import (
     ArtifactFacts,
     ArtifactKind,
+    PostgresTeardown,
     plan_removal,
-    require_idle,
 )
 from tests.support.postgres.sound import PUBLICATION, SERVER, SLOT
 
@@ -93,6 +95,10 @@ def test_the_slot_of_a_copy_is_known_also_where_its_name_was_cut() -> None:
     short = replace(mine, slot=f"{long[:40]}_copy_1f2e3d4c")
     facts = replace(FACTS, slot_name=long, slot=None, publication=None, readers=(mine, short))
     assert [artifact.name for artifact in plan(facts)] == [mine.slot]
+
+
+def require_idle(artifact: Artifact) -> None:
+    PostgresTeardown(create_autospec(Session), (artifact,)).require_idle()
 
 
 def test_a_slot_that_is_read_names_who_must_stop() -> None:

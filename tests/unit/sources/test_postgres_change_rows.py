@@ -54,7 +54,7 @@ from tests.support.postgres.stream import (
 )
 
 if TYPE_CHECKING:
-    from frazil.sources.postgres.stream.table_shapes import ShapeReading
+    from frazil.sources.postgres.stream.segment import ShapeReading
 
 
 def items(*messages: Message, as_shape: ShapeReading = DEFAULT) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ from frazil.model.postgres.facts import (
 )
 from frazil.model.postgres.names import QualifiedName
 from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle
-from frazil.sources.postgres.publication.planning import plan_publication, refuse_unfit
+from frazil.sources.postgres.publication.changing import plan_publication, refuse_unfit
 from frazil.sources.postgres.tables.catalog_view import CatalogView
 from tests.support.postgres.sound import PUBLICATION, ROLE, SENT, SERVER, TABLE
 

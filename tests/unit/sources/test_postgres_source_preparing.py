@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from frazil.errors import (
 )
 from frazil.model.marker import Marker
 from frazil.model.postgres.facts import SlotFacts, WalStatus
-from frazil.sources.postgres import discovery as table_discovery
+from frazil.sources.postgres import preparation
 from frazil.sources.postgres.copy import round as copy_round
 from frazil.sources.postgres.copy.round import CopyRound
 from frazil.sources.postgres.source import PostgresSource
@@ -29,7 +29,7 @@ from tests.support.postgres.sound import PUBLICATION
 from tests.support.postgres.views import view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from frazil.sources.postgres.tables.catalog_view import CatalogView
 
@@ -70,10 +70,9 @@ class Server(PostgresSource):
         self.found = server
         self.read_from: list[int] = []
 
-    @contextmanager
-    def _replication(self, _purpose: str) -> Iterator[Any]:
-        yield SimpleNamespace(
-            identify=lambda: self.found, load_history=lambda _timeline: (), is_standby=lambda: False
+    def _replication(self, _purpose: str) -> Any:
+        return nullcontext(
+            SimpleNamespace(identify=lambda: self.found, load_history=lambda _timeline: ())
         )
 
     def _require_unread(self) -> None:
@@ -175,11 +174,11 @@ def test_a_defect_while_a_table_is_looked_at_leaves_the_others_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = views()
-    monkeypatch.setattr(table_discovery, "load_all_views", lambda *_a, **_k: found)
-    monkeypatch.setattr(table_discovery, "find_obstacle", lambda *_a, **_k: None)
-    monkeypatch.setattr(table_discovery, "describe_table", described)
+    monkeypatch.setattr(preparation, "load_all_views", lambda *_a, **_k: found)
+    monkeypatch.setattr(preparation, "find_obstacle", lambda *_a, **_k: None)
+    monkeypatch.setattr(preparation, "describe_table", described)
     no_session: Any = None
-    tables = {each.name: each for each in table_discovery.discover_tables(no_session, SETTINGS)}
+    tables = {each.name: each for each in preparation.discover_tables(no_session, SETTINGS)}
     assert tables[WELL].columns
     assert tables[WELL].obstacle is None
     # It is there, and is itself: reading it tells what is wrong.

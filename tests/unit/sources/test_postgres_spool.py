@@ -135,7 +135,6 @@ def test_complete_transactions_are_taken_and_the_open_one_stays(tmp_path: Path) 
         taken = spool.take(ALL)
         assert texts(tmp_path, taken) == ["b", "c"]
         assert taken.end == 25
-        assert spool.newest_commit_at == MOMENT
 
 
 @pytest.mark.fault("N55")
@@ -236,7 +235,7 @@ def test_an_idle_server_moves_the_position(tmp_path: Path) -> None:
         assert spool.position == 115
         stream.send_frames(Keepalive(200, 0, wants_reply=False))
         stream.wait_until_read()
-        assert spool.position == spool.server_position == 200
+        assert spool.position == 200
 
 
 def test_the_position_does_not_move_while_something_is_pending(tmp_path: Path) -> None:
@@ -248,7 +247,6 @@ def test_the_position_does_not_move_while_something_is_pending(tmp_path: Path) -
         stream.send_frames(Keepalive(200, 0, wants_reply=False))
         stream.wait_until_read()
         assert spool.position == 100
-        assert spool.server_position == 200
         assert spool.take(ALL).end == 200
 
 

@@ -28,8 +28,7 @@ from frazil.model.postgres.lsn import format_lsn
 from frazil.model.postgres.types import PostgresType, plan_column
 from frazil.model.schema.types import Primitive
 from frazil.sources.postgres.stream.reader import MOST_ROWS, StreamReader
-from frazil.sources.postgres.stream.segment import OpenTransaction, SegmentPart
-from frazil.sources.postgres.stream.table_shapes import ShapeReading
+from frazil.sources.postgres.stream.segment import OpenTransaction, SegmentPart, ShapeReading
 from frazil.sources.protocol import Split, TableRows
 from tests.support.pgoutput.frames import text
 from tests.support.pgoutput.golden import decode_all, golden

@@ -293,7 +293,6 @@ def test_transactions_without_rows_leave_no_bytes_and_move_the_position() -> Non
     assert spooled.finish() == []
     assert spooled.files.written == []
     assert spooled.spooling.position == 35
-    assert spooled.spooling.newest_commit_at == MOMENT + 30
 
 
 def test_descriptions_alone_do_not_make_a_transaction_large() -> None:
@@ -321,30 +320,25 @@ def test_a_keepalive_moves_the_position_but_not_inside_a_transaction() -> None:
     spooled.take(Begin(150, 0, 1), relation(7), insert(7))
     spooled.spooling.take_frames([Keepalive(200, 0, wants_reply=True)])
     assert spooled.spooling.position == 100
-    assert spooled.spooling.server_position == 200
     spooled.take(Commit(150, 155, 0))
     spooled.spooling.take_frames([Keepalive(140, 0, wants_reply=False)])
     assert spooled.spooling.position == 155
 
 
-def test_how_far_the_server_is_never_falls() -> None:
+def test_the_position_never_falls() -> None:
     spooled = Spooled()
-    assert (spooled.spooling.position, spooled.spooling.server_position) == (0, 0)
-    assert spooled.spooling.newest_commit_at is None
+    assert spooled.spooling.position == 0
     spooled.spooling.take_frames([])
     begin = encode_message(Begin(150, 0, 1))
     spooled.spooling.take_frames([LogData(9, 300, 0, begin), LogData(9, 400, 0, b"M")])
-    assert (spooled.spooling.position, spooled.spooling.server_position) == (0, 400)
+    assert spooled.spooling.position == 0
     spooled.take(relation(7), insert(7))
     spooled.spooling.take_frames([Keepalive(350, 0, wants_reply=False)])
     spooled.take(Commit(150, 155, 0))
-    assert (spooled.spooling.position, spooled.spooling.server_position) == (155, 400)
+    assert spooled.spooling.position == 155
     spooled.spooling.take_frames([Keepalive(500, 0, wants_reply=False)])
     spooled.take(*transaction(200, insert(7)))
-    assert (spooled.spooling.position, spooled.spooling.server_position) == (500, 500)
-    # Alone, a commit tells as much as a frame does.
-    spooled.take(*transaction(600, insert(7)))
-    assert spooled.spooling.server_position == 605
+    assert spooled.spooling.position == 500
 
 
 def test_each_description_tells_the_transaction_that_it_first_came_in() -> None:

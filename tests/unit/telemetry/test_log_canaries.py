@@ -13,7 +13,8 @@ import pytest
 from frazil.model.policy import LogFormat
 from frazil.telemetry.exception_hooks import install_hooks
 from frazil.telemetry.jvm_log import JvmLog
-from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger
+from frazil.telemetry.log_fields import bound
+from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 from tests.unit.telemetry.canaries import CANARY, CANARY_PART, every_error
 

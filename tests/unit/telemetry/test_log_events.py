@@ -13,7 +13,8 @@ import pytest
 import structlog
 
 from frazil.model.policy import LogFormat, LogLevel
-from frazil.telemetry.logs import LogSettings, bound, configure_logs, get_logger
+from frazil.telemetry.log_fields import bound
+from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:

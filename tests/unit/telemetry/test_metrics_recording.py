@@ -22,6 +22,7 @@ from frazil.telemetry.metric_names import (
     SOURCE_LAG_BYTES,
     Counter,
     Gauge,
+    Histogram,
     Label,
 )
 from frazil.telemetry.metric_names_foreign import (
@@ -29,8 +30,9 @@ from frazil.telemetry.metric_names_foreign import (
     MERGER_CYCLE_COMPLETED,
     MERGER_CYCLE_DURATION,
     PROCESSOR_WRITE_LATENCY,
+    ForeignNames,
 )
-from frazil.telemetry.metrics import ForeignNames, Metrics
+from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
 from tests.unit.telemetry.canaries import CANARY, CANARY_PART
 
@@ -73,7 +75,7 @@ def record_everything(metrics: Metrics, foreign: ForeignNames) -> None:
             metrics.add(metric, 2, **labels)
         elif isinstance(metric, Gauge):
             metrics.set(metric, 1.5, **labels)
-        else:
+        elif isinstance(metric, Histogram):
             metrics.observe(metric, 3.0, **labels)
 
 

@@ -15,10 +15,10 @@ from frazil.hooks import ManualClock
 from frazil.pipeline.status.json_form import status_from_json
 from frazil.telemetry.metrics import Metrics
 from frazil.telemetry.redaction import Redactor
-from frazil.web.access import HostRule, is_local_host
+from frazil.web.access import HostRule
 from frazil.web.app import build_app
 from frazil.web.page_view import Advice, advice_of, shares_of
-from frazil.web.pages import PAGE_HEADERS, build_pages, configured_pages
+from frazil.web.pages import PAGE_HEADERS, build_pages, configured_app
 from frazil.web.readiness import Readiness
 from tests.support.status.statuses import NOW, RESYNC, SCENARIOS, running, stopped, table
 
@@ -299,7 +299,7 @@ def test_names_may_be_limited_where_others_can_reach_the_server(path: str) -> No
      "[::1]", "[::1]:9093", "::1"],
 )  # fmt: skip
 def test_names_of_loopback_are_local(host: str) -> None:
-    assert is_local_host(host)
+    assert HostRule(is_local=True).allows(host)
 
 
 @pytest.mark.parametrize(
@@ -308,15 +308,23 @@ def test_names_of_loopback_are_local(host: str) -> None:
      "notlocalhost", "localhost@example"],
 )  # fmt: skip
 def test_other_names_are_not(host: str) -> None:
-    assert not is_local_host(host)
+    assert not HostRule(is_local=True).allows(host)
 
 
 def test_the_document_says_whether_there_are_pages_and_who_sees_them() -> None:
-    def routes(**given: object) -> int:
-        return len(configured_pages(Telemetry.model_validate(given), running, Redactor()))
+    def status_of(path: str, **given: object) -> int:
+        redactor, telemetry = Redactor(), Telemetry.model_validate(given)
+        metrics = Metrics("shop", release="1", redactor=redactor)
+        app = configured_app(telemetry, metrics, Readiness(), redactor, running)
+        return send(app, path).status_code
 
-    assert routes(pages=False) == 0
-    assert routes() == 3
+    assert [status_of(path, pages=False) for path in ("/", "/status", "/metrics")] == [
+        404,
+        404,
+        200,
+    ]
+    assert [status_of(path) for path in ("/", "/status", "/metrics")] == [200, 200, 200]
+    assert [status_of(path, token=TOKEN) for path in ("/", "/metrics")] == [401, 200]
     assert Telemetry.model_validate({"listen": "[::1]:9"}).is_local
     assert not Telemetry.model_validate({"listen": ":9", "token": TOKEN}).is_local
 

@@ -5,18 +5,42 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import write_note
-from frazil.cli.process.signal_handling import SignalHandling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
 # A closed terminal and a supervisor mean the same as Ctrl-C.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SignalHandling(ABC):
+    """Handles these signals while its block runs; a subclass says how."""
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        self._before = {number: signal.getsignal(number) for number in numbers}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Handle the signals from now on; a Spark context puts a handler of its own in the way."""
+        for number in self._before:
+            signal.signal(number, self._receive)
+
+    @abstractmethod
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        """One of them came."""
 
 
 class Interrupted(BaseException):

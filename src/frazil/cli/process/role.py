@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import write_note
@@ -20,13 +21,12 @@ from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.telemetry import change_level, observing
 from frazil.telemetry.logs import get_logger
-from frazil.web.app import build_app
-from frazil.web.pages import configured_hosts, configured_pages
+from frazil.web.pages import configured_app
 from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
@@ -45,18 +45,16 @@ _EXIT_CODES = {
 }
 
 
-class ProcessRole(Protocol):
+@dataclass(frozen=True, slots=True)
+class ProcessRole:
     """What a process does."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The roles it has, as people read them."""
-
-    def build(self, context: RunContext) -> PipelineRun:
-        """Everything that runs; called once Spark has started."""
-
-    def print_results(self, run: PipelineRun) -> None:
-        """What was done, after a single run."""
+    names: tuple[str, ...]
+    """The roles it has, as people read them."""
+    build: Callable[[RunContext], PipelineRun]
+    """Everything that runs; called once Spark has started."""
+    print_results: Callable[[PipelineRun], None]
+    """What was done, after a single run."""
 
 
 def run_role(
@@ -93,14 +91,8 @@ def _run_role(
             readiness, started = Readiness(), Gate("Spark is starting")
             readiness.add("spark", started)
             if not once:
-                pages = configured_pages(config.telemetry, board.now, redactor)
-                app = build_app(
-                    StatusMetrics(observed.metrics, board),
-                    readiness,
-                    redactor,
-                    pages,
-                    hosts=configured_hosts(config.telemetry),
-                )
+                metrics = StatusMetrics(observed.metrics, board)
+                app = configured_app(config.telemetry, metrics, readiness, redactor, board.now)
                 address = stack.enter_context(serving(app, config.telemetry.listen))
                 _log.info("serving", address=str(address))
             session = stack.enter_context(open_session(config))

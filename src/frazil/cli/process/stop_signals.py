@@ -10,8 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.process.interrupting import Interrupted
-from frazil.cli.process.signal_handling import SignalHandling
+from frazil.cli.process.interrupting import Interrupted, SignalHandling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

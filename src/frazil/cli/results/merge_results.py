@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.cli.output import OutputFormat, write_json, write_table
 from frazil.merge.report import MergeAction
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from frazil.merge.report import MergeCommit, MergeReport
     from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.telemetry.redaction import Redactor
@@ -16,6 +19,16 @@ HEADER = (
     "PROBLEM",
 )  # fmt: skip
 _COUNTED = (MergeAction.INSERT, MergeAction.UPDATE, MergeAction.DELETE, MergeAction.LATE)
+
+
+def print_results(
+    statuses: Sequence[MergeStatus], output: OutputFormat, redactor: Redactor
+) -> None:
+    """Every table that is merged, also those that got nothing."""
+    if output is OutputFormat.JSON:
+        write_json([result_json(each, redactor) for each in statuses])
+    else:
+        write_table([result_row(each, redactor) for each in statuses], header=HEADER)
 
 
 def result_row(status: MergeStatus, redactor: Redactor) -> tuple[str, ...]:

@@ -6,28 +6,43 @@ import sys
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from frazil import errors
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
-from frazil.cli.verbs.lake_check import check_lake
-from frazil.errors import PermissionError  # noqa: A004 - the published name of this error
-from frazil.model.policy import LogLevel
-from frazil.pipeline.checks import check_source
-from frazil.sources.findings import Severity
-from frazil.telemetry.logs import LogSettings, configure_logs
+from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_table, plan_pairs
+from frazil.cli.verbs.position.reports import reports_of
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.spark.session import open_session
+from frazil.model.marker import MarkerRole
+from frazil.pipeline.checks import check_source, try_writing
+from frazil.pipeline.tables.captured_names import CapturedNames
+from frazil.sources.findings import CheckedItem, Findings, Severity, problem_of, stops, warns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from frazil.cli.invocation import Invocation
-    from frazil.sources.findings import Findings, Problem
+    from frazil.cli.verbs.position.reports import MarkerReport
+    from frazil.config import Config
+    from frazil.pipeline.checks import SourceFindings
+    from frazil.pipeline.tables.captured_names import Named
+    from frazil.sources.findings import Problem
     from frazil.telemetry.redaction import Redactor
+
+_NO_ANSWER = (errors.CatalogError, errors.PermissionError)
+_ADVICE = "Check catalog and storage in the configuration, and that the catalog runs."
+
+# Amazon's clients send checksums with every upload, which not every store understands.
+_CHECKSUMS = (
+    " A store that does not know Amazon's checksums needs "
+    "AWS_REQUEST_CHECKSUM_CALCULATION=when_required in the environment."
+)
 
 
 def run_checks(document: Path | None, output: OutputFormat, invocation: Invocation) -> ExitCode:
     """Check the source, print that, then the lake, which waits for Spark."""
-    config = invocation.load(document).config
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    config = invocation.load_quietly(document)
     redactor = invocation.redactor
     is_table = output is OutputFormat.TABLE
     source = check_source(config)
@@ -45,7 +60,7 @@ def run_checks(document: Path | None, output: OutputFormat, invocation: Invocati
 
 def exit_code_of(parts: Sequence[Findings]) -> ExitCode:
     """1 when something must be fixed; 5 when access was denied."""
-    if any(isinstance(part.error, PermissionError) for part in parts):
+    if any(isinstance(part.error, errors.PermissionError) for part in parts):
         return ExitCode.PERMISSION
     return ExitCode.FAILED if any(part.must_be_fixed for part in parts) else ExitCode.DONE
 
@@ -102,3 +117,110 @@ def table_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
         for sql, alike in groupby(problems, key=lambda problem: problem.sql):
             yield from ((severity.value, each.table or "", each.sentence) for each in alike)
             yield from (("", "", f"  {line}") for line in sql)
+
+
+def check_lake(config: Config, source: SourceFindings) -> Findings:
+    """Check the lake; an error that prevents the check is reported, not raised."""
+    try:
+        with open_session(config) as session:
+            return inspect_lake(Lake(session, config.catalog.name), config, source)
+    except errors.FrazilError as error:
+        return _closed(error)
+
+
+def inspect_lake(lake: Lake, config: Config, source: SourceFindings) -> Findings:
+    """The same, in a lake that is open; ``source`` has the tables that the source chose."""
+    # One answer proves that the catalog is there; without it, no table needs to be loaded.
+    ledger = reports_of(lake, ledger_table(config))
+    failed = next((each.problem for each in ledger if isinstance(each.problem, _NO_ANSWER)), None)
+    if failed is not None:
+        return _closed(failed)
+    seen = [_catalog(config)]
+    problems: list[Problem] = []
+    marker_tables = _marker_tables(config, source.names)
+    reports = [
+        *ledger,
+        *(each for marker_table in marker_tables for each in reports_of(lake, marker_table)),
+    ]
+    judged = (_judged(report, config, source.not_made) for report in reports)
+    for found in (_warehouse(lake, config), *judged):
+        if isinstance(found, CheckedItem):
+            seen.append(found)
+        elif found is not None:
+            problems.append(found)
+    return Findings(checked=tuple(seen), problems=tuple(problems))
+
+
+def _closed(error: errors.FrazilError) -> Findings:
+    advice = _ADVICE if isinstance(error, _NO_ANSWER) else None
+    return Findings(problems=(problem_of(error, advice=advice),), error=error)
+
+
+def _catalog(config: Config) -> CheckedItem:
+    return CheckedItem(
+        "catalog", f"{config.catalog.name}, kind {config.catalog.kind.value}, answers"
+    )
+
+
+def _warehouse(lake: Lake, config: Config) -> CheckedItem | Problem:
+    warehouse = config.catalog.warehouse or "the catalog's own"
+    try:
+        try_writing(lake, config)
+    except errors.FrazilError as error:
+        # Of a table that only served to try.
+        error.table = None
+        advice = f"The warehouse, {warehouse}, cannot be written to. {_ADVICE}"
+        if config.storage.s3.endpoint is not None:
+            advice += _CHECKSUMS
+        return problem_of(error, advice=advice)
+    return CheckedItem("warehouse", f"{warehouse}: a table was created, written, read and removed")
+
+
+def _marker_tables(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:
+    """Every changelog and mirror, the captured ones first, each once."""
+    captured = [
+        marker_table
+        for found in names.values()
+        if isinstance(found, CapturedNames)
+        for marker_table in (
+            MarkerTable(TableRole.CHANGELOG, found.changelog, MarkerRole.INGEST),
+            MarkerTable(TableRole.MIRROR, found.mirror, MarkerRole.MERGE),
+        )
+    ]
+    listed = [marker_table for pair in plan_pairs(config) for marker_table in pair.marker_tables]
+    yield from {
+        str(marker_table.name): marker_table for marker_table in [*listed, *captured]
+    }.values()
+
+
+def _judged(
+    report: MarkerReport, config: Config, not_made: Collection[str]
+) -> CheckedItem | Problem | None:
+    name, kind, problem = str(report.marker_table.name), report.marker_table.kind, report.problem
+    if isinstance(problem, errors.TableNotFoundError):
+        # The check of the source has reported why no run creates it.
+        return None if name in not_made else _missing(report, config)
+    if problem is not None:
+        return problem_of(problem)
+    if report.marker is None:
+        return CheckedItem(name, f"{kind} is there and empty")
+    if report.marker.pipeline != config.pipeline:
+        return warns(
+            f"The {kind} {name} was last written by the pipeline {report.marker.pipeline}: two "
+            "pipelines must not share a table.",
+            table=name,
+        )
+    return CheckedItem(name, f"{kind} is there, at {report.position}")
+
+
+def _missing(report: MarkerReport, config: Config) -> CheckedItem | Problem | None:
+    name, kind = str(report.marker_table.name), report.marker_table.kind
+    if config.source is not None or kind is TableRole.MIRROR:
+        return CheckedItem(name, f"{kind} is not there yet: the first run creates it")
+    if kind is TableRole.LEDGER:
+        # Merges alone keep no ledger.
+        return None
+    return stops(
+        f"The {kind} {name} is not in the catalog, and without a source nothing creates it.",
+        table=name,
+    )

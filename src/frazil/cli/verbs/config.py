@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
-from frazil.config.json_schema import config_schema
-from frazil.config.showing import native_document, show_document
+from frazil.config.showing import config_schema, native_document, show_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

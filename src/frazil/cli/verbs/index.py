@@ -10,9 +10,7 @@ from frazil.cli.results.facts import to_json, to_rows
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.merge.index_operations import load_index_facts, rebuild_index, verify_index
-from frazil.model.policy import LogLevel
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges
-from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,9 +52,8 @@ def _run_operation(
     operation: Callable[..., _T], document: Path | None, table: str, invocation: Invocation
 ) -> _T:
     """The result of an operation on the index of this mirror."""
-    config = invocation.load(document).config
+    config = invocation.load_quietly(document)
     check_merges(config, [table])
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
         (settings,) = load_merges(lake, config, [table]).values()

@@ -12,11 +12,11 @@ import typer
 
 from frazil.cli.output import write_line, write_note, write_text
 from frazil.config.loader import DEFAULT_PATH, parse_config
-from frazil.config.models.catalog import CatalogKind
 from frazil.config.models.naming import LONGEST_PIPELINE_NAME
-from frazil.config.starter_document import FirstAnswers, FirstSource, first_document
+from frazil.config.starter_document import FirstAnswers, first_document
 from frazil.errors import ConfigError
 from frazil.model.command import command, quote_argument
+from frazil.model.policy import CatalogKind, FirstSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,13 +11,11 @@ from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError, FrazilError
 from frazil.merge.merger import Merger
-from frazil.model.policy import LogLevel
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges, plan_merges
-from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,9 +44,8 @@ def show_plans(
 
     A table that cannot be planned is reported, not raised.
     """
-    config = invocation.load(document).config
+    config = invocation.load_quietly(document)
     check_merges(config, tables)
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     # Before Spark is started: an unreachable source is reported at once.
     facts = None if config.source is None else configured_source(config).load_plan_facts()
     with open_session(config) as session:

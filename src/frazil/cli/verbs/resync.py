@@ -12,10 +12,8 @@ from frazil.cli.output import OutputFormat, write_json, write_line, write_note, 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError
-from frazil.model.policy import LogLevel
 from frazil.pipeline.resync import Rebuild, Resync, load_resync
 from frazil.pipeline.tables.merge_settings import merge_tables
-from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +56,7 @@ def run_resync(
 ) -> None:
     """Show the selected tables, ask for confirmation, and mark them in the ledger."""
     _check(request)
-    config = invocation.load(document).config
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    config = invocation.load_quietly(document)
     mirrors = () if config.source is not None else merge_tables(config, request.tables)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)

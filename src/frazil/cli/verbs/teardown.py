@@ -10,9 +10,7 @@ import typer
 
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.errors import ConfigError
-from frazil.model.policy import LogLevel
 from frazil.pipeline.configured_source import configured_source
-from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +41,7 @@ def run_teardown(
             "removing what is at the source needs confirmation, and this is no terminal.",
             next_step="check with --dry-run, then repeat with --yes",
         )
-    config = invocation.load(document).config
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+    config = invocation.load_quietly(document)
     with configured_source(config).open_teardown() as teardown:
         removable = [each for each in teardown.artifacts if each.stays is None]
         states = dict.fromkeys(removable, FOUND)

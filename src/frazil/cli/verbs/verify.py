@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Final
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.cli.results.facts import fields_to_json
-from frazil.cli.verbs.status.client import Answered, request_status
+from frazil.cli.verbs.status.client import NoAnswer, request_status
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.config.models.values import parse_duration
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
-from frazil.model.policy import LogLevel
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
 from frazil.pipeline.verification import build_source_verifier
-from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
 from frazil.verify.source_verifier import MERGE
 
@@ -60,10 +58,9 @@ def verify_mirrors(
     with the fold of its changelog. The exit status is that of the gravest finding: a difference
     before a table that cannot be judged.
     """
-    config = invocation.load(document).config
+    config = invocation.load_quietly(document)
     wait = _parsed(request.wait)
     check_merges(config, request.tables)
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
     found: dict[str, Verification | FrazilError] = {}
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
@@ -116,7 +113,7 @@ def _is_merging(config: Config) -> bool:
     except ConfigError:
         # It has another token, and may be another pipeline.
         return False
-    return isinstance(answer, Answered) and MarkerRole.MERGE.value in answer.status.roles
+    return not isinstance(answer, NoAnswer) and MarkerRole.MERGE.value in answer.roles
 
 
 def _step_of(found: Verification, captured: CapturedMirror | None) -> str:

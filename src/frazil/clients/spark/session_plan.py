@@ -14,9 +14,9 @@ from frazil.clients.catalog_settings import (
     needs_gcp,
 )
 from frazil.clients.spark import jars
-from frazil.config.models.catalog import CatalogKind
 from frazil.config.redaction import SPARK_SECRETS
 from frazil.errors import ConfigError, RuntimeMissingError
+from frazil.model.policy import CatalogKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

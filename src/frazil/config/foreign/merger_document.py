@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.foreign.translation import (
-    Draft,
     Translation,
     default_scalar,
     given,
@@ -78,7 +77,7 @@ _INTERVAL_TEXT = "must be a duration such as 1h or 1h 30m, or a number of second
 
 def translate_merger(document: Fields, environ: Mapping[str, str]) -> Translation:
     """The merger's document in our form, with its own variables filled in where it is silent."""
-    draft = Draft(Fields({}, document.location))
+    draft = Translation(Fields({}, document.location))
     for key, node in document.entries.items():
         if key not in _KEYS:
             draft.complain(node.location, unknown_name_sentence(key, _KEYS))
@@ -90,10 +89,10 @@ def translate_merger(document: Fields, environ: Mapping[str, str]) -> Translatio
     draft.put(("telemetry", "sentry", "dsn"), given(sentry, "dsn"))
     draft.put(("telemetry", "sentry", "environment"), given(document, "environment"))
     _fill_from_environment(draft, environ)
-    return draft.finish()
+    return draft
 
 
-def _translate_project(draft: Draft, document: Fields) -> None:
+def _translate_project(draft: Translation, document: Fields) -> None:
     node = given(document, "project_ref")
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         location = node.location if node is not None else document.location.child("project_ref")
@@ -108,7 +107,7 @@ def _translate_project(draft: Draft, document: Fields) -> None:
     draft.put_default(("mirror", "index", "cache_dir"), str(cache))
 
 
-def _translate_iceberg(draft: Draft, document: Fields) -> None:
+def _translate_iceberg(draft: Translation, document: Fields) -> None:
     iceberg = draft.section(document, "iceberg", ("catalog",))
     known = {key for keys in _ICEBERG_KEYS.values() for key in keys} | {"namespace"}
     draft.warn_unknown(iceberg, frozenset(known))
@@ -123,7 +122,7 @@ def _translate_iceberg(draft: Draft, document: Fields) -> None:
         draft.put_default(("storage", "s3", "path_style"), value=True)
 
 
-def _translate_tables(draft: Draft, document: Fields) -> None:
+def _translate_tables(draft: Translation, document: Fields) -> None:
     nodes = draft.listed(document, "tables", ("tables",))
     if not nodes and ("tables",) not in draft.wrong:
         location = document.location.child("tables")
@@ -140,7 +139,9 @@ def _translate_tables(draft: Draft, document: Fields) -> None:
         draft.put(("tables",), Items(tuple(tables), document.entries["tables"].location))
 
 
-def _translate_table(draft: Draft, table: Fields, index: int, namespace: Node | None) -> Fields:
+def _translate_table(
+    draft: Translation, table: Fields, index: int, namespace: Node | None
+) -> Fields:
     draft.warn_unknown(table, _TABLE_KEYS)
     entries: dict[str, Node] = {}
     namespace = given(table, "namespace") or namespace
@@ -164,7 +165,7 @@ def _translate_table(draft: Draft, table: Fields, index: int, namespace: Node | 
 
 
 def _full_name(
-    draft: Draft, table: Fields, key: str, namespace: Node | None, path: tuple[str | int, ...]
+    draft: Translation, table: Fields, key: str, namespace: Node | None, path: tuple[str | int, ...]
 ) -> Scalar | None:
     node = given(table, key)
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
@@ -182,7 +183,7 @@ def _location(parent: Fields, key: str, node: Node | None) -> Location:
     return node.location if node is not None else parent.location.child(key)
 
 
-def _translate_pace(draft: Draft, document: Fields) -> None:
+def _translate_pace(draft: Translation, document: Fields) -> None:
     draft.put_default(("merge", "max_rows"), BATCH_SIZE)
     draft.put(("merge", "max_rows"), given(document, "batch_size"))
     node = given(document, "merge_interval", "merge_interval_secs")
@@ -226,7 +227,7 @@ def _human_interval(text: str) -> timedelta | None:
     return total if end == len(text) and text else None
 
 
-def _fill_from_environment(draft: Draft, environ: Mapping[str, str]) -> None:
+def _fill_from_environment(draft: Translation, environ: Mapping[str, str]) -> None:
     for name, path in _VARIABLES.items():
         if environ.get(name) and not _is_set(draft.root, path):
             draft.put_variable(path, name, environ[name])

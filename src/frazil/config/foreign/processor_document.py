@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.foreign.translation import (
-    Draft,
     Translation,
     default_scalar,
     given,
@@ -83,7 +82,7 @@ _GO_TRUTHS = {
 
 def translate_processor(document: Fields, environ: Mapping[str, str]) -> Translation:
     """The processor's document in our form, with its own variables filled in."""
-    draft = Draft(Fields({}, document.location))
+    draft = Translation(Fields({}, document.location))
     draft.warn_unknown(document, _KNOWN[""])
     sections = {name: draft.section(document, name, _WRONG[name]) for name in _WRONG}
     for name, section in sections.items():
@@ -101,10 +100,10 @@ def translate_processor(document: Fields, environ: Mapping[str, str]) -> Transla
     if environ.get(METRICS_VARIABLE):
         draft.put_variable(("telemetry", "listen"), METRICS_VARIABLE, environ[METRICS_VARIABLE])
     draft.put_default(("telemetry", "pages"), value=False)
-    return draft.finish()
+    return draft
 
 
-def _translate_name(draft: Draft, sections: Mapping[str, Fields]) -> None:
+def _translate_name(draft: Translation, sections: Mapping[str, Fields]) -> None:
     """Two processors that share neither prefix nor namespace are two pipelines."""
     prefix = _text(given(sections["offsets"], "key_prefix")) or KEY_PREFIX
     namespace = _text(given(sections["s3"], "namespace"))
@@ -119,7 +118,7 @@ def _text(node: Node | None) -> str:
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
 
 
-def _translate_store(draft: Draft, store: Fields) -> None:
+def _translate_store(draft: Translation, store: Fields) -> None:
     bucket = given(store, "bucket")
     if bucket is None:
         location = store.location.child("bucket")
@@ -132,7 +131,7 @@ def _translate_store(draft: Draft, store: Fields) -> None:
         draft.put(("storage", "s3", key), given(store, key))
 
 
-def _translate_catalog(draft: Draft, iceberg: Fields) -> None:
+def _translate_catalog(draft: Translation, iceberg: Fields) -> None:
     catalog = draft.section(iceberg, "catalog", ("catalog",))
     draft.warn_unknown(catalog, _CATALOG_KEYS)
     draft.put_default(("catalog", "kind"), "rest")
@@ -152,7 +151,7 @@ def _translate_catalog(draft: Draft, iceberg: Fields) -> None:
     draft.put(("catalog", "warehouse"), warehouse)
 
 
-def _translate_sign_in(draft: Draft, catalog: Fields) -> None:
+def _translate_sign_in(draft: Translation, catalog: Fields) -> None:
     token, user, password = (given(catalog, key) for key in ("token", "username", "password"))
     draft.put(("catalog", "token"), token)
     node = password or user
@@ -165,7 +164,7 @@ def _translate_sign_in(draft: Draft, catalog: Fields) -> None:
     draft.put(("catalog", "credential"), replaced(node, f"{_text(user)}:{_text(password)}"))
 
 
-def _translate_coordination(draft: Draft, sections: Mapping[str, Fields]) -> None:
+def _translate_coordination(draft: Translation, sections: Mapping[str, Fields]) -> None:
     offsets, etcd = sections["offsets"], sections["etcd"]
     draft.put(("source", "offsets", "backend"), lowered(given(offsets, "backend")))
     draft.put(("source", "offsets", "key_prefix"), given(offsets, "key_prefix"))
@@ -186,7 +185,7 @@ def _with_scheme(node: Node) -> Node:
     return node
 
 
-def _translate_validation(draft: Draft, schema: Fields) -> None:
+def _translate_validation(draft: Translation, schema: Fields) -> None:
     registry = draft.section(schema, "registry", ("source", "registry"))
     draft.warn_unknown(registry, _REGISTRY_KEYS)
     mode = _off_if_false(lowered(given(schema, "mode")))
@@ -202,7 +201,12 @@ def _translate_validation(draft: Draft, schema: Fields) -> None:
 
 
 def _put_seconds(
-    draft: Draft, path: tuple[str, ...], section: Fields, key: str, *, usual: int | None = None
+    draft: Translation,
+    path: tuple[str, ...],
+    section: Fields,
+    key: str,
+    *,
+    usual: int | None = None,
 ) -> None:
     """A number of seconds as a duration; 0 and nothing mean the default."""
     node = given(section, key)
@@ -216,7 +220,7 @@ def _put_seconds(
         draft.put(path, replaced(node, f"{seconds}s"))
 
 
-def _translate_mappings(draft: Draft, document: Fields, environ: Mapping[str, str]) -> None:
+def _translate_mappings(draft: Translation, document: Fields, environ: Mapping[str, str]) -> None:
     """Mappings become topics; of two for one topic the later wins, as upstream."""
     nodes = draft.listed(document, "mappings", ("source", "topics"))
     if not nodes:
@@ -235,7 +239,7 @@ def _translate_mappings(draft: Draft, document: Fields, environ: Mapping[str, st
     _check_region(draft, document, topics)
 
 
-def _later_ones(draft: Draft, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+def _later_ones(draft: Translation, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     last: dict[object, int] = {}
     for index, node in enumerate(nodes):
         topic = _topic_of(node)
@@ -251,7 +255,9 @@ def _topic_of(node: Node) -> str | None:
     return topic.value if isinstance(topic, Scalar) and isinstance(topic.value, str) else None
 
 
-def _translate_mapping(draft: Draft, node: Node, index: int, overrides: dict[str, Scalar]) -> Node:
+def _translate_mapping(
+    draft: Translation, node: Node, index: int, overrides: dict[str, Scalar]
+) -> Node:
     path: KeyPath = ("source", "topics", index)
     if not isinstance(node, Fields):
         draft.complain(node.location, "must be a mapping", path)
@@ -281,7 +287,7 @@ def _translate_mapping(draft: Draft, node: Node, index: int, overrides: dict[str
     return Fields(entries, node.location)
 
 
-def _translate_columns(draft: Draft, schema: Fields, path: KeyPath) -> dict[str, Node]:
+def _translate_columns(draft: Translation, schema: Fields, path: KeyPath) -> dict[str, Node]:
     draft.warn_unknown(schema, _SCHEMA_KEYS)
     entries: dict[str, Node] = {}
     source = lowered(given(schema, "source"))
@@ -294,7 +300,7 @@ def _translate_columns(draft: Draft, schema: Fields, path: KeyPath) -> dict[str,
     return entries
 
 
-def _translate_column(draft: Draft, column: Node) -> Node:
+def _translate_column(draft: Translation, column: Node) -> Node:
     if not isinstance(column, Fields):
         return column
     draft.warn_unknown(column, _COLUMN_KEYS)
@@ -303,7 +309,7 @@ def _translate_column(draft: Draft, column: Node) -> Node:
     return Fields({**known, **({"type": kind} if kind is not None else {})}, column.location)
 
 
-def _translate_lfs(draft: Draft, lfs: Fields, overrides: dict[str, Scalar]) -> Fields:
+def _translate_lfs(draft: Translation, lfs: Fields, overrides: dict[str, Scalar]) -> Fields:
     draft.warn_unknown(lfs, _LFS_KEYS)
     entries = {key: node for key in sorted(_LFS_KEYS) if (node := given(lfs, key)) is not None}
     mode = _off_if_false(lowered(entries.get("mode")))
@@ -319,7 +325,7 @@ def _off_if_false(node: Node | None) -> Node | None:
     return node
 
 
-def _lfs_overrides(draft: Draft, environ: Mapping[str, str]) -> dict[str, Scalar]:
+def _lfs_overrides(draft: Translation, environ: Mapping[str, str]) -> dict[str, Scalar]:
     """The variables that override every mapping; what does not parse is ignored, as upstream."""
     found: dict[str, Scalar] = {}
     for key in sorted(_LFS_KEYS):
@@ -337,7 +343,7 @@ def _lfs_overrides(draft: Draft, environ: Mapping[str, str]) -> dict[str, Scalar
     return found
 
 
-def _check_region(draft: Draft, document: Fields, topics: tuple[Node, ...]) -> None:
+def _check_region(draft: Translation, document: Fields, topics: tuple[Node, ...]) -> None:
     store = document.entries.get("s3")
     has_region = isinstance(store, Fields) and given(store, "region") is not None
     for topic in topics:

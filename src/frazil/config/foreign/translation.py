@@ -29,30 +29,17 @@ _NOT_IN_NAMES = re.compile("[^a-z0-9_]+")
 _WHOLE_NUMBER = re.compile("[0-9]{1,15}")
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A document in our form; ``wrong`` are the paths of ours the mistakes are about."""
-
-    root: Fields
-    mistakes: tuple[Mistake, ...] = ()
-    warnings: tuple[str, ...] = ()
-    wrong: frozenset[KeyPath] = frozenset()
-
-
 @dataclass(slots=True)
-class Draft:
-    """A translation in the making."""
+class Translation:
+    """A document in our form, as far as it has come.
+
+    ``wrong`` are the paths of ours that the mistakes are about.
+    """
 
     root: Fields
     mistakes: list[Mistake] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     wrong: set[KeyPath] = field(default_factory=set)
-
-    def finish(self) -> Translation:
-        """What has become of the document."""
-        return Translation(
-            self.root, tuple(self.mistakes), tuple(self.warnings), frozenset(self.wrong)
-        )
 
     def put(self, path: tuple[str, ...], node: Node | None) -> None:
         """Put a node of the foreign document into ours; None changes nothing."""

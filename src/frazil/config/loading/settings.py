@@ -6,7 +6,7 @@ What a path leads to says which sections may follow, and whether the value is se
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum, auto
 from pathlib import Path
@@ -85,14 +85,7 @@ def spot_below(spot: Spot, key: str | int) -> Spot | None:
         return _field_spot(spot, key)
     if spot.shape is Shape.MAPPING or (spot.shape is Shape.LIST and isinstance(key, int)):
         below = _spot(spot.inner)
-        return Spot(
-            below.shape,
-            below.sections,
-            below.inner,
-            below.is_optional,
-            below.is_secret,
-            below.markers | spot.markers,
-        )
+        return replace(below, markers=below.markers | spot.markers)
     return None
 
 

@@ -45,26 +45,6 @@ _HIDDEN = frozenset("{}[],:#")
 _PLANE = 0x100000
 _SHIELDED = re.compile(f"[{chr(_PLANE)}-{chr(_PLANE + 0x7F)}]")
 
-
-def is_shielded(text: str) -> bool:
-    """Whether a text holds characters of that plane by itself."""
-    return _SHIELDED.search(text) is not None
-
-
-def shield(text: str) -> str:
-    """Hide references and arguments from the parser; lines stay where they are."""
-    return _FRAGILE.sub(lambda match: "".join(map(_hide, match[0])), text)
-
-
-def unshield(text: str) -> str:
-    """The text as it was written."""
-    return _SHIELDED.sub(lambda match: chr(ord(match[0]) - _PLANE), text)
-
-
-def _hide(character: str) -> str:
-    return chr(_PLANE + ord(character)) if character in _HIDDEN else character
-
-
 # Our own document is five deep; anything near this is not a configuration.
 DEEPEST = 32
 # Two thousand tables with ten settings each; also what keeps reading within two seconds.
@@ -90,6 +70,25 @@ _PARSER_FAULTS = (
     YAMLError, ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError,
     TypeError, ValueError,
 )  # fmt: skip
+
+
+def is_shielded(text: str) -> bool:
+    """Whether a text holds characters of that plane by itself."""
+    return _SHIELDED.search(text) is not None
+
+
+def shield(text: str) -> str:
+    """Hide references and arguments from the parser; lines stay where they are."""
+    return _FRAGILE.sub(lambda match: "".join(map(_hide, match[0])), text)
+
+
+def unshield(text: str) -> str:
+    """The text as it was written."""
+    return _SHIELDED.sub(lambda match: chr(ord(match[0]) - _PLANE), text)
+
+
+def _hide(character: str) -> str:
+    return chr(_PLANE + ord(character)) if character in _HIDDEN else character
 
 
 class RefusedYamlError(Exception):

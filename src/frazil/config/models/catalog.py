@@ -24,19 +24,11 @@ from frazil.config.models.values import (
     one_of,
     refuse,
 )
+from frazil.model.policy import CatalogKind
 
 _SQLITE = "sqlite:///"
 _OBJECT_STORES = ("s3://", "s3a://", "gs://", "abfss://", "abfs://", "hdfs://")
 _WAREHOUSE_WORDS = "file:///…, s3://…, gs://…, abfss://… or a path that starts with / or ./"
-
-
-class CatalogKind(StrEnum):
-    """The catalogs Iceberg's runtime can open for us."""
-
-    SQL = "sql"
-    REST = "rest"
-    GLUE = "glue"
-    HIVE = "hive"
 
 
 class Encryption(StrEnum):

@@ -44,6 +44,13 @@ BUFFER_COLUMN_PREFIX = "_cdc_"
 # Postgres cuts identifiers here.
 _LONGEST_IDENTIFIER = 63
 
+_MIRROR_KEYS = (
+    "format_version", "partition_by", "sort_by", "deletes", "on_drop", "evolution",
+    "on_unrepresentable",
+)  # fmt: skip
+# A source has names that no document could list.
+_NOT_LISTED = "not.listed"
+
 
 class Config(Section):
     """A pipeline: where changes come from, where tables are, and how they are merged."""
@@ -165,14 +172,6 @@ def _resolved(section: _SectionT, names: tuple[str, ...], pipeline: str) -> _Sec
     texts = {name: getattr(section, name).replace("{pipeline}", pipeline) for name in names}
     changed = {name: text for name, text in texts.items() if text != getattr(section, name)}
     return section.model_copy(update=changed) if changed else section
-
-
-_MIRROR_KEYS = (
-    "format_version", "partition_by", "sort_by", "deletes", "on_drop", "evolution",
-    "on_unrepresentable",
-)  # fmt: skip
-# A source has names that no document could list.
-_NOT_LISTED = "not.listed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,33 +41,25 @@ ColumnPrefix = Annotated[
 ]
 
 
-def _check_template(text: str, *, allowed: tuple[str, ...], needed: str | None) -> str:
+def _template(*allowed: str, needed: str | None = None) -> AfterValidator:
     names = ", ".join(f"{{{name}}}" for name in allowed)
-    literal = _PLACEHOLDER.sub("", text)
-    if set(_PLACEHOLDER.findall(text)) - set(allowed) or "{" in literal or "}" in literal:
-        sentence = f"may use only {names}"
-        raise refuse(sentence)
-    if needed is not None and f"{{{needed}}}" not in text:
-        sentence = f"must use {{{needed}}}, or all tables would become one"
-        raise refuse(sentence)
-    return text
+
+    def check(text: str) -> str:
+        literal = _PLACEHOLDER.sub("", text)
+        if set(_PLACEHOLDER.findall(text)) - set(allowed) or "{" in literal or "}" in literal:
+            sentence = f"may use only {names}"
+            raise refuse(sentence)
+        if needed is not None and f"{{{needed}}}" not in text:
+            sentence = f"must use {{{needed}}}, or all tables would become one"
+            raise refuse(sentence)
+        return text
+
+    return AfterValidator(check)
 
 
-def _namespace_template(text: str) -> str:
-    return _check_template(text, allowed=("schema", "pipeline"), needed=None)
-
-
-def _table_template(text: str) -> str:
-    return _check_template(text, allowed=("schema", "table", "pipeline"), needed="table")
-
-
-def _pipeline_template(text: str) -> str:
-    return _check_template(text, allowed=("pipeline",), needed=None)
-
-
-NamespaceTemplate = Annotated[Name, AfterValidator(_namespace_template)]
-TableTemplate = Annotated[Name, AfterValidator(_table_template)]
-PipelineTemplate = Annotated[Name, AfterValidator(_pipeline_template)]
+NamespaceTemplate = Annotated[Name, _template("schema", "pipeline")]
+TableTemplate = Annotated[Name, _template("schema", "table", "pipeline", needed="table")]
+PipelineTemplate = Annotated[Name, _template("pipeline")]
 
 _PRIMITIVES = (
     "boolean", "int", "long", "float", "double", "string", "binary", "date", "timestamp",

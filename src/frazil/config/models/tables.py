@@ -1,5 +1,6 @@
 """Settings of changelogs and mirrors, for all tables and for single ones."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -64,26 +65,23 @@ def _unrepresentable_text(value: object) -> object:
     return OnUnrepresentable.NULL.value if value is None else value
 
 
-def _check_partition(text: str) -> str:
-    try:
-        parse_partition_term(text)
-    except ValueError as error:
-        sentence = f"must be {error}"
-        raise refuse(sentence) from None
-    return text
+def _expression(parse: Callable[[str], object], also: str = "") -> AfterValidator:
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except ValueError as error:
+            sentence = f"must be {error}{also}"
+            raise refuse(sentence) from None
+        return text
+
+    return AfterValidator(check)
 
 
-def _check_sort(text: str) -> str:
-    try:
-        parse_sort_term(text)
-    except ValueError as error:
-        sentence = f"must be {error}; asc or desc and nulls first or nulls last may follow"
-        raise refuse(sentence) from None
-    return text
-
-
-PartitionExpression = Annotated[Name, AfterValidator(_check_partition)]
-SortExpression = Annotated[Name, AfterValidator(_check_sort)]
+PartitionExpression = Annotated[Name, _expression(parse_partition_term)]
+SortExpression = Annotated[
+    Name,
+    _expression(parse_sort_term, "; asc or desc and nulls first or nulls last may follow"),
+]
 FormatVersion = Annotated[Literal[2, 3], BeforeValidator(_format_version)]
 Unrepresentable = Annotated[
     OnUnrepresentable,

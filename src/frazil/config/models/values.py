@@ -12,6 +12,7 @@ import ipaddress
 import re
 from datetime import timedelta
 from enum import Enum, StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
@@ -63,6 +64,19 @@ LONGEST_DURATION = timedelta(days=36_500)
 # What a signed 64-bit integer holds, because sizes travel to the JVM and to Parquet.
 LARGEST_SIZE = 2**63 - 1
 
+# The key of the validation context that holds the directory of the document.
+DIRECTORY: Final = "directory"
+
+_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
+# Below this likeness a suggestion confuses more than it helps.
+_LIKENESS = 0.6
+# Comparing names takes time in the square of their length; real keys are short.
+_LONGEST_NAME_COMPARED = 64
+
+SIZE_SCHEMA: Final = {
+    "anyOf": [{"type": "string", "pattern": SIZE_PATTERN}, {"type": "integer", "minimum": 0}]
+}
+
 
 def parse_duration(text: str) -> timedelta:
     """Read ``500ms``, ``10s``, ``1m``, ``168h`` or ``7d``; raises ValueError on anything else."""
@@ -102,16 +116,6 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
-# The key of the validation context that holds the directory of the document.
-DIRECTORY: Final = "directory"
-
-_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
-# Below this likeness a suggestion confuses more than it helps.
-_LIKENESS = 0.6
-# Comparing names takes time in the square of their length; real keys are short.
-_LONGEST_NAME_COMPARED = 64
-
-
 class Substituted(str):
     """Text that came from a variable or a file, and so may mean a number or a boolean."""
 
@@ -145,14 +149,6 @@ def _integer(value: object, *, minimum: int) -> object:
         sentence = f"must be a whole number of at least {minimum}"
         raise refuse(sentence)
     return value
-
-
-def _positive(value: object) -> object:
-    return _integer(value, minimum=1)
-
-
-def _natural(value: object) -> object:
-    return _integer(value, minimum=0)
 
 
 def _truth(value: object) -> object:
@@ -273,8 +269,8 @@ def _free_text(value: object) -> str:
     raise refuse("every value must be a text, a number or a truth value")
 
 
-Count = Annotated[int, BeforeValidator(_positive), Field(ge=1)]
-CountOrZero = Annotated[int, BeforeValidator(_natural), Field(ge=0)]
+Count = Annotated[int, BeforeValidator(partial(_integer, minimum=1)), Field(ge=1)]
+CountOrZero = Annotated[int, BeforeValidator(partial(_integer, minimum=0)), Field(ge=0)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_filled), Field(min_length=1)]
@@ -287,9 +283,6 @@ Duration = Annotated[
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}),
 ]
-SIZE_SCHEMA: Final = {
-    "anyOf": [{"type": "string", "pattern": SIZE_PATTERN}, {"type": "integer", "minimum": 0}]
-}
 Size = Annotated[
     int,
     BeforeValidator(_size),

@@ -7,8 +7,7 @@ a file, and cannot outlive this process, even if that is killed. Start with ``pr
 from __future__ import annotations
 
 from frazil.demo.services.etcd import EtcdServer, etcd
-from frazil.demo.services.postgres import Postgres, embedded_postgres
-from frazil.demo.services.postgres_programs import PostgresVersion
+from frazil.demo.services.postgres import Postgres, PostgresVersion, embedded_postgres
 from frazil.demo.services.rest_catalog import RestCatalog, rest_catalog
 from frazil.demo.services.seaweedfs import ObjectStore, seaweedfs
 

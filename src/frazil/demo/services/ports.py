@@ -29,6 +29,12 @@ _ATTEMPTS = 3
 # With a thousand services on one machine, still fewer than one in 10^20 searches fails.
 _TRIES_PER_PORT = 20
 
+# A service that needs longer is probed again. Not longer, because another process may listen on
+# our port and never answer, while our own service has long ended.
+_TIMEOUT_SECONDS = 2.0
+
+_OK, _REDIRECT = 200, 300
+
 
 def is_taken(port: int) -> bool:
     """Whether a process listens on this loopback port, or holds it otherwise."""
@@ -69,13 +75,6 @@ def start_on_free_ports(
         else:
             return service, ports
     raise AssertionError("unreachable")
-
-
-# A service that needs longer is probed again. Not longer, because another process may listen on
-# our port and never answer, while our own service has long ended.
-_TIMEOUT_SECONDS = 2.0
-
-_OK, _REDIRECT = 200, 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from frazil.clients.spark.session import open_session
 from frazil.demo.services import embedded_postgres
 from frazil.demo.tour.lake_folder import CATALOG, lake_folder
 from frazil.demo.tour.pasted_queries import pasted_queries
-from frazil.demo.tour.pipeline_thread import pipeline_thread
 from frazil.demo.tour.proof import TourProof
 from frazil.demo.tour.shop import create_shop
 from frazil.demo.tour.shop_changes import Happening
 from frazil.demo.tour.shop_workload import ShopWorkload
-from frazil.demo.tour.watch import Pace, TourWatch
+from frazil.demo.tour.watch import Pace, TourWatch, pipeline_thread
 from frazil.pipeline.telemetry import observing
 
 if TYPE_CHECKING:
@@ -29,11 +28,10 @@ if TYPE_CHECKING:
     from frazil.clients.spark.session import Session
     from frazil.config import Config
     from frazil.demo.tour.lake_folder import LakeFolder
-    from frazil.demo.tour.merge_contest import MergeContest
     from frazil.demo.tour.pasted_queries import PastedQuery
-    from frazil.demo.tour.pipeline_thread import PipelineThread
+    from frazil.demo.tour.proof import MergeContest
     from frazil.demo.tour.shop_workload import ShopCounts
-    from frazil.demo.tour.watch import Audience
+    from frazil.demo.tour.watch import Audience, PipelineThread
     from frazil.pipeline.build_run import PipelineRun
     from frazil.pipeline.telemetry import Observed
     from frazil.telemetry.redaction import Redactor

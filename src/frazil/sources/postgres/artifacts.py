@@ -139,12 +139,6 @@ def _is_of_copy(name: str, slot: str) -> bool:
     return found["slot"] == slot or was_cut
 
 
-def require_idle(artifact: Artifact) -> None:
-    """SlotBusyError, naming who must stop, while another process reads the slot."""
-    if artifact.stays is None and artifact.reader is not None:
-        refuse_busy(artifact.name, artifact.reader)
-
-
 def refuse_busy(slot: str, reader: ArtifactReader) -> None:
     """SlotBusyError, naming who must stop, if a process reads the slot."""
     if reader.process is None:
@@ -158,30 +152,6 @@ def refuse_busy(slot: str, reader: ArtifactReader) -> None:
     )
 
 
-def remove(session: Session, artifact: Artifact) -> bool:
-    """Remove it; False when it was gone already. Needs a session that may write.
-
-    SlotBusyError when a process began to read the slot meanwhile.
-    """
-    if artifact.stays is not None or artifact.statement is None:
-        message = f"the {artifact.kind} {artifact.name} is not ours to remove"
-        raise ValueError(message)
-    try:
-        session.execute(
-            artifact.statement,
-            doing=f"dropping the {artifact.kind} {artifact.name}",
-            meanings={UNDEFINED_OBJECT: PositionLostError},
-        )
-    except PositionLostError:
-        return False
-    except SlotBusyError:
-        for reader in load_readers(session, artifact.name):
-            if reader.slot == artifact.name:
-                refuse_busy(reader.slot, reader)
-        raise
-    return True
-
-
 class PostgresTeardown:
     """The artifacts of one pipeline, and a session that may remove them."""
 
@@ -192,11 +162,31 @@ class PostgresTeardown:
     def require_idle(self) -> None:
         """SlotBusyError, naming who must stop, while another process reads the slot."""
         for artifact in self.artifacts:
-            require_idle(artifact)
+            if artifact.stays is None and artifact.reader is not None:
+                refuse_busy(artifact.name, artifact.reader)
 
     def remove(self, artifact: Artifact) -> bool:
-        """Remove one of them; False when it was gone already."""
-        return remove(self._session, artifact)
+        """Remove one of them; False when it was gone already.
+
+        SlotBusyError when a process began to read the slot meanwhile.
+        """
+        if artifact.stays is not None or artifact.statement is None:
+            message = f"the {artifact.kind} {artifact.name} is not ours to remove"
+            raise ValueError(message)
+        try:
+            self._session.execute(
+                artifact.statement,
+                doing=f"dropping the {artifact.kind} {artifact.name}",
+                meanings={UNDEFINED_OBJECT: PositionLostError},
+            )
+        except PositionLostError:
+            return False
+        except SlotBusyError:
+            for reader in load_readers(self._session, artifact.name):
+                if reader.slot == artifact.name:
+                    refuse_busy(reader.slot, reader)
+            raise
+        return True
 
 
 @contextmanager

@@ -11,9 +11,8 @@ from frazil.sources.kind import CapturePolicy, SourceKind
 from frazil.sources.postgres.artifacts import open_teardown
 from frazil.sources.postgres.checks.source_check import check_readiness, check_source
 from frazil.sources.postgres.health import PostgresHealth
-from frazil.sources.postgres.plan_facts import PostgresPlanFacts
 from frazil.sources.postgres.preflight_settings import PreflightSettings
-from frazil.sources.postgres.preparation import load_snapshot
+from frazil.sources.postgres.preparation import PostgresPlanFacts, load_snapshot
 from frazil.sources.postgres.row_source import PostgresRows
 from frazil.sources.postgres.settings import postgres_settings
 from frazil.sources.postgres.slot.claim import SlotClaim

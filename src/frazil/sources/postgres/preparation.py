@@ -1,8 +1,12 @@
-"""What a run would find and do at a server before it captures anything; nothing is changed."""
+"""What a run finds, and would do, at a server before it captures anything; nothing is changed.
+
+The tables that the configuration chooses, as the catalog shows them, and the plan of a run.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from frazil.clients.postgres.catalog_facts import (
@@ -15,25 +19,69 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import SystemIdentity
 from frazil.errors import FrazilError, SlotBusyError
 from frazil.model import humanize
-from frazil.sources.plan_facts import SourcePreparation
-from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle, is_sendable
+from frazil.model.postgres.lsn import parse_lsn
+from frazil.model.source_table import SourceTable
+from frazil.sources.plan_facts import PlannedTable, SourcePreparation
+from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle
 from frazil.sources.postgres.checks.server_checks import is_usable
-from frazil.sources.postgres.publication.planning import plan_publication, refuse_unfit
+from frazil.sources.postgres.publication.changing import plan_publication, refuse_unfit
+from frazil.sources.postgres.settings import table_options
 from frazil.sources.postgres.slot.continuity import check_continuation, check_kind, is_useless
 from frazil.sources.postgres.stream.pending_changes import load_pending
 from frazil.sources.postgres.tables.catalog_views import load_all_views, load_names
+from frazil.sources.postgres.tables.description import describe_table
+from frazil.sources.postgres.tables.identity import identity_differences, identity_of
+from frazil.sources.postgres.tables.selection import can_be_published, is_meant
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from frazil.clients.postgres.session import Session
-    from frazil.model.marker import Marker
+    from frazil.config import TableSettings
+    from frazil.model.marker import Marker, Position
     from frazil.model.postgres.facts import PublicationFacts, ServerFacts, SlotFacts
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.tables.catalog_view import CatalogView
 
 # The server decodes this much of its log in seconds; more is not read.
 MOST_PENDING_BYTES = 256 * 2**20
+
+
+def discover_tables(session: Session, settings: PostgresSettings) -> tuple[SourceTable, ...]:
+    """Every table that is meant, also one that cannot be captured now, with its obstacle."""
+    views = load_all_views(
+        session,
+        publication=settings.publication,
+        include=settings.include,
+        exclude=settings.exclude,
+    )
+    missing = find_missing(settings, views, lambda: load_names(session))
+    absent = (
+        SourceTable(name=name, identity="", shape="", columns=(), obstacle=error)
+        for name, error in missing.items()
+    )
+    return (*(_described(view, settings) for view in views.values()), *absent)
+
+
+def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
+    obstacle = find_obstacle(view, creates_publication=settings.creates_publication)
+    try:
+        options = settings.options(view.name)
+    except FrazilError as error:
+        # Another table has its name in the lake.
+        options, obstacle = None, obstacle or error
+    # Without one, it is gone for a changelog that captured it under this name.
+    key = () if options is None else options.key
+    identity = identity_of(view, key) if can_be_published(view.table) else ""
+    known = SourceTable(name=view.name, identity=identity, shape="", columns=(), obstacle=obstacle)
+    if options is None or not identity:
+        return known
+    try:
+        described = describe_table(view, options).table
+    except Exception:  # noqa: BLE001 - a defect is reported for its own table
+        # The reason is raised when it is read; until then it is only a name.
+        return known
+    return replace(described, obstacle=obstacle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +131,7 @@ def load_snapshot(settings: PostgresSettings) -> ServerSnapshot:
         server=server,
         slot=slot,
         publication=publication,
-        views={name: view for name, view in views.items() if is_sendable(view)},
+        views={name: view for name, view in views.items() if can_be_published(view.table)},
         position=position,
         pending=pending,
         obstacles={**_obstacles(views, settings), **missing},
@@ -190,3 +238,64 @@ def _check_continuation(facts: ServerSnapshot, settings: PostgresSettings, since
         publication=facts.publication,
         slot=facts.slot,
     )
+
+
+class PostgresPlanFacts:
+    """The catalog, the publication and the slot at one moment."""
+
+    def __init__(self, settings: PostgresSettings, snapshot: ServerSnapshot) -> None:
+        self._settings = settings
+        self._snapshot = snapshot
+
+    @cached_property
+    def tables(self) -> Mapping[str, SourceTable]:
+        """Names and identities; a table that sends no changes has none."""
+        found = {
+            name: SourceTable(
+                name=name, identity=identity_of(view, self._key_of(name)), shape="", columns=()
+            )
+            for name, view in self._snapshot.views.items()
+        }
+        for name, obstacle in self._snapshot.obstacles.items():
+            table = found.get(name) or SourceTable(name=name, identity="", shape="", columns=())
+            found[name] = replace(table, obstacle=obstacle)
+        return found
+
+    def selects(self, table: str) -> bool:
+        """Whether the patterns choose this name."""
+        return is_meant(table, include=self._settings.include, exclude=self._settings.exclude)
+
+    def explain_identity_change(
+        self, before: str, now: str, *, was_gone: bool = False
+    ) -> tuple[str, ...]:
+        """What the server never announces."""
+        return identity_differences(before, now, was_gone=was_gone)
+
+    def plan_preparation(self, tables: Collection[str], since: Marker | None) -> SourcePreparation:
+        """The publication and the slot."""
+        return plan_preparation(self._snapshot, self._settings, tables, since)
+
+    def describe(self, table: str, settings: TableSettings) -> PlannedTable:
+        """The table as the catalog shows it."""
+        view = self._snapshot.views[table]
+        described = describe_table(view, table_options(settings))
+        return PlannedTable(
+            table=described.table,
+            no_key=str(described.no_key),
+            estimated_rows=view.table.estimated_rows,
+        )
+
+    def has_changes(self, table: str, after: Position | None) -> bool | None:
+        """By what the slot keeps; a table skips a transaction that is before its marker."""
+        pending = self._snapshot.pending
+        if pending is None:
+            return None
+        newest = pending.get(self._snapshot.views[table].table.oid, -1)
+        return newest >= (0 if after is None else parse_lsn(str(after)))
+
+    def _key_of(self, table: str) -> tuple[str, ...]:
+        try:
+            return self._settings.options(table).key
+        except FrazilError:
+            # Reported with the table itself.
+            return ()

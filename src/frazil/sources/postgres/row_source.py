@@ -9,8 +9,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.errors import SlotBusyError
 from frazil.hooks import SystemRandomness
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
-from frazil.sources.postgres.copy.round import CopyRound
-from frazil.sources.postgres.copy.snapshot import copy_slot_name
+from frazil.sources.postgres.copy.round import CopyRound, copy_slot_name
 from frazil.sources.postgres.slot.continuity import source_identity
 from frazil.sources.postgres.stream.pending_changes import load_pending
 from frazil.sources.postgres.tables.identity import identity_differences, relation_oid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from frazil.clients.catalog_settings import catalog_properties
 from frazil.model.schema.types import parse_scalar
@@ -12,17 +12,15 @@ from frazil.sources.postgres.spool_files import SpoolFiles
 from frazil.sources.postgres.tables.description import TableOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frazil.clients.postgres.dsn import SecretText
     from frazil.config import Config, TableSettings
     from frazil.config.models.postgres_source import PostgresSection
     from frazil.sources.kind import TableSettingsOf
 
-
-class OptionsOf(Protocol):
-    """The options of every table."""
-
-    def __call__(self, table: str) -> TableOptions:
-        """The options of a table, by its name at the source."""
+    # The options of a table, by its name at the source.
+    OptionsOf = Callable[[str], TableOptions]
 
 
 @dataclass(frozen=True, kw_only=True)

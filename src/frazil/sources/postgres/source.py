@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,9 +20,8 @@ from frazil.clients.postgres.replication import connect_replication
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.sources.postgres.artifacts import refuse_busy
-from frazil.sources.postgres.copy.round import CopyRound
-from frazil.sources.postgres.copy.snapshot import copy_slot_name
-from frazil.sources.postgres.discovery import discover_tables
+from frazil.sources.postgres.copy.round import CopyRound, copy_slot_name
+from frazil.sources.postgres.preparation import discover_tables
 from frazil.sources.postgres.publication.changing import publish_tables
 from frazil.sources.postgres.slot.continuity import (
     as_observed,
@@ -41,8 +40,7 @@ from frazil.sources.postgres.stream.history_proof import (
     decode_witness,
     encode_witness,
 )
-from frazil.sources.postgres.stream.open_stream import OpenStream
-from frazil.sources.postgres.stream.planner import StreamPlanner
+from frazil.sources.postgres.stream.planner import OpenStream, StreamPlanner
 from frazil.sources.postgres.stream.spool import StreamSpool
 from frazil.sources.postgres.tables.catalog_views import load_views_of
 from frazil.sources.postgres.tables.identity import identity_differences, relation_oid
@@ -328,7 +326,7 @@ class PostgresSource:
             stream.close()
             raise
         planner = StreamPlanner(settings.spool, settings.options, self._views_of)
-        return OpenStream(stream, spool, planner, after=after, backend=backend)
+        return OpenStream(stream, spool, planner, backend=backend, planned_to=after)
 
     def _read_slot(self, after: int, *, purpose: str) -> tuple[ReplicationStream, int]:
         """The stream from here on, and the server's process that sends it."""
@@ -421,19 +419,13 @@ class PostgresSource:
 
     # --- the catalog ---
 
-    @contextmanager
-    def _session(
-        self, purpose: str, access: SessionAccess = SessionAccess.READ_ONLY
-    ) -> Iterator[Session]:
-        with connect(self._settings.dsn, purpose=purpose, access=access) as session:
-            yield session
+    def _session(self, purpose: str, access: SessionAccess = SessionAccess.READ_ONLY) -> Session:
+        return connect(self._settings.dsn, purpose=purpose, access=access)
 
-    @contextmanager
-    def _replication(self, purpose: str) -> Iterator[ReplicationConnection]:
-        with connect_replication(
+    def _replication(self, purpose: str) -> ReplicationConnection:
+        return connect_replication(
             self._settings.dsn, purpose=purpose, clock=self._clock, is_stopping=self._is_stopping
-        ) as connection:
-            yield connection
+        )
 
     def _identified(self) -> SystemIdentity:
         if self._server is None:

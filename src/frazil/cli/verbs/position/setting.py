@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.cli.verbs.position.markers import ledger_table, table_to_set
-from frazil.cli.verbs.position.plans import parse_position, plan_goal
 from frazil.cli.verbs.position.reports import load_report
 from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemRandomness
@@ -14,9 +15,12 @@ from frazil.ledger.rows import position_text
 from frazil.ledger.table import Ledger
 from frazil.mirror.table import nearest_marker
 from frazil.model.command import command
-from frazil.model.marker import MarkerRole, Override
+from frazil.model.marker import Marker, MarkerRole, Override
+from frazil.pipeline.configured_source import configured_source
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from frazil.cli.verbs.position.markers import MarkerTable
     from frazil.cli.verbs.position.reports import MarkerReport
     from frazil.clients.iceberg.lake import Lake
@@ -24,8 +28,73 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.model.marker import Position
 
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
 # Enough that two operators never choose the same name for a batch.
 _BATCH_BYTES = 8
+
+
+def parse_position(text: str) -> Position:
+    """Read a position as ``position show`` prints it: text, or a JSON object of offsets."""
+    if not text.startswith("{"):
+        return text
+    try:
+        offsets = json.loads(text)
+    except json.JSONDecodeError as error:
+        message = f"the position is no JSON object: {error.msg} at character {error.pos}."
+        raise ConfigError(message) from error
+    for offset in offsets.values():
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ConfigError("every offset of a position must be a number of at least 0.")
+    return {str(partition): int(offset) for partition, offset in offsets.items()}
+
+
+def check_position(position: Position, role: MarkerRole, config: Config) -> None:
+    """Refuse what cannot be a position of this role with this source."""
+    problem = None
+    if role is MarkerRole.MERGE:
+        if not (isinstance(position, str) and _NUMBER.fullmatch(position)):
+            problem = "a mirror's position is a snapshot id of its changelog"
+    elif config.source is not None:
+        problem = configured_source(config).position_problem(position)
+    elif not position:
+        problem = "a position is not empty"
+    if problem is not None:
+        message = f"--to: {problem}."
+        raise ConfigError(message, next_step="frazil position show prints positions as they are")
+
+
+def plan_goal(
+    known: Sequence[Marker],
+    *,
+    pipeline: str,
+    position: Position,
+    source: str | None,
+    batch: str,
+) -> Marker:
+    """The marker to write; what the operator did not say comes from the markers ``known``.
+
+    How far rows were merged is kept only where it was known for this very position: a wrong
+    answer would stop the table, or let an old change win.
+    """
+    chosen = source or next((marker.source for marker in known if marker.source), None)
+    if chosen is None:
+        raise ConfigError(
+            "the table has no marker that gives the kind of its positions.",
+            next_step="say it with --source",
+        )
+    same = next(
+        (each for each in known if each.position == position and each.source == chosen), None
+    )
+    return Marker(
+        pipeline=pipeline,
+        source=chosen,
+        position=position,
+        batch=batch,
+        epoch=max((marker.epoch for marker in known), default=0),
+        sequence=None if same is None else same.sequence,
+        truncated=None if same is None else same.truncated,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

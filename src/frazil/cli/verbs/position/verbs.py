@@ -17,9 +17,8 @@ from frazil.cli.output import (
     write_text,
 )
 from frazil.cli.verbs.position.markers import ledger_table
-from frazil.cli.verbs.position.plans import check_position, parse_position
 from frazil.cli.verbs.position.reports import HEADER, load_reports, report_json, report_row
-from frazil.cli.verbs.position.setting import load_set_plan, preview
+from frazil.cli.verbs.position.setting import check_position, load_set_plan, parse_position, preview
 from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
@@ -27,8 +26,6 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
 from frazil.ledger.rows import LedgerEntry, position_text
 from frazil.ledger.table import Ledger
-from frazil.model.policy import LogLevel
-from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +43,8 @@ def show_positions(
     document: Path | None, table: str | None, output: OutputFormat, invocation: Invocation
 ) -> None:
     """Print every marker that the pipeline has; a problem of a table is reported, not raised."""
-    config = invocation.load(document).config
-    with _opened(config, invocation) as lake:
+    config = invocation.load_quietly(document)
+    with _opened(config) as lake:
         reports = load_reports(lake, config, table)
     redactor = invocation.redactor
     if output is OutputFormat.JSON:
@@ -65,10 +62,10 @@ def set_position(
             "setting a position needs confirmation, and this is no terminal.",
             next_step="preview with --dry-run, then repeat with --yes",
         )
-    config = invocation.load(document).config
+    config = invocation.load_quietly(document)
     if request.to is not None:
         check_position(parse_position(request.to), request.role, config)
-    with _opened(config, invocation) as lake:
+    with _opened(config) as lake:
         set_in_lake(lake, config, request, output, invocation.redactor)
 
 
@@ -93,8 +90,7 @@ def set_in_lake(
 
 
 @contextmanager
-def _opened(config: Config, invocation: Invocation) -> Iterator[Lake]:
-    configure_logs(LogSettings(level=LogLevel.WARNING), invocation.redactor)
+def _opened(config: Config) -> Iterator[Lake]:
     with open_session(config) as session:
         yield Lake(session, config.catalog.name)
 

@@ -24,20 +24,13 @@ _EVERY_INTERFACE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The status that the process returned."""
-
-    status: PipelineStatus
-
-
-@dataclass(frozen=True, slots=True)
 class NoAnswer:
     """No process answered, and why."""
 
     reason: str
 
 
-def request_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> Answered | NoAnswer:
+def request_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> PipelineStatus | NoAnswer:
     """Query the process of this configuration; raises ConfigError when it refuses our token."""
     host, port = config.telemetry.host, config.telemetry.port
     address = _EVERY_INTERFACE.get(host, host)
@@ -66,7 +59,7 @@ def request_status(config: Config, *, seconds: float = ANSWER_SECONDS) -> Answer
     return _understood(answer.status, body, where, config)
 
 
-def _understood(code: int, body: bytes, where: str, config: Config) -> Answered | NoAnswer:
+def _understood(code: int, body: bytes, where: str, config: Config) -> PipelineStatus | NoAnswer:
     if code == HTTPStatus.UNAUTHORIZED:
         message = f"the process at {where} does not take the token of this configuration."
         raise ConfigError(message, next_step="set telemetry.token to the one it was started with")
@@ -80,4 +73,4 @@ def _understood(code: int, body: bytes, where: str, config: Config) -> Answered 
         return NoAnswer(f"what answers at {where} is no status that this release can read")
     if status.pipeline != config.pipeline:
         return NoAnswer(f"another pipeline answers at {where}")
-    return Answered(status)
+    return status

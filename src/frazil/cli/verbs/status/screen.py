@@ -14,8 +14,6 @@ from frazil.model.printable import printable
 from frazil.pipeline.status.values import Phase
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
 
     from frazil.pipeline.status.values import PipelineStatus, TableStatus
@@ -33,16 +31,11 @@ class Screen:
         )
 
     def __enter__(self) -> Screen:
-        self._live.__enter__()
+        self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
 
     def show(self, status: PipelineStatus | None, note: str | None) -> None:
         """Paint; ``note`` is why the status is an old one."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.cli.process.interrupting import Interrupted
-from frazil.cli.verbs.status.client import Answered, NoAnswer, request_status
+from frazil.cli.verbs.status.client import NoAnswer, request_status
 from frazil.cli.verbs.status.lines import HEADER, problem_lines, status_lines, table_row
 from frazil.errors import ConfigError
 from frazil.hooks import SystemClock
+from frazil.model.policy import LogLevel
 from frazil.pipeline.status.json_form import redact_status, status_to_json
+from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,11 +44,9 @@ def show_status(
     if watch:
         _require_screen(output)
         return _watch(config, output, invocation.redactor, clock or SystemClock())
-    answer = request_status(config)
-    if isinstance(answer, Answered):
-        status = answer.status
-    else:
-        write_note(f"{answer.reason}; reading the lake instead")
+    status = request_status(config)
+    if isinstance(status, NoAnswer):
+        write_note(f"{status.reason}; reading the lake instead")
         status = _read_lake(config, invocation.redactor)
     shown = redact_status(status, invocation.redactor)
     print_status(shown, output)
@@ -103,9 +103,10 @@ def _watch_screen(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
     with Screen() as screen:
         while True:
             answer = request_status(config)
-            if isinstance(answer, Answered):
-                seen = redact_status(answer.status, redactor)
-            screen.show(seen, answer.reason if isinstance(answer, NoAnswer) else None)
+            note = answer.reason if isinstance(answer, NoAnswer) else None
+            if not isinstance(answer, NoAnswer):
+                seen = redact_status(answer, redactor)
+            screen.show(seen, note)
             clock.sleep(WATCH_SECONDS)
 
 
@@ -121,7 +122,7 @@ def _watch_lines(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
             last_reason = answer.reason
         else:
             last_reason = None
-            status = redact_status(answer.status, redactor)
+            status = redact_status(answer, redactor)
             if last is None or status != replace(last, at=status.at):
                 write_json(status_to_json(status), indent=None)
                 sys.stdout.flush()
@@ -130,7 +131,12 @@ def _watch_lines(config: Config, redactor: Redactor, clock: Clock) -> NoReturn:
 
 
 def _read_lake(config: Config, redactor: Redactor) -> PipelineStatus:
+    """Start a session for it, which takes seconds."""
     # Only here, because querying a process must not wait until Spark is imported.
-    from frazil.cli.verbs.status.lake import read_lake  # noqa: PLC0415
+    from frazil.clients.iceberg.lake import Lake  # noqa: PLC0415
+    from frazil.clients.spark.session import open_session  # noqa: PLC0415
+    from frazil.pipeline.offline_status import load_offline_status  # noqa: PLC0415
 
-    return read_lake(config, redactor)
+    configure_logs(LogSettings(level=LogLevel.WARNING), redactor)
+    with open_session(config) as session:
+        return load_offline_status(Lake(session, config.catalog.name), config)

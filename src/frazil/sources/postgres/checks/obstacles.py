@@ -17,7 +17,6 @@ from frazil.sources.postgres.checks.table_checks import (
 )
 from frazil.sources.postgres.publication.checks import membership_problem
 from frazil.sources.postgres.tables.selection import (
-    can_be_published,
     is_literal,
     is_meant,
     nearest_names,
@@ -85,8 +84,3 @@ def find_missing(
     return {
         each: _error(ConfigError, unmatched_problem(each, nearest.get(each))) for each in missing
     }
-
-
-def is_sendable(view: CatalogView) -> bool:
-    """Whether the relation is one whose changes a server can send."""
-    return can_be_published(view.table)

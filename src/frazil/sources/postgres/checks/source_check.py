@@ -6,17 +6,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.clients.postgres.catalog_facts import (
+    load_open_transactions,
+    load_publication,
+    load_relations,
+    load_server,
+    load_slot,
+    load_tables,
+)
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
+from frazil.hooks import SystemClock
+from frazil.model.postgres.facts import PostgresFacts
 from frazil.sources.findings import CheckedItem, Findings, problem_of
-from frazil.sources.postgres.checks.facts import load_facts
-from frazil.sources.postgres.checks.preflight import find_blocking
-from frazil.sources.postgres.checks.source_findings import judge_source
+from frazil.sources.postgres.checks.preflight import find_blocking, judge_source
+from frazil.sources.postgres.tables.selection import nearest_names, select_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from frazil.clients.postgres.session import Session
     from frazil.errors import FrazilError
-    from frazil.model.postgres.facts import PostgresFacts, ServerFacts
-    from frazil.sources.postgres.checks.source_findings import KeyOf
+    from frazil.hooks import Clock
+    from frazil.model.postgres.facts import ServerFacts
+    from frazil.sources.postgres.checks.preflight import KeyOf
     from frazil.sources.postgres.preflight_settings import PreflightSettings
     from frazil.sources.postgres.settings import PostgresSettings
 
@@ -29,6 +42,33 @@ _NO_REPLICATION = (
     "Ordinary connections work: check whether source.dsn leads to a connection pooler, which "
     "cannot replicate, instead of the server."
 )
+_CLOCK = SystemClock()
+
+
+def load_facts(
+    session: Session,
+    *,
+    slot: str,
+    publication: str,
+    include: Iterable[str],
+    exclude: Iterable[str] = (),
+    clock: Clock = _CLOCK,
+) -> PostgresFacts:
+    """The server, the slot, the publication, and the tables that the patterns choose."""
+    with session.one_view():
+        server = load_server(session, clock=clock)
+        relations = load_relations(session)
+        selection = select_tables(relations, include=include, exclude=exclude)
+        names = [str(each.name) for each in relations]
+        return PostgresFacts(
+            server=server,
+            slot=load_slot(session, slot),
+            publication=load_publication(session, publication),
+            tables=load_tables(session, selection.oids),
+            unmatched=selection.unmatched,
+            nearest=nearest_names(selection.unmatched, names),
+            transactions=load_open_transactions(session),
+        )
 
 
 def check_readiness(source: PostgresSettings, wanted: PreflightSettings) -> Findings:

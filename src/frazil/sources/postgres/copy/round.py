@@ -1,4 +1,7 @@
-"""The copy of tables in one snapshot, a few tables in each batch."""
+"""The copy of tables in one snapshot, a few tables in each batch.
+
+All splits of a copy read the same snapshot, which an idle connection keeps open.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import TYPE_CHECKING, Self
 from frazil.clients.defects import defect_of_table
 from frazil.clients.postgres.catalog_facts import load_leaves
 from frazil.clients.postgres.connecting import connect
-from frazil.errors import FrazilError, SourceUnavailableError
+from frazil.clients.postgres.replication import SLOT_PATIENCE, connect_replication
+from frazil.errors import FrazilError, SlotBusyError, SourceUnavailableError
+from frazil.hooks import SystemClock
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.checks.obstacles import find_obstacle
 from frazil.sources.postgres.copy.planning import (
@@ -20,20 +25,32 @@ from frazil.sources.postgres.copy.planning import (
     plan_ranges,
 )
 from frazil.sources.postgres.copy.reader import CopyReader
-from frazil.sources.postgres.copy.snapshot import open_copy_snapshot
 from frazil.sources.postgres.tables.catalog_views import is_published, load_views
 from frazil.sources.postgres.tables.description import describe_table
 from frazil.sources.protocol import Batch, Restart, Split, TableFailure, TablePart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from datetime import timedelta
 
-    from frazil.clients.postgres.replication import SystemIdentity
-    from frazil.hooks import Clock
+    from frazil.clients.postgres.dsn import SecretText
+    from frazil.clients.postgres.replication import (
+        CreatedSlot,
+        ReplicationConnection,
+        SystemIdentity,
+    )
+    from frazil.hooks import Clock, Randomness
     from frazil.model.postgres.facts import Leaf
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.postgres.tables.description import TableDescription
+
+_CLOCK = SystemClock()
+# A server sees the end of a connection within milliseconds.
+_TAKEN_SECONDS = 0.05
+# Postgres cuts names at 63 bytes.
+_LONGEST_NAME = 63
+_TOKEN_BYTES = 4
 
 # Some seconds of reading: enough to be worth a connection, little enough to be shared fairly.
 SPLIT_BYTES = 32 * 2**20
@@ -41,6 +58,86 @@ SPLIT_BYTES = 32 * 2**20
 MOST_SPLITS = 1024
 # Small tables share a batch, because a batch costs a commit or two; a large one has its own.
 BATCH_BYTES = 512 * 2**20
+
+
+def copy_slot_name(slot: str, randomness: Randomness) -> str:
+    """What the slot of a copy is called, after the pipeline's own."""
+    suffix = f"_copy_{randomness.token(_TOKEN_BYTES).hex()}"
+    return slot[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+@dataclass(frozen=True, slots=True)
+class CopySnapshot:
+    """A snapshot that can be adopted until this is closed, or its connection breaks.
+
+    A copy counts only if this is still alive once the last row was read: a server that started
+    again in between may have given the snapshot's name away.
+    """
+
+    connection: ReplicationConnection
+    identity: SystemIdentity
+    """The server that it is a state of."""
+    consistent_point: int
+    """Transactions whose commit is before this are in the snapshot, and no others."""
+    snapshot: str
+    """The name under which other sessions adopt it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def is_alive(self) -> bool:
+        """Whether the connection is open, as far as is known here; nothing is sent."""
+        return self.connection.is_alive()
+
+    def close(self) -> None:
+        """Let go of the snapshot; a second time does nothing."""
+        self.connection.close()
+
+
+def open_copy_snapshot(
+    dsn: SecretText,
+    *,
+    slot: str,
+    clock: Clock = _CLOCK,
+    slot_patience: timedelta = SLOT_PATIENCE,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> CopySnapshot:
+    """Take a snapshot with a temporary slot of this name, which lives as long as the snapshot.
+
+    Waits for the transactions that are open now; SourceUnavailableError when one of them stays
+    open for longer than the patience. Waits as long for another slot of the name, which may be
+    one that was just let go; SlotBusyError when it stays. ShutdownRequested when the end is wished.
+    """
+    connection = connect_replication(
+        dsn,
+        purpose="copy snapshot",
+        slot_patience=slot_patience,
+        clock=clock,
+        is_stopping=is_stopping,
+    )
+    try:
+        identity = connection.identify()
+        created = _create(connection, slot, clock=clock, patience=slot_patience)
+    except BaseException:
+        connection.close()
+        raise
+    return CopySnapshot(connection, identity, created.consistent_point, created.snapshot)
+
+
+def _create(
+    connection: ReplicationConnection, slot: str, *, clock: Clock, patience: timedelta
+) -> CreatedSlot:
+    deadline = clock.monotonic() + patience.total_seconds()
+    while True:
+        try:
+            return connection.create_slot(slot, temporary=True)
+        except SlotBusyError:
+            if clock.monotonic() >= deadline:
+                raise
+        clock.sleep(_TAKEN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The publication: its checks, the plan to change it, the change. Start with ``planning.py``."""
+"""The publication: its checks, the plan to change it, the change. Start with ``changing.py``."""

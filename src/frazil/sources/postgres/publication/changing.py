@@ -1,18 +1,23 @@
-"""A plan for the publication, carried out so that one table cannot keep the others from it."""
+"""What a run changes of the publication: the plan, and how it is carried out.
+
+One table cannot keep the others from it. What may not be changed is a problem of its table.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from frazil.clients.postgres.catalog_facts import load_publication, load_server
-from frazil.errors import PermissionError, SourceUnavailableError  # noqa: A004
-from frazil.sources.postgres.publication.planning import plan_publication, refuse_unfit
+from frazil.errors import ConfigError, PermissionError, SourceUnavailableError  # noqa: A004
+from frazil.sources.postgres.publication.checks import fitness_problems, membership_problem
 from frazil.sources.postgres.publication.statements import (
+    PublicationPlan,
     add_statement,
     create_statement,
     drop_statement,
 )
 from frazil.sources.postgres.tables.catalog_views import load_views
+from frazil.sources.postgres.tables.selection import can_be_published
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -20,8 +25,8 @@ if TYPE_CHECKING:
 
     from frazil.clients.postgres.session import Session
     from frazil.errors import FrazilError
+    from frazil.model.postgres.facts import PublicationFacts, ServerFacts, TableFacts
     from frazil.model.postgres.names import QualifiedName
-    from frazil.sources.postgres.publication.statements import PublicationPlan
     from frazil.sources.postgres.settings import PostgresSettings
 
 _log = get_logger(__name__)
@@ -29,6 +34,50 @@ _log = get_logger(__name__)
 _DOING = "changing the publication"
 # Another role owns the table by now, dropped it, or holds a lock on it.
 _REFUSED = (PermissionError, SourceUnavailableError)
+
+
+def plan_publication(
+    publication: PublicationFacts | None,
+    tables: Collection[TableFacts],
+    server: ServerFacts,
+    *,
+    name: str,
+    creates: bool,
+    only_adds: bool = False,
+) -> PublicationPlan:
+    """What makes the publication send these tables, and no other that was added by name; pure.
+
+    A table that we may not add is left out. PermissionError if there is no publication and none
+    may be created: then no table can be captured.
+    """
+    may_change = creates and not server.is_standby
+    if publication is None and not may_change:
+        why = "the server is a standby" if creates else "source.publication.create is false"
+        message = f"the publication {name} does not exist, and {why}."
+        raise PermissionError(message, next_step="frazil check shows the SQL that creates it")
+    sendable = [each for each in tables if can_be_published(each)]
+    adds = tuple(
+        each.name
+        for each in sendable
+        if (publication is None or publication.table(each.oid) is None)
+        and membership_problem(each, publication, server, name=name, creates=creates) is None
+    )
+    if publication is None:
+        return PublicationPlan(name=name, creates=True, adds=adds)
+    wanted = {each.oid for each in sendable}
+    drops = tuple(
+        each.name for each in publication.tables if each.oid not in wanted and not each.is_implicit
+    )
+    is_pruned = publication.is_ours and may_change and not only_adds
+    return PublicationPlan(name=name, adds=adds, drops=drops if is_pruned else ())
+
+
+def refuse_unfit(publication: PublicationFacts | None) -> None:
+    """Refuse a publication that leaves out kinds of changes."""
+    if publication is None:
+        return
+    for problem in fitness_problems(publication):
+        raise ConfigError(problem.sentence, next_step="; ".join(problem.sql))
 
 
 def publish_tables(

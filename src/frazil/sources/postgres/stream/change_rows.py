@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from frazil.codec.pgoutput.bulk_decoder import DecodedFrames
     from frazil.codec.pgoutput.columns import RelationChanges
     from frazil.codec.pgoutput.messages import Message
+    from frazil.sources.postgres.stream.segment import TableReading
     from frazil.sources.postgres.stream.segment_transactions import SegmentTransactions
-    from frazil.sources.postgres.stream.table_shapes import TableReading
 
 _OPERATIONS = {
     MessageKind.INSERT: Operation.INSERT,

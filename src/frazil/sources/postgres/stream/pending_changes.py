@@ -5,7 +5,7 @@ Only for a slot without a reader: the server admits one reader at a time, for pe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from frazil.codec.pgoutput.message_decoder import decode_message
 from frazil.codec.pgoutput.messages import Begin, MessageKind, Truncate
@@ -35,10 +35,6 @@ _PEEK = """
 """
 
 
-class _MessageRow(NamedTuple):
-    data: bytes
-
-
 def load_pending(session: Session, *, slot: str, publication: str, until: int) -> Mapping[int, int]:
     """The tables that have such changes before ``until``, each with its last one's position.
 
@@ -53,8 +49,7 @@ def load_pending(session: Session, *, slot: str, publication: str, until: int) -
         "head": _HEAD_BYTES,
     }
     doing = f"peeking at what the slot {slot} keeps"
-    rows = session.load(_MessageRow, _PEEK, parameters, doing=doing)
-    return _last_changes((row.data for row in rows), until)
+    return _last_changes(session.load(bytes, _PEEK, parameters, doing=doing), until)
 
 
 def _last_changes(messages: Iterable[bytes], until: int) -> dict[int, int]:

@@ -8,7 +8,7 @@ rows which their table has already change nothing, however old they are.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from frazil.clients.defects import defect_of_table
@@ -21,10 +21,9 @@ from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.postgres.types import plan_column, resolve_type
 from frazil.sources.postgres.stream.reader import StreamReader
 from frazil.sources.postgres.stream.relation_matching import match_relation
-from frazil.sources.postgres.stream.segment import SegmentPart
+from frazil.sources.postgres.stream.segment import SegmentPart, ShapeReading, TableReading
 from frazil.sources.postgres.stream.segment_transactions import segment_transactions
 from frazil.sources.postgres.stream.spool import Taken
-from frazil.sources.postgres.stream.table_shapes import ShapeReading, TableReading
 from frazil.sources.postgres.tables.description import describe_known, describe_relation
 from frazil.sources.postgres.tables.identity import relation_oid
 from frazil.sources.postgres.tables.mirror_key import NoKey, mirror_key
@@ -34,12 +33,14 @@ from frazil.sources.protocol import Batch, Split, TableFailure, TablePart
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from frazil.clients.postgres.replication_stream import ReplicationStream
     from frazil.codec.pgoutput.messages import Relation
     from frazil.model.schema.types import Type
     from frazil.model.source_table import SourceTable
     from frazil.sources.postgres.settings import OptionsOf
     from frazil.sources.postgres.spool_files import SpoolFiles
     from frazil.sources.postgres.stream.segment import Segment
+    from frazil.sources.postgres.stream.spool import StreamSpool
     from frazil.sources.postgres.tables.catalog_view import CatalogView
     from frazil.sources.postgres.tables.description import TableDescription, TableOptions
     from frazil.sources.postgres.tables.shape import KnownShape
@@ -269,12 +270,12 @@ class StreamPlanner:
     ) -> TableDescription:
         view = self._view(captured)
         known = decode_shape(before.table.shape, table=captured.name)
-        matched = match_relation(relation, known, view, xid=xid or None)
+        numbers = match_relation(relation, known, view, xid=xid or None)
         options = self._options(captured.name)
-        is_known = matched.numbers == known.numbers and _says_what_is_known(relation, known)
+        is_known = numbers == known.numbers and _says_what_is_known(relation, known)
         if is_known and not _lost_key(known, view, options):
             return before
-        return describe_relation(relation, matched.numbers, view, options, known=known)
+        return describe_relation(relation, numbers, view, options, known=known)
 
     def _known(self, captured: _Captured, known: KnownShape) -> TableDescription:
         return describe_known(known, self._view(captured), self._options(captured.name))
@@ -402,3 +403,25 @@ def _splits(segments: Sequence[Segment]) -> Iterator[Split]:
     for each in segments:
         part = SegmentPart(name=each.name, opens=each.opens, begins_ordinals=each.begins_ordinals)
         yield Split((part,), each.size)
+
+
+@dataclass(slots=True)
+class OpenStream:
+    """A running stream with its spool and its planner."""
+
+    stream: ReplicationStream
+    spool: StreamSpool
+    planner: StreamPlanner
+    backend: int
+    planned_to: int
+    # Those whose changes were never left out of it, with their numbers at the source.
+    tables: Mapping[str, int | None] = field(default_factory=dict)
+    taken: tuple[Segment, ...] = ()
+    # Taken from the spool and left for the next batch.
+    rest: Taken = field(default_factory=lambda: Taken((), None))
+
+    def release(self) -> None:
+        """Let the spool remove the segments of the last batch."""
+        taken, self.taken = self.taken, ()
+        if taken:
+            self.spool.release(taken)

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.sources.postgres.stream.change_rows import TableChanges
-    from frazil.sources.postgres.stream.segment import SegmentFiles
+    from frazil.sources.postgres.stream.segment import SegmentFiles, TableReading
     from frazil.sources.postgres.stream.segment_transactions import SegmentTransactions
-    from frazil.sources.postgres.stream.table_shapes import TableReading
     from frazil.sources.protocol import Reading, Split
 
 # Enough for columns to be worth their overhead, few enough for a writer to hold.

@@ -51,7 +51,6 @@ a check in between. Where the first step alone would do, there is no answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.errors import UnsupportedSchemaChangeError
@@ -71,17 +70,10 @@ _XID_CIRCLE = 1 << 32
 _FIRST_NORMAL_XID = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """The numbers of a relation's columns, in the order of the message."""
-
-    numbers: tuple[int, ...]
-
-
 def match_relation(
     relation: Relation, known: KnownShape, view: CatalogView | None, *, xid: int | None = None
-) -> Matched:
-    """The numbers of the columns.
+) -> tuple[int, ...]:
+    """The numbers of the columns, in the order of the message.
 
     ``known`` must have been so when the message was sent, or before; ``view`` is of the message's
     time or later, None if the table is no longer there or no longer published. Without ``xid``
@@ -97,10 +89,10 @@ def match_relation(
     if len(images) == 1:
         (image,) = images
         _refuse_unlikely(relation, image, known, view)
-        return Matched(image)
+        return image
     signed = None if xid is None else _signed_image(relation, known, view, xid)
     if signed is not None:
-        return Matched(signed)
+        return signed
     if not images:
         what = "its columns do not follow from those that are known and those of the catalog"
         raise _refused(what, view.name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from frazil.model.postgres.types import ColumnPlan
     from frazil.model.source_table import SourceColumn
     from frazil.sources.postgres.stream.row_images import ColumnTexts, CutRows
-    from frazil.sources.postgres.stream.table_shapes import TableReading
+    from frazil.sources.postgres.stream.segment import TableReading
 
 
 @dataclass(frozen=True, eq=False, slots=True)

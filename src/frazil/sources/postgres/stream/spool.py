@@ -161,11 +161,6 @@ class StreamSpool:
             return self._advance()
 
     @property
-    def server_position(self) -> int:
-        """The newest position that the server has mentioned."""
-        return self._spooling.server_position
-
-    @property
     def received(self) -> tuple[int, frozenset[int]] | None:
         """How far everything was received, and the tables with changes that are not released.
 
@@ -178,11 +173,6 @@ class StreamSpool:
             kept += [each for group in self._complete for each in group]
             oids = self._spooling.open_oids.union(*(each.oids for each in kept))
             return self._spooling.position, oids
-
-    @property
-    def newest_commit_at(self) -> int | None:
-        """When the newest transaction was committed, in microseconds from the year 2000."""
-        return self._spooling.newest_commit_at
 
     def wait(self, timeout: float, limit: Limit) -> bool:
         """Until so many rows or bytes can be taken, no more is read, or the time is up.

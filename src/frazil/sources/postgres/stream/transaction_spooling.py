@@ -80,8 +80,6 @@ class TransactionSpooling:
         self._finished: list[Segment] = []
         self._known: dict[bytes, _Known] = {}
         self._position = 0
-        self._server_position = 0
-        self._newest_commit_at: int | None = None
         # The messages that are in no file yet. The first so many are of transactions that are
         # complete, the rest are of the open one.
         self._messages: list[bytes] = []
@@ -121,16 +119,6 @@ class TransactionSpooling:
     def position(self) -> int:
         """Every transaction that the server has before this position was received completely."""
         return self._position
-
-    @property
-    def server_position(self) -> int:
-        """How far the server was when it sent the newest frame."""
-        return self._server_position
-
-    @property
-    def newest_commit_at(self) -> int | None:
-        """When the newest transaction was committed, in microseconds from the year 2000."""
-        return self._newest_commit_at
 
     @property
     def is_large(self) -> bool:
@@ -179,8 +167,6 @@ class TransactionSpooling:
                 self._take_other(payload)
             if self._size > self._limit:
                 self._relieve()
-        if frames:
-            self._server_position = max(self._server_position, frames[-1].end_lsn)
 
     def finish_segment(self) -> None:
         """Finish the segment at the last complete transaction; the open one stays in memory.
@@ -197,7 +183,6 @@ class TransactionSpooling:
         self._segment.abandon()
 
     def _take_keepalive(self, frame: Keepalive) -> None:
-        self._server_position = max(self._server_position, frame.end_lsn)
         # A logical sender names here how far it has read the log. It sends a transaction while it
         # reads that one's commit record, before it goes on: so whatever committed below is behind
         # us in this very connection, and what comes later has its commit record there or beyond.
@@ -241,8 +226,6 @@ class TransactionSpooling:
         self._counted = {}
         self._renewed.clear()
         self._position = max(self._position, end_lsn)
-        self._server_position = max(self._server_position, end_lsn)
-        self._newest_commit_at = committed_at
 
     @property
     def _open_rows(self) -> int:
