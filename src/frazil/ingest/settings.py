@@ -40,7 +40,8 @@ class IngestSettings:
 
     ``held_bytes`` is what the source may keep for a paused table. With ``resyncs_lost`` a source
     that lost our position has every table read again. A table is tried ``defect_attempts`` times
-    before something unforeseen pauses it.
+    before something unforeseen pauses it. ``dead_letters`` is the table for rejected records, and
+    ``most_rejected_bytes`` how much of them one batch may have.
     """
 
     pipeline: str
@@ -48,3 +49,5 @@ class IngestSettings:
     held_bytes: int
     resyncs_lost: bool = False
     defect_attempts: int = 3
+    dead_letters: TableName | None = None
+    most_rejected_bytes: int = 64 * 2**20

@@ -77,7 +77,9 @@ class Config(Section):
         """The order a table's changelog promises, given or by the source's nature."""
         if table is not None and table.order is not None:
             return table.order
-        return Order.PER_KEY if isinstance(self.source, BufferSection) else Order.APPEND
+        # Neither partitions nor claimed events come in one order.
+        is_unordered = isinstance(self.source, BufferSection | KafscaleSection)
+        return Order.PER_KEY if is_unordered else Order.APPEND
 
     @model_validator(mode="after")
     def _name_after_pipeline(self) -> Self:

@@ -265,7 +265,7 @@ class Table(Section):
         Annotated[Order, one_of(Order)] | None,
         Field(
             description="append: rows arrive in source order (default); per_key: the sequence "
-            "decides, whatever the arrival (default for the buffer source)."
+            "decides, whatever the arrival (default for the sources kafscale and buffer)."
         ),
     ] = None
     tombstones: Annotated[

@@ -50,6 +50,8 @@ class IngestRecorder:
         if report.tables:
             self._metrics.observe(names.BATCH_ROWS, report.rows)
             self._metrics.observe(names.BATCH_DURATION, report.seconds, role=_ROLE)
+        for reason, records in report.rejected.items():
+            self._metrics.add(names.DEAD_LETTERS, records, reason=reason)
         for error in report.failures.values():
             self._metrics.add(names.ERRORS, code=error.code)
             self._report(error)
