@@ -73,7 +73,8 @@ class DeadLetterTable:
         if marker is None or isinstance(marker.position, str):
             return {}
         if marker.pipeline != pipeline:
-            raise self._taken(f"it has the dead letters of the pipeline {marker.pipeline}.")
+            why = f"it has the dead letters of the pipeline {marker.pipeline}."
+            raise self._taken(why)
         return marker.position
 
     def keep(
