@@ -218,14 +218,15 @@ class CapturedTable:
         return self._opened
 
     def _spec(self, layout: TableLayout, schema: Schema) -> PartitionSpec:
-        if self._settings.partition_by or not layout.partition_by:
-            return plan_partition_spec(self._settings.partition_by, schema)
-        prefix = self._settings.prefix
-        filled = [
-            [text.replace("{prefix}", prefix) for text in each] for each in layout.partition_by
+        prefix, given = self._settings.prefix, self._settings.partition_by
+        if given is not None:
+            return plan_partition_spec(given, schema)
+        wanted = [
+            (name.replace("{prefix}", prefix), expression.replace("{prefix}", prefix))
+            for name, expression in layout.partition_by
         ]
-        spec = plan_partition_spec([expression for _, expression in filled], schema)
-        pairs = zip(spec.fields, filled, strict=True)
+        spec = plan_partition_spec([expression for _, expression in wanted], schema)
+        pairs = zip(spec.fields, wanted, strict=True)
         return replace(spec, fields=tuple(replace(each, name=name) for each, (name, _) in pairs))
 
     def _layout(self, table: SourceTable, plan: ChangelogPlan, epoch: int) -> RowLayout:

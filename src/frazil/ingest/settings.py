@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """One table's changelog: its name, its layout and how it follows changes."""
+    """One table's changelog: its name, its layout and how it follows changes.
+
+    Without ``partition_by`` it is partitioned as the source wants it.
+    """
 
     changelog: TableName
     prefix: str = DEFAULT_PREFIX
-    partition_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] | None = None
     on_drop: OnDrop = OnDrop.KEEP
     evolution: Evolution = Evolution.PERMISSIVE
     on_widen: OnWiden = OnWiden.VERIFY
