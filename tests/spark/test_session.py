@@ -18,6 +18,7 @@ from frazil.clients.spark.session import attach_session, open_session
 from frazil.config import load_config
 from frazil.errors import RuntimeMissingError
 from frazil.model.log_output import LogFormat
+from frazil.sources.registry import TASK_MODULES
 from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
 

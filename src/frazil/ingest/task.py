@@ -108,8 +108,8 @@ def over_bound(records: Sequence[RejectedRecord], most_bytes: int) -> Mapping[st
             break
         excess -= weight
         failures[table] = MalformedChangeError(
-            f"{counts[table]:,} records of one batch were rejected, and more than "
-            f"{size(most_bytes)} of them are not kept as dead letters.",
+            f"at least {counts[table]:,} records of one batch were rejected, and dead letters of "
+            f"more than {size(most_bytes)} are not kept at a time.",
             table=table,
             next_step="correct the columns or the schema that its records are read with; if all "
             "of them are to become dead letters, lower ingest.max_rows",

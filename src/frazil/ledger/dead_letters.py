@@ -98,9 +98,9 @@ class DeadLetterTable:
         for each in records:
             # Another source may have a table of this name.
             key = f"{source}/{each.where}"
-            if each.offset >= known.get(key, 0):
+            if key not in known or each.offset >= known[key]:
                 new.append(each)
-                goal[key] = max(goal.get(key, 0), each.offset + 1)
+                goal[key] = max(goal.get(key, each.offset), each.offset + 1)
         if new:
             marker = Marker(pipeline=pipeline, source=pipeline, position=goal, batch=batch)
             start = {key: known[key] for key in goal if key in known}
