@@ -33,6 +33,7 @@ POINTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.fault("P8")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_rejected_record_is_kept_once_wherever_a_process_ends(world: World, point: str) -> None:
     live(world)
@@ -121,6 +122,7 @@ class OwnLetters:
         source.plan = planned  # type: ignore[method-assign]
 
 
+@pytest.mark.fault("P9")
 def test_a_source_may_keep_them_itself_before_anything_is_committed(world: World) -> None:
     live(world)
     own = OwnLetters(world)
@@ -144,6 +146,7 @@ def test_a_source_may_keep_them_itself_before_anything_is_committed(world: World
         world.case.lake.open(world.dead_letters)
 
 
+@pytest.mark.fault("P9")
 def test_dead_letters_that_cannot_be_kept_fail_the_batch(world: World) -> None:
     live(world)
     ingester: Ingester = world.run()

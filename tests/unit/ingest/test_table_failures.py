@@ -17,8 +17,7 @@ from frazil.errors import (
 )
 from frazil.ingest.batch_run import BatchResult, of_one_table
 from frazil.ingest.retrying_tables import RetryingTables
-from frazil.ingest.task import IngestJob, _TableWriters, over_bound
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.ingest.task import IngestJob, _TableWriters
 from frazil.sources.protocol import ChangeColumn
 
 if TYPE_CHECKING:
@@ -151,56 +150,6 @@ def test_a_defect_while_files_are_closed_is_of_their_table_too() -> None:
     outcome = opened.close()
     assert outcome.written.keys() == {OTHER}
     assert isinstance(outcome.failures[NAME], DefectError)
-
-
-def rejected(table: str, size: int = 100) -> RejectedRecord:
-    return RejectedRecord(
-        table=table,
-        offset=1,
-        reason=RejectReason.INVALID,
-        message="is none",
-        payload=b"canary" + bytes(size),
-    )
-
-
-def test_records_that_are_no_rows_are_collected_for_tables_that_take_part() -> None:
-    opened = table_writers(Writer())
-    for table in (NAME, OTHER):
-        opened.write(table, ROWS)
-    records = [rejected(NAME), rejected(OTHER)]
-    for record in (*records, rejected("shop.paused")):
-        opened.reject(record)
-    outcome = opened.close()
-    assert outcome.rejected == records
-    assert not outcome.failures
-
-
-def test_a_table_with_too_many_rejected_records_fails_and_the_others_keep_theirs() -> None:
-    writer = Writer()
-    opened = table_writers(writer)
-    for table in (NAME, OTHER):
-        opened.write(table, ROWS)
-    opened.reject(rejected(OTHER))
-    for _ in range(5):
-        opened.reject(rejected(NAME, size=400))
-    opened.reject(rejected(OTHER))
-    outcome = opened.close()
-    assert [each.table for each in outcome.rejected] == [OTHER, OTHER]
-    assert outcome.failures.keys() == {NAME}
-    assert outcome.written.keys() == {OTHER}
-    assert writer.is_abandoned
-    said = str(outcome.failures[NAME])
-    assert "at least 2 records of one batch were rejected" in said
-    assert "lower ingest.max_rows" in said
-    assert "canary" not in said
-
-
-def test_the_tables_that_reject_most_are_left_out_until_the_rest_fits() -> None:
-    records = [rejected(NAME), rejected(OTHER, size=5_000), *[rejected("shop.third")] * 4]
-    assert over_bound(records, 10**6) == {}
-    assert over_bound(records, 4_000).keys() == {OTHER}
-    assert over_bound(records, 1_000).keys() == {OTHER, "shop.third"}
-    assert over_bound(records, 0).keys() == {OTHER, "shop.third", NAME}
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), MemoryError()])
