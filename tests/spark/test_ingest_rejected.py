@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from frazil.ingest.ingester import Ingester
     from frazil.model.rejected_record import RejectedRecord
-    from frazil.sources.protocol import Batch, Limit, Progress
-    from tests.support.ingest.world import Hooked
 
 __all__ = ["world"]
 
@@ -112,22 +109,13 @@ class OwnLetters:
         self.rows_seen.append(len(self.world.rows(USERS)))
         self.kept |= {each.offset: each.payload for each in records}
 
-    def hook(self, source: Hooked) -> None:
-        plan = source.plan
-
-        def planned(progress: Progress, limit: Limit) -> Batch | None:
-            batch = plan(progress, limit)
-            return None if batch is None else replace(batch, keep_rejected=self.keep)
-
-        source.plan = planned  # type: ignore[method-assign]
-
 
 @pytest.mark.fault("P9")
 def test_a_source_may_keep_them_itself_before_anything_is_committed(world: World) -> None:
     live(world)
     own = OwnLetters(world)
     ingester, source = world.start()
-    own.hook(source)
+    source.keep_rejected = own.keep
     ingester.start()
     before = ingester.acknowledged
     world.database.transact(

@@ -53,4 +53,5 @@ class IngestSettings:
     resyncs_lost: bool = False
     defect_attempts: int = 3
     dead_letters: TableName | None = None
+    # The driver holds them in memory. More than this is hardly what its operator wants to sort.
     most_rejected_bytes: int = 64 * 2**20

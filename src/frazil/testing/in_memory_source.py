@@ -30,7 +30,7 @@ from frazil.sources.protocol import (
 from frazil.testing.in_memory_database import ROW_BYTES, LoggedRow, default_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from frazil.errors import FrazilError
@@ -67,8 +67,11 @@ class InMemorySource:
     """Reads a database; another one may go on where this one was, as after a restart.
 
     ``wanted`` are the names of tables to capture, where * and ? represent other characters.
-    ``tables_at_once`` is how many tables one copy takes.
+    ``tables_at_once`` is how many tables one copy takes. With ``keep_rejected`` it has dead letters
+    of its own.
     """
+
+    keep_rejected: Callable[[Sequence[RejectedRecord]], None] | None = None
 
     def __init__(
         self,
@@ -163,6 +166,7 @@ class InMemorySource:
             ),
             end=end,
             failures=tuple(_gone(name) for name in sorted(gone)),
+            keep_rejected=self.keep_rejected,
         )
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:

@@ -112,7 +112,9 @@ class ChangelogFollowing:
         """The field under the column's name and type; None if it has to be replaced."""
         type_ = followed_type(existing.type, column.type)
         if type_ is not None:
-            required = existing.required and column.required
+            # Changes may lack it: a DELETE has only the key.
+            is_record = not self.ours.layout.has_operations
+            required = is_record and existing.required and column.required
             return replace(existing, name=column.name, type=type_, required=required)
         if self.restart:
             return None
