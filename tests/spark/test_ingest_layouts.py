@@ -110,7 +110,7 @@ def test_a_table_of_the_owner_is_taken_as_it_is_and_never_made(world: World) -> 
     state = world.states(ingester)[TOPIC]
     assert isinstance(state, Copying)
     assert state.cause is not None
-    assert f"create {world.changelog(TOPIC)}" in state.cause.remedy
+    assert f"create {world.changelog(TOPIC)}" in str(state.cause.remedy)
     world.spark.sql(
         f"create table {world.changelog(TOPIC).quoted} (mine string, `offset` bigint not null, "
         "record_id string, topic string, partition int, timestamp_ms bigint, key binary, "

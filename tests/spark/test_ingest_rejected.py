@@ -76,7 +76,7 @@ def test_a_table_that_rejects_too_much_stops_and_the_others_go_on(
     assert isinstance(state, Paused)
     assert state.cause.code == "FRZ-SRC-07"
     assert "4 records of one batch were rejected" in state.cause.reason
-    assert "lower ingest.max_rows" in state.cause.remedy
+    assert "lower ingest.max_rows" in str(state.cause.remedy)
     assert "canary" not in caplog.text + str(state.cause)
     # Then it may be more, and the others' are not repeated.
     ingester.close()
