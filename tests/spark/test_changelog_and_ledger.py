@@ -16,17 +16,18 @@ from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, FileChanges, StrictCommit
-from frazil.clients.iceberg.lake import TableDefinition
+from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.ledger.dead_letters import DeadLetter, DeadLetterTable
+from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.ledger.rows import LedgerEntry
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying, Paused, Removed, Streaming, TableState
 from frazil.mirror.table import MirrorTable
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker, MarkerRole, Override
+from frazil.model.rejected_record import RejectedRecord, RejectReason
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName
@@ -356,36 +357,64 @@ def test_notes_leave_the_position_alone_despite_concurrent_writers(tables: Table
     assert again.outcome is CommitOutcome.ALREADY_DONE
 
 
-def letter(number: int) -> DeadLetter:
-    return DeadLetter(
-        source="numbers",
-        position=str(number),
-        table="a.x",
-        reason_code="FRZ-SRC-07",
+def record(offset: int, table: str = "a.x", partition: str = "") -> RejectedRecord:
+    return RejectedRecord(
+        table=table,
+        partition=partition,
+        offset=offset,
+        reason=RejectReason.MALFORMED,
         message="does not decode",
-        payload=bytes(range(number)),
-        first_seen=NOW,
-        last_seen=NOW,
+        payload=bytes(range(offset)),
     )
 
 
 def test_dead_letters_are_not_doubled_by_a_repeat(tables: Tables) -> None:
     letters = DeadLetterTable.ensure(tables.case.lake, tables.name(), format_version=tables.version)
-    assert (letters.position(), letters.count()) == (None, 0)
-    letters.append([letter(3), letter(4)], start=None, goal=at(5))
-    again = letters.append([letter(3), letter(4)], start=None, goal=at(5))
-    assert again.outcome is CommitOutcome.ALREADY_DONE
-    with pytest.raises(errors.FencedError):
-        letters.append([letter(3)], start=None, goal=at(6))
-    assert letters.count() == 2
-    position = letters.position()
-    assert position is not None
-    assert position.position == "5"
-    rows = letters.table.read().orderBy("position").collect()
-    assert [(row.position, bytes(row.payload), row.batch) for row in rows] == [
-        ("3", b"\x00\x01\x02", "b5"),
-        ("4", b"\x00\x01\x02\x03", "b5"),
+    assert (letters.position("p"), letters.count()) == ({}, 0)
+
+    def keep(*records: RejectedRecord, source: str = "numbers", pipeline: str = "p") -> list[int]:
+        kept = letters.keep(records, pipeline=pipeline, source=source, batch="b", at=NOW)
+        return [each.offset for each in kept]
+
+    assert keep(record(3), record(4)) == [3, 4]
+    # Another batch with the same records and more, as after a crash.
+    assert keep(record(4), record(3), record(6)) == [6]
+    assert keep(record(6)) == []
+    assert letters.position("p") == {"numbers/a.x/": 7}
+    # Others count for themselves.
+    assert keep(record(1, partition="1"), record(1, table="a.y")) == [1, 1]
+    assert keep(record(2), source="others") == [2]
+    assert letters.count() == 6
+    rows = letters.table.read().where("source = 'numbers'").orderBy("table_name", "position")
+    shown = [(row.table_name, row.position, len(row.payload)) for row in rows.collect()]
+    assert shown == [
+        ("a.x", '{"a.x/":3}', 3),
+        ("a.x", '{"a.x/":4}', 4),
+        ("a.x", '{"a.x/":6}', 6),
+        ("a.x", '{"a.x/1":1}', 1),
+        ("a.y", '{"a.y/":1}', 1),
     ]
+    # A table that two pipelines name by mistake is refused.
+    with pytest.raises(errors.ConfigError, match="of the pipeline p"):
+        keep(record(9), pipeline="another")
     tables.spark.sql(f"drop table {letters.table.name.quoted}")
     with pytest.raises(errors.LakeError):
-        letters.append([letter(7)], start="5", goal=at(7))
+        keep(record(7))
+
+
+def test_two_workers_keep_dead_letters_of_their_own_partitions(tables: Tables) -> None:
+    name = tables.name()
+    DeadLetterTable.ensure(tables.case.lake, name, format_version=tables.version)
+    workers = [DeadLetterTable.open(Lake(tables.spark, tables.case.catalog), name) for _ in "ab"]
+
+    def work(partition: str) -> None:
+        for offset in range(3):
+            worker = workers[int(partition)]
+            some = [record(offset, partition=partition)]
+            kept = worker.keep(some, pipeline="p", source="s", batch=f"{partition}{offset}", at=NOW)
+            assert len(kept) == 1
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, "01"))
+    assert workers[0].position("p") == {"s/a.x/0": 3, "s/a.x/1": 3}
+    assert workers[1].count() == 6

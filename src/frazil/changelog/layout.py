@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError, UnsupportedSchemaChangeError
 from frazil.model.schema.reserved_names import why_reserved
+from frazil.model.schema.table_layout import CDC_LAYOUT, OwnColumn, TableLayout
 from frazil.model.schema.types import Field, List, Map, Primitive, Schema, Struct, list_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from frazil.model.schema.types import Type
 
@@ -22,9 +23,10 @@ FIRST_ID = 1
 
 @dataclass(frozen=True, slots=True)
 class CdcColumns:
-    """The names of our columns under a prefix."""
+    """The names of our columns under a prefix, and which of them a table has."""
 
     prefix: str = DEFAULT_PREFIX
+    layout: TableLayout = CDC_LAYOUT
 
     @property
     def operation(self) -> str:
@@ -58,26 +60,26 @@ class CdcColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in the order of the table."""
-        return (
-            self.operation,
-            self.sequence_number,
-            self.timestamp,
-            self.lsn,
-            self.unchanged,
-            self.previous_key,
-        )
+        """Those that the table has, in its order."""
+        return tuple(map(self.name, self.layout.columns))
+
+    def name(self, column: OwnColumn) -> str:
+        """The name of one of them."""
+        return f"{self.prefix}{column}"
 
 
 def changelog_schema(
-    source_fields: Sequence[Field], key_names: Sequence[str], prefix: str = DEFAULT_PREFIX
+    source_fields: Sequence[Field],
+    key_names: Sequence[str],
+    prefix: str = DEFAULT_PREFIX,
+    layout: TableLayout = CDC_LAYOUT,
 ) -> Schema:
     """The schema of a new changelog; fields are renumbered, the source's columns first.
 
-    Every source column is optional, because a DELETE has only the key and a TRUNCATE nothing.
-    Raises ConfigError when a source column has the name of one of ours.
+    Among changes every source column is optional, because a DELETE has only the key and a TRUNCATE
+    nothing. Raises ConfigError when a source column has the name of one of ours.
     """
-    ours = CdcColumns(prefix)
+    ours = CdcColumns(prefix, layout)
     refuse_collisions([each.name for each in source_fields], ours)
     columns = {each.name: each for each in source_fields}
     missing = [name for name in key_names if name not in columns]
@@ -86,8 +88,11 @@ def changelog_schema(
         raise UnsupportedSchemaChangeError(message)
     key = Struct(tuple(_member(columns[name]) for name in key_names))
     own = _own_fields(ours, key if key_names else None)
-    nullable = (replace(each, required=False) for each in source_fields)
-    return Schema(0, number_fields((*nullable, *own), first_id=FIRST_ID))
+    columns_first = (
+        replace(each, required=each.required and not layout.has_operations)
+        for each in source_fields
+    )
+    return Schema(0, number_fields((*columns_first, *own), first_id=FIRST_ID))
 
 
 def number_fields(fields: Sequence[Field], *, first_id: int) -> tuple[Field, ...]:
@@ -101,8 +106,9 @@ def number_fields(fields: Sequence[Field], *, first_id: int) -> tuple[Field, ...
 
 def refuse_collisions(source_names: Iterable[str], ours: CdcColumns) -> None:
     """Raise ConfigError when a source column has the name of one of ours or of Iceberg's."""
-    # Spark ignores the case of names.
-    taken = {name.lower() for name in ours.names}
+    # Spark ignores the case of names. A merge finds all of ours by name, also those left out.
+    own = tuple(OwnColumn) if ours.layout.has_operations else ()
+    taken = {ours.name(each).lower() for each in own}
     for each in source_names:
         if (why := why_reserved(each)) is not None:
             message = f"the source column {each!r} cannot be mirrored: {why}."
@@ -121,14 +127,21 @@ def refuse_collisions(source_names: Iterable[str], ours: CdcColumns) -> None:
 def _own_fields(ours: CdcColumns, key: Struct | None) -> Iterator[Field]:
     # Numbered afterwards.
     unnumbered = 0
-    yield Field(unnumbered, ours.operation, Primitive.STRING, required=True)
-    yield Field(unnumbered, ours.sequence_number, Primitive.STRING, required=True)
-    yield Field(unnumbered, ours.timestamp, Primitive.TIMESTAMPTZ)
-    yield Field(unnumbered, ours.lsn, Primitive.STRING)
-    yield Field(unnumbered, ours.unchanged, list_of(unnumbered, Primitive.INT, required=True))
-    if key is not None:
+    for column in ours.layout.columns:
+        type_ = _OWN_TYPES.get(column, key)
         # Parquet has no struct without members.
-        yield Field(unnumbered, ours.previous_key, key)
+        if type_ is not None:
+            is_required = column in ours.layout.required
+            yield Field(unnumbered, ours.name(column), type_, required=is_required)
+
+
+_OWN_TYPES: Mapping[OwnColumn, Type] = {
+    OwnColumn.OPERATION: Primitive.STRING,
+    OwnColumn.SEQUENCE_NUMBER: Primitive.STRING,
+    OwnColumn.TIMESTAMP: Primitive.TIMESTAMPTZ,
+    OwnColumn.LSN: Primitive.STRING,
+    OwnColumn.UNCHANGED: list_of(0, Primitive.INT, required=True),
+}
 
 
 def _member(column: Field) -> Field:

@@ -19,7 +19,7 @@ from frazil.clients.spark.task_errors import PAYLOAD, collect, running_tasks
 from frazil.hooks import Failpoint, failpoint
 from frazil.ingest.progress import ReadingProgress
 from frazil.ingest.report import TableIngested
-from frazil.ingest.task import IngestJob
+from frazil.ingest.task import IngestJob, over_bound
 from frazil.ledger.rows import LedgerEntry
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
     from frazil.ingest.captured_table import CapturedPosition, CapturedTable, Prepared
+    from frazil.ingest.rejected_records import RejectedRecords
     from frazil.ingest.task import TaskOutcome
+    from frazil.model.rejected_record import RejectedRecord
     from frazil.sources.protocol import Batch, Split, TablePart
 
 _log = get_logger(__name__)
@@ -65,6 +67,9 @@ MAY_PASS = (
 )
 # Below this a task costs more than it saves.
 _TASK_BYTES = 4 * 2**20
+# What every task may return of rejected records, however many tasks there are: a skewed batch has
+# all of them in one.
+_LEAST_REJECTED_BYTES = 4 * 2**20
 
 
 @dataclass(slots=True)
@@ -76,6 +81,7 @@ class BatchResult:
     prepared: dict[str, Prepared] = field(default_factory=dict)
     failures: dict[str, FrazilError] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
+    rejected: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -91,24 +97,29 @@ def run_batch(
     result: BatchResult,
     clock: Clock,
     watch: Callable[[ReadingProgress], None],
+    rejected: RejectedRecords,
 ) -> None:
     """Read, write and commit; nothing is recorded or acknowledged yet. Fills ``result``.
 
-    ``watch`` is given the progress of a copy, which can be read while it runs. Raises FencedError
-    when another process moves the markers, and everything that may pass.
+    ``watch`` is given the progress of a copy, which can be read while it runs. Records that are
+    rejected are kept before any table commits. Raises FencedError when another process moves the
+    markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
     result.failures |= {each.table: each.error for each in batch.failures}
     for part in batch.parts:
         _prepare(part, tables[part.table.name], result)
     began = clock.monotonic()
-    outcomes = _read(session, batch, result, clock=clock, watch=watch)
+    most = rejected.most_bytes
+    outcomes = _read(session, batch, result, clock=clock, watch=watch, most_rejected_bytes=most)
     for outcome in outcomes:
         for table, error in outcome.failures.items():
             result.failures.setdefault(table, error)
     batch.check()
     failpoint(Failpoint.INGEST_WRITTEN)
     reading = clock.monotonic() - began
+    if records := _rejected(outcomes, result, most_bytes=most):
+        result.rejected = rejected.keep(batch, records, name=result.batch)
     for table in result.prepared:
         if table not in result.failures:
             _commit(table, tables[table], outcomes, result, clock=clock, reading=reading)
@@ -154,6 +165,7 @@ def _read(
     *,
     clock: Clock,
     watch: Callable[[ReadingProgress], None],
+    most_rejected_bytes: int,
 ) -> tuple[TaskOutcome, ...]:
     if not result.prepared or not batch.splits:
         return ()
@@ -163,6 +175,7 @@ def _read(
         reader=batch.reader,
         tasks=tasks,
         targets={name: each.target for name, each in result.prepared.items()},
+        most_rejected_bytes=max(most_rejected_bytes // len(tasks), _LEAST_REJECTED_BYTES),
     )
     with ExitStack() as stack:
         if _is_copy(batch):
@@ -175,6 +188,19 @@ def _read(
         stack.enter_context(job_description(session, f"ingest {_named(names)}"))
         numbers = pinned_session(session).range(0, len(tasks), 1, len(tasks))
         return tuple(collect(numbers.mapInArrow(job.run_task, PAYLOAD)))
+
+
+def _rejected(
+    outcomes: Sequence[TaskOutcome], result: BatchResult, *, most_bytes: int
+) -> list[RejectedRecord]:
+    """What tables that did not fail have rejected; one that has too much fails."""
+
+    def found() -> list[RejectedRecord]:
+        records = (each for outcome in outcomes for each in outcome.rejected)
+        return [each for each in records if each.table not in result.failures]
+
+    result.failures |= over_bound(found(), most_bytes)
+    return found()
 
 
 def _is_copy(batch: Batch) -> bool:

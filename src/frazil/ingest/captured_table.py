@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from frazil.changelog.layout import CdcColumns
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.task_writer import TaskWriter
-from frazil.errors import TableNotFoundError
+from frazil.errors import TableNotFoundError, UnsupportedSchemaChangeError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ingest.changelog_rows import RowLayout
 from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from frazil.ingest.settings import CaptureSettings
     from frazil.model.marker import Position
     from frazil.model.policy import OnWiden
+    from frazil.model.schema.partitioning import PartitionSpec
+    from frazil.model.schema.table_layout import TableLayout
+    from frazil.model.schema.types import Schema
     from frazil.model.source_table import SourceTable
     from frazil.sources.protocol import Restart, TablePart
 
@@ -113,6 +116,7 @@ class CapturedTable:
         version = changelog.table.load_version()
         state = version.state
         columns = state.properties.get(COLUMNS_PROPERTY)
+        seen = state.properties.get(MarkerRole.INGEST.property_name)
         plan = plan_changelog(
             part.table,
             ChangelogNow(
@@ -125,8 +129,14 @@ class CapturedTable:
             prefix=self._settings.prefix,
             on_drop=self._settings.on_drop,
             evolution=self._settings.evolution,
-            restart=part.restart is not None,
+            # The columns of a table that its owner made are found by name.
+            restart=part.restart is not None or seen is None,
         )
+        has_rows = state.head is not None and state.head.count("total-records") > 0
+        if part.restart is not None and has_rows and not part.table.layout.can_restart:
+            message = "its table has rows, which a copy cannot replace in this layout."
+            next_step = f"drop {self.name}, or give it another name"
+            raise UnsupportedSchemaChangeError(message, table=part.table.name, next_step=next_step)
         epoch = _next_epoch(state, part, table=self.name)
         return Prepared(
             part=part,
@@ -137,8 +147,8 @@ class CapturedTable:
                 target=version.write_target(plan.schema),
             ),
             epoch=epoch,
-            seen=state.properties.get(MarkerRole.INGEST.property_name),
-            has_rows=state.head is not None and state.head.count("total-records") > 0,
+            seen=seen,
+            has_rows=has_rows,
             has_new_columns=plan.columns != columns,
         )
 
@@ -157,7 +167,8 @@ class CapturedTable:
         if part.restart is not None:
             opening: tuple[WrittenFile, ...] = ()
             if prepared.has_rows:
-                opening = _write_truncate(prepared, part.restart, self._ours)
+                ours = self._ours(part.table)
+                opening = _write_truncate(prepared, part.restart, ours)
             return changelog.restart_at(
                 (*opening, *files),
                 seen=prepared.seen,
@@ -171,9 +182,8 @@ class CapturedTable:
             plan.schema, start=part.start, goal=goal, columns=plan.columns, files=files
         )
 
-    @property
-    def _ours(self) -> CdcColumns:
-        return CdcColumns(self._settings.prefix)
+    def _ours(self, table: SourceTable) -> CdcColumns:
+        return CdcColumns(self._settings.prefix, table.layout)
 
     def _open(self) -> ChangelogTable | None:
         if self._opened is None:
@@ -185,6 +195,10 @@ class CapturedTable:
 
     def _create(self, table: SourceTable) -> ChangelogTable:
         settings = self._settings
+        if not table.layout.is_created:
+            message = "its table does not exist, and the source's settings say not to create it."
+            step = f"create {self.name}, or let it be created"
+            raise TableNotFoundError(message, table=table.name, next_step=step)
         plan = plan_changelog(
             table,
             None,
@@ -197,16 +211,28 @@ class CapturedTable:
             self._lake,
             settings.changelog,
             schema=plan.schema,
-            spec=plan_partition_spec(settings.partition_by, plan.schema),
+            spec=self._spec(table.layout, plan.schema),
             format_version=settings.format_version,
             columns=plan.columns,
         )
         return self._opened
 
+    def _spec(self, layout: TableLayout, schema: Schema) -> PartitionSpec:
+        prefix, given = self._settings.prefix, self._settings.partition_by
+        if given is not None:
+            return plan_partition_spec(given, schema)
+        wanted = [
+            (name.replace("{prefix}", prefix), expression.replace("{prefix}", prefix))
+            for name, expression in layout.partition_by
+        ]
+        spec = plan_partition_spec([expression for _, expression in wanted], schema)
+        pairs = zip(spec.fields, wanted, strict=True)
+        return replace(spec, fields=tuple(replace(each, name=name) for each, (name, _) in pairs))
+
     def _layout(self, table: SourceTable, plan: ChangelogPlan, epoch: int) -> RowLayout:
         names = {each.id: each.name for each in plan.schema.fields}
         mapped = {column.number: names[plan.field_ids[column.number]] for column in table.columns}
-        ours = self._ours
+        ours = self._ours(table)
         taken = {*mapped.values(), *ours.names}
         return RowLayout(
             names=mapped,

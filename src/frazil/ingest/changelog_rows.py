@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.model.change import SequenceNumber
+from frazil.model.schema.table_layout import OwnColumn
 from frazil.sources.protocol import ChangeColumn
 
 if TYPE_CHECKING:
@@ -45,19 +46,27 @@ class RowLayout:
         columns = {name: rows.column(str(number)) for number, name in self.names.items()}
         for name in self.absent:
             columns[name] = pa.nulls(rows.num_rows)
-        ours = self.ours
-        columns[ours.operation] = rows.column(ChangeColumn.OPERATION)
-        columns[ours.sequence_number] = sequence_texts(
-            self.epoch,
-            rows.column(ChangeColumn.POSITION).to_numpy(),
-            rows.column(ChangeColumn.ORDINAL).to_numpy(),
-        )
-        columns[ours.timestamp] = rows.column(ChangeColumn.COMMITTED_AT)
-        columns[ours.lsn] = rows.column(ChangeColumn.ORIGIN)
-        columns[ours.unchanged] = self._field_ids_of(rows.column(ChangeColumn.UNCHANGED))
-        if self.key:
-            columns[ours.previous_key] = self._named(rows.column(ChangeColumn.PREVIOUS_KEY))
+        for own in self.ours.layout.columns:
+            if own is not OwnColumn.PREVIOUS_KEY or self.key:
+                columns[self.ours.name(own)] = self._own(own, rows)
         return pa.RecordBatch.from_pydict(columns)
+
+    def _own(self, column: OwnColumn, rows: pa.RecordBatch) -> pa.Array:
+        match column:
+            case OwnColumn.OPERATION:
+                return rows.column(ChangeColumn.OPERATION)
+            case OwnColumn.SEQUENCE_NUMBER:
+                position = rows.column(ChangeColumn.POSITION).to_numpy()
+                ordinal = rows.column(ChangeColumn.ORDINAL).to_numpy()
+                return sequence_texts(self.epoch, position, ordinal)
+            case OwnColumn.TIMESTAMP:
+                return rows.column(ChangeColumn.COMMITTED_AT)
+            case OwnColumn.LSN:
+                return rows.column(ChangeColumn.ORIGIN)
+            case OwnColumn.UNCHANGED:
+                return self._field_ids_of(rows.column(ChangeColumn.UNCHANGED))
+            case OwnColumn.PREVIOUS_KEY:
+                return self._named(rows.column(ChangeColumn.PREVIOUS_KEY))
 
     def _field_ids_of(self, unchanged: pa.ListArray) -> pa.ListArray:
         """Numbers at the source become ids of the changelog, which stay when names change."""

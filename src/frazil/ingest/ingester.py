@@ -27,6 +27,7 @@ from frazil.ingest.captured_table import CapturedPosition, CapturedTable
 from frazil.ingest.ledger_cache import LedgerCache, confirming_loss
 from frazil.ingest.opened_tables import OpenedTables
 from frazil.ingest.planning.table_decisions import judge_tables
+from frazil.ingest.rejected_records import RejectedRecords
 from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.state_log import log_paused, log_state, no_changelog, require_resync
@@ -81,6 +82,7 @@ class Ingester:
         self._randomness = randomness or SystemRandomness()
         self._ledger = LedgerCache(ledger, settings.pipeline)
         self._tables = OpenedTables(self._new_table)
+        self._rejected = RejectedRecords(lake, source, settings, self._clock)
         self._obstacles_met: dict[str, Cause] = {}
         # Being copied: the source must keep what came since.
         self._being_copied: set[str] = set()
@@ -204,6 +206,7 @@ class Ingester:
                 result=result,
                 clock=self._clock,
                 watch=self._watch,
+                rejected=self._rejected,
             )
         finally:
             self._running.remove(result)
@@ -486,6 +489,7 @@ class Ingester:
             seconds=self._clock.monotonic() - began,
             is_copy=is_copy,
             failures=dict(result.failures),
+            rejected=result.rejected,
         )
 
     def _new_name(self) -> str:

@@ -38,7 +38,8 @@ class TableIngested:
 class BatchReport:
     """A batch that is recorded; the source was acknowledged up to ``acknowledged``.
 
-    ``failures`` are the tables that were left out, and why.
+    ``failures`` are the tables that were left out, and why. ``rejected`` counts the records that
+    became dead letters, by reason.
     """
 
     batch: str
@@ -47,6 +48,7 @@ class BatchReport:
     seconds: float
     is_copy: bool = False
     failures: Mapping[str, FrazilError] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """One table's changelog: its name, its layout and how it follows changes."""
+    """One table's changelog: its name, its layout and how it follows changes.
+
+    Without ``partition_by`` it is partitioned as the source wants it.
+    """
 
     changelog: TableName
     prefix: str = DEFAULT_PREFIX
-    partition_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] | None = None
     on_drop: OnDrop = OnDrop.KEEP
     evolution: Evolution = Evolution.PERMISSIVE
     on_widen: OnWiden = OnWiden.VERIFY
@@ -40,7 +43,8 @@ class IngestSettings:
 
     ``held_bytes`` is what the source may keep for a paused table. With ``resyncs_lost`` a source
     that lost our position has every table read again. A table is tried ``defect_attempts`` times
-    before something unforeseen pauses it.
+    before something unforeseen pauses it. ``dead_letters`` is the table for rejected records, and
+    ``most_rejected_bytes`` how much of them one batch may have.
     """
 
     pipeline: str
@@ -48,3 +52,6 @@ class IngestSettings:
     held_bytes: int
     resyncs_lost: bool = False
     defect_attempts: int = 3
+    dead_letters: TableName | None = None
+    # The driver holds them in memory. More than this is hardly what its operator wants to sort.
+    most_rejected_bytes: int = 64 * 2**20

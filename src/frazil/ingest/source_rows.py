@@ -12,7 +12,7 @@ from frazil.clients.spark.task_errors import carries_errors
 from frazil.ingest.batch_run import spread
 from frazil.mirror.index.key_reading import spark_type
 from frazil.model.schema.types import List
-from frazil.sources.protocol import TableRows
+from frazil.sources.protocol import TableFailure, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -41,14 +41,15 @@ class ReadJob:
 
     def _rows(self, split: Split) -> Iterator[pa.RecordBatch]:
         for reading in self.reader.read(split):
-            if not isinstance(reading, TableRows):
+            if isinstance(reading, TableFailure):
                 raise reading.error
-            yield pa.RecordBatch.from_pydict(
-                {
-                    str(number): reading.rows.column(str(number)).cast(type_)
-                    for number, type_ in self.columns.items()
-                }
-            )
+            if isinstance(reading, TableRows):
+                yield pa.RecordBatch.from_pydict(
+                    {
+                        str(number): reading.rows.column(str(number)).cast(type_)
+                        for number, type_ in self.columns.items()
+                    }
+                )
 
 
 def source_rows(session: SparkSession, batch: Batch) -> DataFrame:

@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 from frazil.clients.defects import defect_of_table
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.spark.task_errors import carries_errors, payload
-from frazil.errors import FrazilError, SchemaError, SourceError
+from frazil.errors import FrazilError, MalformedChangeError, SchemaError, SourceError
 from frazil.hooks import SystemClock, SystemRandomness
+from frazil.model.humanize import size
+from frazil.model.rejected_record import RejectedRecord
 from frazil.sources.protocol import ChangeColumn, TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -46,10 +48,11 @@ class TableWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What came of a task: what it wrote, and which tables failed."""
+    """What came of a task: what it wrote, which tables failed, and records that are no rows."""
 
     written: Mapping[str, TableWritten]
     failures: Mapping[str, FrazilError]
+    rejected: Sequence[RejectedRecord] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class IngestJob:
     reader: SplitReader
     tasks: tuple[tuple[Split, ...], ...]
     targets: Mapping[str, TableTarget]
+    most_rejected_bytes: int
     gauge: TaskGauge | None = None
 
     @carries_errors
@@ -71,7 +75,7 @@ class IngestJob:
     def do(self, splits: Iterable[Split]) -> TaskOutcome:
         """Read these splits and write what they bring."""
         with ExitStack() as stack:
-            writers = _TableWriters(self.targets)
+            writers = _TableWriters(self.targets, self.most_rejected_bytes)
             stack.callback(writers.abandon)
             for split in splits:
                 rows = 0
@@ -79,6 +83,8 @@ class IngestJob:
                     if isinstance(reading, TableRows):
                         writers.write(reading.table, reading.rows)
                         rows += reading.rows.num_rows
+                    elif isinstance(reading, RejectedRecord):
+                        writers.reject(reading)
                     else:
                         writers.refuse(reading.table, reading.error)
                 if self.gauge is not None:
@@ -86,14 +92,41 @@ class IngestJob:
             return writers.close()
 
 
+def over_bound(records: Sequence[RejectedRecord], most_bytes: int) -> Mapping[str, FrazilError]:
+    """The tables to leave out of a batch so that the records of the others are not too many.
+
+    A batch that rejects so much has a wrong schema more likely than wrong records, and the driver
+    holds all of them in memory.
+    """
+    weights, counts = Counter[str](), Counter(each.table for each in records)
+    for each in records:
+        weights[each.table] += each.weight
+    excess, failures = weights.total() - most_bytes, {}
+    for table, weight in weights.most_common():
+        if excess <= 0:
+            break
+        excess -= weight
+        failures[table] = MalformedChangeError(
+            f"at least {counts[table]:,} records of one batch were rejected, and dead letters of "
+            f"more than {size(most_bytes)} are not kept at a time.",
+            table=table,
+            next_step="correct the columns or the schema that its records are read with; if all "
+            "of them are to become dead letters, lower ingest.max_rows",
+        )
+    return failures
+
+
 @dataclass(slots=True)
 class _TableWriters:
     """The writers of one task, one for each table that has rows and did not fail."""
 
     targets: Mapping[str, TableTarget]
+    most_rejected_bytes: int
     writers: dict[str, TaskWriter] = field(default_factory=dict)
     operations: dict[str, Counter[str]] = field(default_factory=dict)
     failures: dict[str, FrazilError] = field(default_factory=dict)
+    rejected: list[RejectedRecord] = field(default_factory=list)
+    rejected_bytes: int = 0
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
         target = self.targets.get(table)
@@ -111,6 +144,17 @@ class _TableWriters:
         counts = self.operations.setdefault(table, Counter())
         for operation, count in zip(counted.field(0), counted.field(1), strict=True):
             counts[operation.as_py()] += count.as_py()
+
+    def reject(self, record: RejectedRecord) -> None:
+        if record.table not in self.targets or record.table in self.failures:
+            return
+        self.rejected.append(record)
+        self.rejected_bytes += record.weight
+        if self.rejected_bytes > self.most_rejected_bytes:
+            for table, error in over_bound(self.rejected, self.most_rejected_bytes).items():
+                self.refuse(table, error)
+            self.rejected = [each for each in self.rejected if each.table not in self.failures]
+            self.rejected_bytes = sum(each.weight for each in self.rejected)
 
     def refuse(self, table: str, error: FrazilError) -> None:
         # The first one is the cause.
@@ -130,7 +174,7 @@ class _TableWriters:
                 operations = dict(self.operations[table])
                 written[table] = TableWritten(files=files, operations=operations)
         self.writers.clear()
-        return TaskOutcome(written=written, failures=self.failures)
+        return TaskOutcome(written=written, failures=self.failures, rejected=self.rejected)
 
     def abandon(self) -> None:
         """What was not closed stays for maintenance."""

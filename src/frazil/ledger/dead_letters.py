@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.clients.iceberg.commit.strict_commit import CommitOutcome, Receipt, StrictCommit
+from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
+from frazil.errors import ConfigError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import position_text
 from frazil.ledger.writing import write_rows
-from frazil.model.marker import Allowed, AlreadyDone, MarkerMove, MarkerRole, judge_move
+from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
     from frazil.hooks import Clock, Randomness
-    from frazil.model.marker import Marker, Position
+    from frazil.model.rejected_record import RejectedRecord
     from frazil.model.table_name import TableName
 
 SCHEMA = Schema(
@@ -39,21 +38,6 @@ SCHEMA = Schema(
         Field(10, "batch", Primitive.STRING, required=True),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """One change that could not be written; its payload is never shown in a log."""
-
-    source: str
-    position: Position
-    table: str | None
-    reason_code: str
-    message: str
-    payload: bytes = field(repr=False)
-    first_seen: datetime
-    last_seen: datetime
-    attempts: int = 1
 
 
 class DeadLetterTable:
@@ -83,52 +67,73 @@ class DeadLetterTable:
         definition = TableDefinition(schema=SCHEMA, format_version=format_version)
         return cls(lake.ensure_table(name, definition))
 
-    def position(self) -> Marker | None:
-        """Through which position letters were written; None before the first.
+    def position(self, pipeline: str) -> Mapping[str, int]:
+        """The next offset of every partition that a record of this pipeline came from."""
+        marker = self.table.load_marker(MarkerRole.INGEST)
+        if marker is None or isinstance(marker.position, str):
+            return {}
+        if marker.pipeline != pipeline:
+            why = f"it has the dead letters of the pipeline {marker.pipeline}."
+            raise self._taken(why)
+        return marker.position
 
-        It lags behind the source while there is nothing to write. A batch that is read again
-        after a crash leaves out the letters up to here.
-        """
-        return self.table.load_marker(MarkerRole.INGEST)
-
-    def append(
+    def keep(
         self,
-        letters: Sequence[DeadLetter],
+        records: Sequence[RejectedRecord],
         *,
-        start: Position | None,
-        goal: Marker,
-        retry: RetryPolicy | None = None,
-    ) -> Receipt:
-        """Keep the letters of a batch, before any table of the batch commits.
+        pipeline: str,
+        source: str,
+        batch: str,
+        at: datetime,
+    ) -> tuple[RejectedRecord, ...]:
+        """Write those records of a batch that are not here yet, in one commit; returns these.
 
-        Repeating the same batch is a no-op, and the receipt says so. Whatever goes wrong is
-        raised: a batch whose letters are not kept must not be acknowledged.
+        The marker says which are here: a batch that is read again after a crash doubles none,
+        whatever else it brings then. Whatever goes wrong is raised: a batch whose records are not
+        kept must not be acknowledged. Raises FencedError when another process keeps records of
+        these partitions.
         """
-        move = MarkerMove(MarkerRole.INGEST, start, goal)
-        verdict = judge_move(self.position(), move)
-        if isinstance(verdict, AlreadyDone):
-            return Receipt(CommitOutcome.ALREADY_DONE, verdict.marker)
-        # What will not land leaves no file behind; the commit then says why.
-        rows = [_row(letter, goal.batch) for letter in letters if isinstance(verdict, Allowed)]
-        target = self.table.load_write_target()
-        changes = write_rows(target, rows, clock=self._clock, randomness=self._randomness)
-        return self.table.append(StrictCommit(move=move, changes=changes), retry)
+        known, goal = self.position(pipeline), dict[str, int]()
+        new = []
+        for each in records:
+            # Another source may have a table of this name.
+            key = f"{source}/{each.where}"
+            if key not in known or each.offset >= known[key]:
+                new.append(each)
+                goal[key] = max(goal.get(key, each.offset), each.offset + 1)
+        if new:
+            marker = Marker(pipeline=pipeline, source=pipeline, position=goal, batch=batch)
+            start = {key: known[key] for key in goal if key in known}
+            move = MarkerMove(MarkerRole.INGEST, start if known else None, marker)
+            rows = [_row(each, source=source, batch=batch, at=at) for each in new]
+            target = self.table.load_write_target()
+            if not {each.name for each in SCHEMA.fields} <= {
+                each.name for each in target.schema.fields
+            }:
+                raise self._taken("its columns are not those of dead letters.")
+            changes = write_rows(target, rows, clock=self._clock, randomness=self._randomness)
+            self.table.append(StrictCommit(move=move, changes=changes))
+        return tuple(new)
 
     def count(self) -> int:
         """How many letters there are; Iceberg answers from its metadata."""
         return self.table.read().count()
 
+    def _taken(self, why: str) -> ConfigError:
+        next_step = "name another table under dead_letters"
+        return ConfigError(why, table=str(self.table.name), next_step=next_step)
 
-def _row(letter: DeadLetter, batch: str) -> dict[str, object]:
+
+def _row(record: RejectedRecord, *, source: str, batch: str, at: datetime) -> dict[str, object]:
     return {
-        "source": letter.source,
-        "position": position_text(letter.position),
-        "table_name": letter.table,
-        "reason_code": letter.reason_code,
-        "message": letter.message,
-        "payload": letter.payload,
-        "first_seen_at": letter.first_seen,
-        "last_seen_at": letter.last_seen,
-        "attempts": letter.attempts,
+        "source": source,
+        "position": position_text({record.where: record.offset}),
+        "table_name": record.table,
+        "reason_code": record.reason.value,
+        "message": record.message,
+        "payload": record.payload,
+        "first_seen_at": at,
+        "last_seen_at": at,
+        "attempts": 1,
         "batch": batch,
     }

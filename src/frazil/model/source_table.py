@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
+
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.model.schema.types import Default, Type
@@ -17,8 +19,8 @@ class SourceColumn:
     Numbers are given in the order of birth: a new column has a higher one than all before it.
     ``default`` is what rows older than the column show in it, in Iceberg's JSON form. ``rewrote``
     says that rows older than the column may show values that were never sent and that no default
-    gives; it matters only when the column is added to existing rows. The ids inside a nested type
-    mean nothing here.
+    gives; it matters only when the column is added to existing rows. ``required`` says that every
+    record has a value; rows of changes may lack it. The ids inside a nested type mean nothing here.
     """
 
     number: int
@@ -26,6 +28,7 @@ class SourceColumn:
     type: Type
     default: Default | None = None
     rewrote: bool = False
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,8 @@ class SourceTable:
     what the source gets back, to recognise the columns when they change.
 
     ``obstacle`` is why it cannot be read from its first row at the moment; a table that is being
-    captured goes on nevertheless. One without an identity sends no changes at all.
+    captured goes on nevertheless. One without an identity sends no changes at all. ``layout`` is
+    what its table in the lake has next to these columns.
     """
 
     name: str
@@ -50,6 +54,7 @@ class SourceTable:
     key: tuple[int, ...] = ()
     highest_number: int = 0
     obstacle: FrazilError | None = None
+    layout: TableLayout = CDC_LAYOUT
 
     def column(self, number: int) -> SourceColumn:
         """The column with this number; KeyError for any other."""

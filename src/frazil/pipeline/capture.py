@@ -14,7 +14,7 @@ from frazil.ledger.table import Ledger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.loops.ingest_loop import IngestLoop
 from frazil.pipeline.recording import TracedIngest
-from frazil.pipeline.tables.captured_mirrors import ledger_name
+from frazil.pipeline.tables.captured_mirrors import dead_letters_name, ledger_name
 from frazil.pipeline.tables.captured_names import LakeNames
 from frazil.pipeline.tables.merge_settings import retry_policy
 from frazil.sources.protocol import Limit
@@ -79,6 +79,7 @@ def build_capture(
             held_bytes=policy.held_bytes,
             defect_attempts=retry_policy(config).attempts,
             resyncs_lost=policy.resyncs_lost,
+            dead_letters=dead_letters_name(config),
         ),
         captures=lambda table: capture_settings(config, names.of(table), policy),
         claim=claim if claims else None,
@@ -123,7 +124,7 @@ def capture_settings(
     config: Config, names: CapturedNames, policy: CapturePolicy
 ) -> CaptureSettings:
     """What the configuration says about the changelog of a source table."""
-    settings = table_settings(config, str(names.mirror))
+    settings = table_settings(config, names.listed_as)
     own = settings.mirror
     return CaptureSettings(
         changelog=names.changelog,

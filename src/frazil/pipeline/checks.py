@@ -67,12 +67,12 @@ def name_tables(config: Config, found: Findings) -> SourceFindings:
         if not isinstance(named, CapturedNames):
             continue
         if table.name in stopped:
-            not_made |= {str(named.changelog), str(named.mirror)}
+            not_made |= {str(named.changelog), named.listed_as}
             continue
         mirror = ", no mirror"
-        if table.key:
+        if table.key and named.mirror is not None:
             mirror = f" and mirror {named.mirror} by {', '.join(table.key)}"
-        else:
+        elif named.mirror is not None:
             not_made.add(str(named.mirror))
         lines.append(CheckedItem(table.name, f"becomes changelog {named.changelog}{mirror}"))
     return SourceFindings(
@@ -87,7 +87,7 @@ def name_tables(config: Config, found: Findings) -> SourceFindings:
 
 def _unused(config: Config, names: Mapping[str, Named]) -> Iterator[Problem]:
     """A listed mirror that no table becomes is misspelt, unless it is merged on its own."""
-    mirrors = {str(each.mirror) for each in names.values() if isinstance(each, CapturedNames)}
+    mirrors = {each.listed_as for each in names.values() if isinstance(each, CapturedNames)}
     for table in config.tables:
         is_merge = table.changelog is not None and table.key
         if table.mirror not in mirrors and not is_merge:

@@ -18,6 +18,6 @@ def configured_source(config: Config, names: LakeNames | None = None) -> SourceK
     known = names or LakeNames(config)
 
     def settings(table: str) -> TableSettings:
-        return table_settings(config, str(known.of(table).mirror))
+        return table_settings(config, known.of(table).listed_as)
 
     return find_kind(config, settings)

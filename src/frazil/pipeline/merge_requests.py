@@ -60,7 +60,7 @@ class MergeRequests:
         with self._taking:
             for each in report.tables:
                 named = names(each.table)
-                if named is None:
+                if named is None or named.mirror is None:
                     continue
                 if str(named.mirror) in self._known:
                     self._loop.request([str(named.mirror)], was_mended=report.is_copy)

@@ -12,7 +12,7 @@ from frazil.ledger.table_state import Copying
 from frazil.model.marker import MarkerRole
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.configured_source import configured_source
-from frazil.pipeline.status.lake_facts import load_lake_facts
+from frazil.pipeline.status.lake_facts import LakeFacts, load_lake_facts
 from frazil.pipeline.status.problems import problem_of_error, problem_of_state
 from frazil.pipeline.status.values import Phase, PipelineStatus, SourceStatus, TableStatus
 from frazil.pipeline.tables.captured_mirrors import ledger_name, load_captured_mirror
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.hooks import Clock
     from frazil.ledger.table import DatedState
-    from frazil.pipeline.status.lake_facts import LakeFacts
     from frazil.pipeline.status.values import CommitStatus, ProblemStatus
     from frazil.pipeline.tables.captured_names import Named
 
@@ -94,7 +93,9 @@ def _captured(lake: Lake, dated: DatedState, names: Named, now: datetime) -> Tab
         unnamed = problem_of_error(names, since=now)
         return TableStatus(table=table, phase=Phase.STOPPED, since=dated.since, trouble=unnamed)
     changelog = load_lake_facts(lake, names.changelog, MarkerRole.INGEST, table)
-    mirror = load_lake_facts(lake, names.mirror, MarkerRole.MERGE, table)
+    mirror = LakeFacts()
+    if names.mirror is not None:
+        mirror = load_lake_facts(lake, names.mirror, MarkerRole.MERGE, table)
     problem = problem_of_state(table, state, since=dated.since) or _problem(
         # While a table is copied, the state of its tables does not matter.
         () if isinstance(state, Copying) else (changelog, mirror),

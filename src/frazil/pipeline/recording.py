@@ -243,6 +243,8 @@ class IngestRecorder:
         if report.tables:
             self._metrics.observe(ours.BATCH_ROWS, report.rows)
             self._metrics.observe(ours.BATCH_DURATION, report.seconds, role=_INGEST)
+        for reason, records in report.rejected.items():
+            self._metrics.add(ours.DEAD_LETTERS, records, reason=reason)
         for error in report.failures.values():
             self._metrics.add(ours.ERRORS, code=error.code)
             self._report(error)

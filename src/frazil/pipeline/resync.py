@@ -83,7 +83,7 @@ def _meant(
     by_any_name: dict[str, str] = {}
     for source, names in captured_names(config, table_states, table_states).items():
         if isinstance(names, CapturedNames):
-            by_any_name |= {str(names.changelog): source, str(names.mirror): source}
+            by_any_name |= {str(names.changelog): source, names.listed_as: source}
     by_any_name |= {source: source for source in table_states}
     for name in chosen:
         if name not in by_any_name:

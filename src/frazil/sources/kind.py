@@ -53,9 +53,13 @@ class CapturePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTable:
-    """A changelog, or a table that only grows, and the mirror that is merged from it."""
+    """A changelog, or a table that only grows, and the mirror that is merged from it.
 
-    changelog: str | None
+    ``source`` is the name of the table at the source.
+    """
+
+    source: str
+    changelog: str
     mirror: str | None = None
 
 

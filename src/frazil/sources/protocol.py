@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from frazil.model.rejected_record import RejectedRecord
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -65,14 +67,14 @@ class TableFailure:
     error: FrazilError
 
 
-Reading: TypeAlias = TableRows | TableFailure
+Reading: TypeAlias = TableRows | TableFailure | RejectedRecord
 
 
 class SplitReader(Protocol):
     """Reads splits in tasks: picklable, light, and without a connection."""
 
     def read(self, split: Split) -> Iterator[Reading]:
-        """The rows of a split, table by table in any order."""
+        """The rows of a split and the records that are none, table by table in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Batch:
     raises when the rows must not be used, as when the snapshot of a copy was lost meanwhile.
     ``witness`` is what the source can find again after a restart, to prove that its history is
     still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
+    ``keep_rejected`` is for sources with dead letters of their own: it is given those of a batch
+    before anything is committed, and again when the batch is repeated.
     """
 
     reader: SplitReader
@@ -124,6 +128,7 @@ class Batch:
     most_tasks: int | None = None
     check: Callable[[], None] = _no_check
     witness: str | None = None
+    keep_rejected: Callable[[Sequence[RejectedRecord]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

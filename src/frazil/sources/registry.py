@@ -16,6 +16,11 @@ KINDS = {
     "kafscale": "frazil.sources.kafscale.kind:KafscaleKind",
     "postgres": "frazil.sources.postgres.kind:PostgresKind",
 }
+# The modules that splits and their readers are unpickled from: Spark's workers start with them.
+TASK_MODULES = (
+    "frazil.sources.postgres.copy.reader",
+    "frazil.sources.postgres.stream.reader",
+)
 
 
 def find_kind(config: Config, tables: TableSettingsOf) -> SourceKind:

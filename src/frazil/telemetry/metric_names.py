@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from frazil.errors import leaves
+from frazil.model.rejected_record import RejectReason
 
 
 class Unit(StrEnum):
@@ -71,9 +72,7 @@ REPAIR_REASON: Final = Label(
     "reason",
     frozenset({"foreign_commit", "no_ancestor", "missing", "damaged", "other_key", "rollback"}),
 )
-DEAD_LETTER_REASON: Final = Label(
-    "reason", frozenset({"malformed", "invalid", "unrepresentable", "blob", "poison"})
-)
+DEAD_LETTER_REASON: Final = Label("reason", frozenset(RejectReason))
 CODE: Final = Label("code", frozenset(leaf.code for leaf in leaves()))
 # Stops a table as well, and has no code.
 DEFECT: Final = "defect"

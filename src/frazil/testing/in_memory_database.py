@@ -17,11 +17,13 @@ import pyarrow as pa
 from frazil.hooks import SystemClock
 from frazil.model.change import Operation
 from frazil.model.postgres.lsn import format_lsn
+from frazil.model.rejected_record import RejectReason
+from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
 from frazil.model.source_table import SourceColumn, SourceTable
 from frazil.sources.change_schema import arrow_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from frazil.errors import FrazilError
@@ -80,7 +82,16 @@ class Spoil:
     error: FrazilError
 
 
-Change: TypeAlias = InsertRow | UpdateRow | DeleteRow | TruncateTable | Spoil
+@dataclass(frozen=True, slots=True)
+class RejectRecord:
+    """A record that is no row: a reader rejects it with this payload and goes on."""
+
+    table: str
+    payload: bytes
+    reason: RejectReason = RejectReason.INVALID
+
+
+Change: TypeAlias = InsertRow | UpdateRow | DeleteRow | TruncateTable | Spoil | RejectRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +105,7 @@ class LoggedRow:
     unchanged: tuple[int, ...] = ()
     previous_key: Key | None = None
     error: FrazilError | None = None
+    rejected: RejectRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +188,18 @@ class InMemoryDatabase:
 
         return format_lsn(self._become(commit).ends)
 
-    def add_table(self, name: str, columns: Mapping[str, Type], key: Sequence[str] = ()) -> None:
+    def add_table(
+        self,
+        name: str,
+        columns: Mapping[str, Type],
+        key: Sequence[str] = (),
+        *,
+        required: Collection[str] = (),
+        layout: TableLayout = CDC_LAYOUT,
+    ) -> None:
         """Create a table; its columns are numbered from 1."""
         numbered = tuple(
-            SourceColumn(number=number, name=each, type=type_)
+            SourceColumn(number=number, name=each, type=type_, required=each in required)
             for number, (each, type_) in enumerate(columns.items(), start=1)
         )
         table = SourceTable(
@@ -189,6 +209,7 @@ class InMemoryDatabase:
             columns=numbered,
             key=tuple(list(columns).index(each) + 1 for each in key),
             highest_number=len(numbered),
+            layout=layout,
         )
 
         def add(state: DatabaseState) -> DatabaseState:
@@ -348,6 +369,8 @@ class _Draft:
                     self._log(each, Operation.TRUNCATE, {})
             case Spoil(table, error):
                 self._log(table, Operation.INSERT, {}, error=error)
+            case RejectRecord(table):
+                self._log(table, Operation.INSERT, {}, rejected=change)
 
     def _update(self, change: UpdateRow) -> None:
         name, table = change.table, self._table(change.table)
@@ -402,6 +425,7 @@ class _Draft:
         unchanged: tuple[int, ...] = (),
         previous_key: Key | None = None,
         error: FrazilError | None = None,
+        rejected: RejectRecord | None = None,
     ) -> None:
         self._ordinals[name] += 1
         logged = LoggedRow(
@@ -412,6 +436,7 @@ class _Draft:
             unchanged=unchanged,
             previous_key=previous_key,
             error=error,
+            rejected=rejected,
         )
         self.logged.append(logged)
 

@@ -17,6 +17,7 @@ from frazil.hooks import SystemClock
 from frazil.model.change import Operation
 from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.model.rejected_record import RejectedRecord
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (
     Batch,
@@ -29,7 +30,7 @@ from frazil.sources.protocol import (
 from frazil.testing.in_memory_database import ROW_BYTES, LoggedRow, default_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from frazil.errors import FrazilError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from frazil.testing.in_memory_database import (
         DatabaseState,
         InMemoryDatabase,
+        RejectRecord,
         Row,
         Transaction,
     )
@@ -65,8 +67,11 @@ class InMemorySource:
     """Reads a database; another one may go on where this one was, as after a restart.
 
     ``wanted`` are the names of tables to capture, where * and ? represent other characters.
-    ``tables_at_once`` is how many tables one copy takes.
+    ``tables_at_once`` is how many tables one copy takes. With ``keep_rejected`` it has dead letters
+    of its own.
     """
+
+    keep_rejected: Callable[[Sequence[RejectedRecord]], None] | None = None
 
     def __init__(
         self,
@@ -161,6 +166,7 @@ class InMemorySource:
             ),
             end=end,
             failures=tuple(_gone(name) for name in sorted(gone)),
+            keep_rejected=self.keep_rejected,
         )
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
@@ -273,10 +279,25 @@ class InMemoryReader:
             by_table.setdefault(each.row.table.name, []).append(each)
         for name, rows in by_table.items():
             errors = [each.row.error for each in rows if each.row.error is not None]
+            good = [each for each in rows if each.row.rejected is None]
             if errors:
                 yield TableFailure(name, errors[0])
-            else:
-                yield TableRows(name, _record_batch(self.tables[name], rows))
+            elif good:
+                yield TableRows(name, _record_batch(self.tables[name], good))
+            for each in rows:
+                if each.row.rejected is not None:
+                    yield _rejected(each.row.rejected, each.position)
+
+
+def _rejected(record: RejectRecord, position: int) -> RejectedRecord:
+    # Both records of one transaction have its position: a batch has both or none.
+    return RejectedRecord(
+        table=record.table,
+        offset=position,
+        reason=record.reason,
+        message="the record is none of the table's rows.",
+        payload=record.payload,
+    )
 
 
 def _refuse_what_is_not_kept(state: DatabaseState, position: int) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -93,6 +93,13 @@ class Change:
             self.operation,
             *(... if name in self.unchanged else each for name, each in self.row.items()),
         )
+
+
+class MirroredNames(NamedTuple):
+    """The two tables of the lake that a table here has."""
+
+    changelog: TableName
+    mirror: TableName
 
 
 @dataclass
@@ -274,12 +281,13 @@ class CapturedDatabase:
 
     # --- the lake ---
 
-    def names(self, table: str) -> CapturedNames:
+    def names(self, table: str) -> MirroredNames:
         """The tables of the lake for a table of the source."""
         source = _qualified(table)
         found = captured_names(self.config, [source])[source]
         assert isinstance(found, CapturedNames), found
-        return found
+        assert found.mirror is not None
+        return MirroredNames(found.changelog, found.mirror)
 
     def has_mirror(self, table: str) -> bool:
         """Whether the lake has it."""

@@ -78,6 +78,8 @@ class World:
     namespace: str = field(default_factory=lambda: f"memory_{uuid4().hex[:10]}")
     held_bytes: int = ROOMY
     resyncs_lost: bool = False
+    most_rejected_bytes: int = ROOMY
+    prefix: str = "cdc_"
 
     def __post_init__(self) -> None:
         for name in (USERS, ORDERS):
@@ -87,6 +89,15 @@ class World:
 
     def changelog(self, table: str) -> TableName:
         return TableName(self.case.catalog, (self.namespace,), table.replace(".", "_"))
+
+    @property
+    def dead_letters(self) -> TableName:
+        return TableName(self.case.catalog, (self.namespace,), "dead_letters")
+
+    def letters(self) -> list[tuple[str, bytes]]:
+        """Table and payload of every dead letter."""
+        found = self.case.lake.open(self.dead_letters).read().collect()
+        return sorted((each.table_name, bytes(each.payload)) for each in found)
 
     def start(
         self, wanted: Collection[str] = ("*",), *, tables_at_once: int | None = None
@@ -105,8 +116,12 @@ class World:
                 limit=Limit(1000, ROOMY),
                 held_bytes=self.held_bytes,
                 resyncs_lost=self.resyncs_lost,
+                dead_letters=self.dead_letters,
+                most_rejected_bytes=self.most_rejected_bytes,
             ),
-            captures=lambda table: CaptureSettings(changelog=self.changelog(table)),
+            captures=lambda table: CaptureSettings(
+                changelog=self.changelog(table), prefix=self.prefix
+            ),
         )
         return ingester, source
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.change import Operation
 from frazil.model.marker import Marker
+from frazil.model.rejected_record import RejectedRecord
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import ChangeColumn, Limit, Progress, TableProgress, TableRows
 
@@ -44,10 +45,11 @@ def row_position(row: Row) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Readings:
-    """What splits gave: rows in the order of their positions, and problems."""
+    """What splits gave: rows and rejected records in the order of their positions, and problems."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     failures: dict[str, FrazilError] = field(default_factory=dict)
+    rejected: list[RejectedRecord] = field(default_factory=list)
 
 
 def read(batch: Batch, splits: Iterable[Split] | None = None) -> Readings:
@@ -57,6 +59,10 @@ def read(batch: Batch, splits: Iterable[Split] | None = None) -> Readings:
     for split in batch.splits if splits is None else splits:
         assert split.weight > 0
         for reading in batch.reader.read(split):
+            if isinstance(reading, RejectedRecord):
+                assert reading.table in tables
+                readings.rejected.append(reading)
+                continue
             if not isinstance(reading, TableRows):
                 readings.failures[reading.table] = reading.error
                 continue
@@ -67,6 +73,7 @@ def read(batch: Batch, splits: Iterable[Split] | None = None) -> Readings:
     for rows in readings.rows.values():
         # Copied rows have one position; this sort leaves them as they came.
         rows.sort(key=row_position)
+    readings.rejected.sort(key=lambda each: (each.where, each.offset))
     return readings
 
 

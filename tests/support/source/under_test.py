@@ -68,6 +68,20 @@ class AlterableSource(SourceUnderTest, Protocol):
         """Give a column a wider type."""
 
 
+class RejectingSource(SourceUnderTest, Protocol):
+    """One that may hold records which are no rows."""
+
+    def reject(self, table: str, payload: bytes) -> None:
+        """Commit a record of this table that the source rejects."""
+
+
+class LayoutSource(SourceUnderTest, Protocol):
+    """One that says what tables of the lake have next to its columns."""
+
+    def add_records_table(self, name: str, columns: Mapping[str, Primitive]) -> None:
+        """Create a table of records: all columns are required, and none of ours is wanted."""
+
+
 class SpoilableSource(SourceUnderTest, Protocol):
     """One that may hold what cannot be read."""
 

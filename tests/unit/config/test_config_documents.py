@@ -245,6 +245,21 @@ def test_tables_of_the_buffer_are_ordered_per_key_and_have_its_prefix(tmp_path: 
     assert table_settings(given, "a.b").column_prefix == "cdc_"
 
 
+def test_a_partitioning_that_is_not_given_is_the_sources(tmp_path: Path) -> None:
+    def given(more: str) -> tuple[str, ...] | None:
+        return table_settings(load(tmp_path, MINIMAL + more).config, "a.b").changelog_partition_by
+
+    assert given("") is None
+    assert given("changelog: {partition_by: []}\n") == ()
+    assert given("tables: [{mirror: a.b, changelog_partition_by: []}]\n") == ()
+
+
+def test_topics_are_ordered_per_key(tmp_path: Path) -> None:
+    topics = "{kind: kafscale, bucket: b, offsets: {backend: none}}"
+    document = MINIMAL.replace('{kind: postgres, dsn: "postgresql://h/d"}', topics)
+    assert table_settings(load(tmp_path, document).config, "a.b").order is Order.PER_KEY
+
+
 def test_names_after_the_pipeline_are_resolved(tmp_path: Path) -> None:
     document = MINIMAL + "ledger: {namespace: '{pipeline}_own', table: entries}\n"
     config = load(tmp_path, document + "mirror: {namespace: '{pipeline}_{schema}'}\n").config

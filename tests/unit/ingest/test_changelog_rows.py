@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -11,6 +13,7 @@ from frazil.changelog.layout import CdcColumns
 from frazil.ingest.batch_run import spread
 from frazil.ingest.changelog_rows import RowLayout, sequence_texts
 from frazil.model.change import SequenceNumber
+from frazil.model.schema.table_layout import OwnColumn, TableLayout
 from frazil.sources.protocol import ChangeColumn, Split
 
 # Most often the same few, as rows of one transaction have them.
@@ -89,6 +92,14 @@ def test_a_table_without_a_key_has_no_old_key() -> None:
         names=LAYOUT.names, field_ids=LAYOUT.field_ids, key={}, ours=LAYOUT.ours, epoch=0
     )
     assert "cdc_previous_key" not in keyless.lay_out(rows()).schema.names
+
+
+def test_only_the_columns_of_a_layout_are_laid_out() -> None:
+    records = replace(LAYOUT, ours=CdcColumns("cdc_", TableLayout(columns=())), key={})
+    assert records.lay_out(rows()).schema.names == ["id", "name", "price", "gone"]
+    few = TableLayout(columns=(OwnColumn.LSN, OwnColumn.OPERATION))
+    names = replace(records, ours=CdcColumns("_x_", few)).lay_out(rows()).schema.names
+    assert names[-2:] == ["_x_lsn", "_x_operation"]
 
 
 @given(st.lists(st.integers(0, 64 * 2**20), min_size=1, max_size=40), st.integers(1, 8))

@@ -127,7 +127,7 @@ def table_writers(writer: Writer, *, layout: Any = lay_out) -> _TableWriters:
     well = SimpleNamespace(layout=SimpleNamespace(lay_out=lay_out))
     targets: Any = {NAME: SimpleNamespace(layout=SimpleNamespace(lay_out=layout)), OTHER: well}
     writers: Any = {NAME: writer, OTHER: Writer()}
-    return _TableWriters(targets, writers=writers)
+    return _TableWriters(targets, most_rejected_bytes=2_000, writers=writers)
 
 
 def test_a_defect_while_rows_of_a_table_are_laid_out_leaves_the_other_one_written() -> None:
@@ -164,5 +164,6 @@ def test_what_a_source_refuses_is_not_written() -> None:
     final = UnrepresentableValueError("does not fit")
     reader = SimpleNamespace(read=lambda _split: [SimpleNamespace(table=NAME, error=final)])
     some: Any = reader
-    outcome = IngestJob(reader=some, tasks=(), targets={}).do([SimpleNamespace(weight=1)])  # type: ignore[list-item]
+    job = IngestJob(reader=some, tasks=(), targets={}, most_rejected_bytes=0)
+    outcome = job.do([SimpleNamespace(weight=1)])  # type: ignore[list-item]
     assert outcome.failures == {NAME: final}

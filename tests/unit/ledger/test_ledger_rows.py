@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from frazil.errors import ForeignChangeError
-from frazil.ledger.dead_letters import DeadLetter
 from frazil.ledger.rows import (
     SCHEMA,
     STATE_COLUMNS,
@@ -31,6 +30,7 @@ from frazil.ledger.table_state import (
 )
 from frazil.model.cause import Cause
 from frazil.model.marker import MarkerRole
+from frazil.model.rejected_record import RejectedRecord, RejectReason
 
 if TYPE_CHECKING:
     from frazil.ledger.rows import Row
@@ -121,15 +121,12 @@ def test_a_position_is_shown_as_it_is() -> None:
     assert position_text("0/1A2B") == "0/1A2B"
 
 
-def test_a_dead_letter_does_not_show_its_payload() -> None:
-    letter = DeadLetter(
-        source="s",
-        position="0/A",
-        table=None,
-        reason_code="FRZ-SRC-07",
+def test_a_rejected_record_does_not_show_its_payload() -> None:
+    record = RejectedRecord(
+        table="a.x",
+        offset=10,
+        reason=RejectReason.MALFORMED,
         message="does not decode",
         payload=b"canary-of-a-row",
-        first_seen=NOW,
-        last_seen=NOW,
     )
-    assert "canary" not in repr(letter)
+    assert "canary" not in repr(record)

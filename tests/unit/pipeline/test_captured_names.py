@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from frazil.pipeline.checks import name_tables
 
 from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.model.cause import Cause
 from frazil.model.table_name import TableName
+from frazil.pipeline.capture import capture_settings
 from frazil.pipeline.tables.captured_names import CapturedNames, LakeNames, captured_names
+from frazil.sources.findings import Findings, FoundTable
+from frazil.sources.kind import CapturePolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,3 +212,47 @@ def test_one_table_at_a_time_is_judged_with_those_that_came_meanwhile(tmp_path: 
 def test_a_table_whose_name_no_document_could_list_has_settings_too(tmp_path: Path) -> None:
     settings = table_settings(load(tmp_path), 'public.we"ird')
     assert settings.column_prefix == "cdc_"
+
+
+TOPICS = """
+pipeline: shop
+catalog: {name: ice, kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
+source:
+  kind: kafscale
+  bucket: b
+  offsets: {backend: none}
+  topics:
+    - {topic: orders.v1, table: prod.eu.orders}
+    - {topic: users, changelog: prod.users_log, mirror: prod.users, key: [id]}
+    - {topic: rival, table: prod.users}
+"""
+
+
+def test_tables_that_a_source_lists_have_the_names_it_gives(tmp_path: Path) -> None:
+    document = tmp_path / "frazil.yaml"
+    document.write_text(TOPICS + "tables: [{mirror: prod.eu.orders, format_version: 2}]\n")
+    config = load_config(document, environ={}).config
+    found = captured_names(config, ["orders.v1", "users", "rival", "no.such"])
+    records = found["orders.v1"]
+    assert isinstance(records, CapturedNames)
+    assert (str(records.changelog), records.mirror) == ("prod.eu.orders", None)
+    # What is said of a table is said of it, whether it is a mirror or not.
+    assert table_settings(config, records.listed_as).mirror.format_version == 2
+    assert "would be the mirror of users" in refusal(found["users"])
+    assert "would be the changelog of rival" in refusal(found["rival"])
+    assert isinstance(found["no.such"], CapturedNames)
+    names = LakeNames(config)
+    assert texts(names.of("users")) == ("prod.users_log", "prod.users")
+
+
+def test_a_table_without_a_mirror_is_checked_and_captured(tmp_path: Path) -> None:
+    document = tmp_path / "frazil.yaml"
+    document.write_text(TOPICS)
+    config = load_config(document, environ={}).config
+    findings = name_tables(config, Findings(tables=(FoundTable("orders.v1", ("id",)),)))
+    (line,) = findings.checked
+    assert line.found == "becomes changelog prod.eu.orders, no mirror"
+    assert findings.not_made == frozenset()
+    policy = CapturePolicy(held_bytes=0)
+    settings = capture_settings(config, LakeNames(config).of("orders.v1"), policy)
+    assert (str(settings.changelog), settings.partition_by) == ("prod.eu.orders", None)

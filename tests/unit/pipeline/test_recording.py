@@ -14,11 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import errors
 from frazil.hooks import ManualClock
+from frazil.ingest.report import BatchReport
 from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeReport
 from frazil.model.key_index import Repair, RepairReason
 from frazil.model.policy import LogFormat, LogLevel
+from frazil.model.rejected_record import RejectReason
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
-from frazil.pipeline.recording import Recorder, TracedMerge
+from frazil.pipeline.recording import IngestRecorder, Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
@@ -85,6 +87,7 @@ class Stage:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.reports = Reports()
         metrics = Metrics("shop", release="1", redactor=Redactor(), foreign=names)
+        self.own_metrics = metrics
         self.board = StatusBoard("shop", roles=("merge",), clock=self.clock)
         self.board.expect([TABLE, "public.orders"])
         self.statuses = {name: _waiting(name) for name in (TABLE, "public.orders")}
@@ -319,3 +322,14 @@ def test_a_merge_runs_in_a_span_and_its_events_name_the_table(lines: io.StringIO
     ]
     (logged,) = events(lines)
     assert logged["table"] == TABLE
+
+
+def test_records_that_became_dead_letters_are_counted_by_reason(stage: Stage) -> None:
+    recorder = IngestRecorder(stage.own_metrics, stage.reports, stage.board)
+    rejected = {RejectReason.INVALID.value: 3, RejectReason.BLOB.value: 1}
+    for name in "ab":
+        recorder.record_report(
+            BatchReport(batch=name, tables=(), acknowledged="0/1", seconds=1.0, rejected=rejected)
+        )
+    assert stage.value("frazil_dead_letters_total", reason="invalid") == 6
+    assert stage.value("frazil_dead_letters_total", reason="blob") == 2

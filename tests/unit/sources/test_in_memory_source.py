@@ -17,12 +17,14 @@ from frazil.errors import (
 )
 from frazil.hooks import ManualClock
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.model.schema.table_layout import TableLayout
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Limit, Progress
 from frazil.testing.in_memory_database import (
     DeleteRow,
     InMemoryDatabase,
     InsertRow,
+    RejectRecord,
     Spoil,
     UpdateRow,
 )
@@ -39,6 +41,7 @@ from tests.support.source.contract import (
     insert,
 )
 from tests.support.source.contract_copies import WholeReadContract
+from tests.support.source.contract_records import LayoutContract, RejectContract
 from tests.support.source.contract_tables import AlterContract, TroubleContract
 from tests.support.source.histories import histories, play
 from tests.support.source.replay import ROOMY, TIGHT, Capture, read
@@ -101,6 +104,13 @@ class InMemorySubject:
     def widen(self, table: str, name: str, type_: Primitive) -> None:
         self.database.widen(table, name, type_)
 
+    def reject(self, table: str, payload: bytes) -> None:
+        self.database.transact(RejectRecord(table, payload))
+
+    def add_records_table(self, name: str, columns: Mapping[str, Primitive]) -> None:
+        records = TableLayout(columns=(), required=frozenset())
+        self.database.add_table(name, columns, required=columns, layout=records)
+
     def spoil(self, table: str) -> None:
         self.database.transact(Spoil(table, UnrepresentableValueError("spoilt", table=table)))
 
@@ -111,7 +121,14 @@ def subject() -> InMemorySubject:
 
 
 class TestInMemorySource(
-    SourceContract, LogContract, KeyContract, WholeReadContract, AlterContract, TroubleContract
+    SourceContract,
+    LogContract,
+    KeyContract,
+    WholeReadContract,
+    AlterContract,
+    TroubleContract,
+    RejectContract,
+    LayoutContract,
 ):
     """All of the contract."""
 

@@ -179,13 +179,14 @@ def _warehouse(lake: Lake, config: Config) -> CheckedItem | Problem:
 def _marker_tables(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:
     """Every changelog and mirror, the captured ones first, each once."""
     captured = [
-        marker_table
+        MarkerTable(kind, name, role)
         for found in names.values()
         if isinstance(found, CapturedNames)
-        for marker_table in (
-            MarkerTable(TableRole.CHANGELOG, found.changelog, MarkerRole.INGEST),
-            MarkerTable(TableRole.MIRROR, found.mirror, MarkerRole.MERGE),
+        for kind, name, role in (
+            (TableRole.CHANGELOG, found.changelog, MarkerRole.INGEST),
+            (TableRole.MIRROR, found.mirror, MarkerRole.MERGE),
         )
+        if name is not None
     ]
     listed = [marker_table for pair in plan_pairs(config) for marker_table in pair.marker_tables]
     yield from {

@@ -89,9 +89,8 @@ def load_plans(
 def _planned(step: TableStep, names: Named) -> Planned:
     if isinstance(names, FrazilError):
         return Planned(table=step.table, capture=step, names=(step.table,))
-    mirror, changelog = str(names.mirror), str(names.changelog)
-    known = (step.table, mirror, changelog)
-    return Planned(table=step.table, capture=step, mirror=mirror, names=known)
+    known = tuple(dict.fromkeys((step.table, names.listed_as, str(names.changelog))))
+    return Planned(table=step.table, capture=step, mirror=names.mirror_text, names=known)
 
 
 def _load_merges(

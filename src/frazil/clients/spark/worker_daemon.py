@@ -18,9 +18,9 @@ _TASK_MODULES = (
     "frazil.ingest.task",
     "frazil.merge.writing.task",
     "frazil.mirror.index.keeping",
-    "frazil.sources.postgres.copy.reader",
-    "frazil.sources.postgres.stream.reader",
 )
+# Has the modules of every kind of source.
+_REGISTRY = "frazil.sources.registry"
 
 
 def forget_archives() -> None:
@@ -37,7 +37,7 @@ def forget_archives() -> None:
 
 def preload() -> None:
     """Load what tasks use, and keep the garbage collector of each worker from traversing it."""
-    for name in _TASK_MODULES:
+    for name in (*_TASK_MODULES, *importlib.import_module(_REGISTRY).TASK_MODULES):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

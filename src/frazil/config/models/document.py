@@ -88,7 +88,9 @@ class Config(Section):
         """The order a table's changelog promises, given or by the source's nature."""
         if table is not None and table.order is not None:
             return table.order
-        return Order.PER_KEY if isinstance(self.source, BufferSection) else Order.APPEND
+        # Neither partitions nor claimed events come in one order.
+        is_unordered = isinstance(self.source, BufferSection | KafscaleSection)
+        return Order.PER_KEY if is_unordered else Order.APPEND
 
     @model_validator(mode="after")
     def _name_after_pipeline(self) -> Self:
@@ -179,7 +181,7 @@ class TableSettings:
     """Everything the document says about one mirror and its changelog.
 
     ``changelog`` is None and ``key`` empty when the source decides them; ``tombstones`` is None
-    when the order is append.
+    when the order is append, ``changelog_partition_by`` when it is not given.
     """
 
     name: str
@@ -191,7 +193,7 @@ class TableSettings:
     tombstones: timedelta | None
     columns: Mapping[str, ColumnSettings]
     column_prefix: str
-    changelog_partition_by: tuple[str, ...]
+    changelog_partition_by: tuple[str, ...] | None
     mirror: Mirror
 
 
@@ -203,6 +205,8 @@ def table_settings(config: Config, mirror: str) -> TableSettings:
     order = config.order_of(table)
     tombstones = (own.tombstones or TOMBSTONES_KEPT) if order is Order.PER_KEY else None
     partition_by = own.changelog_partition_by
+    if partition_by is None and "partition_by" in config.changelog.model_fields_set:
+        partition_by = config.changelog.partition_by
     return TableSettings(
         name=mirror,
         changelog=own.changelog,
@@ -213,9 +217,7 @@ def table_settings(config: Config, mirror: str) -> TableSettings:
         tombstones=tombstones,
         columns=own.columns,
         column_prefix=prefix,
-        changelog_partition_by=(
-            config.changelog.partition_by if partition_by is None else partition_by
-        ),
+        changelog_partition_by=partition_by,
         mirror=_merged(config.mirror, own),
     )
 

@@ -223,7 +223,7 @@ class Table(Section):
     order: Annotated[Order, one_of(Order)] | None = Field(
         default=None,
         description="append: rows arrive in source order (default); per_key: the sequence "
-        "decides, whatever the arrival (default for the buffer source).",
+        "decides, whatever the arrival (default for the sources kafscale and buffer).",
     )
     tombstones: Duration | None = None
     """How long deletes are remembered; order per_key only, default 7d."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.changelog.layout import number_fields
 from frazil.model.policy import OnDrop
 from frazil.model.schema.change import widens
+from frazil.model.schema.table_layout import OwnColumn
 from frazil.model.schema.types import Field, List, Nested, Schema, Struct
 
 if TYPE_CHECKING:
@@ -111,7 +112,10 @@ class ChangelogFollowing:
         """The field under the column's name and type; None if it has to be replaced."""
         type_ = followed_type(existing.type, column.type)
         if type_ is not None:
-            return replace(existing, name=column.name, type=type_, required=False)
+            # Changes may lack it: a DELETE has only the key.
+            is_record = not self.ours.layout.has_operations
+            required = is_record and existing.required and column.required
+            return replace(existing, name=column.name, type=type_, required=required)
         if self.restart:
             return None
         self.refused.append(f"{existing.name} changes from {existing.type} to {column.type}")
@@ -155,7 +159,7 @@ class ChangelogFollowing:
         if self.on_drop is OnDrop.KEEP and existing.name.lower() not in names:
             if any(each.field == existing.id for each in self.known.live.values()):
                 self.notices.append(f"{existing.name} is gone at the source and is kept")
-            return existing
+            return replace(existing, required=False)
         if existing.id in self.pinned:
             self.refused.append(
                 f"{existing.name} is gone at the source, and the changelog is partitioned or "
@@ -166,7 +170,8 @@ class ChangelogFollowing:
     def _with_previous_key(
         self, fields: list[Field], previous: Field | None, table: SourceTable
     ) -> tuple[Field, ...]:
-        if set(table.key) == set(self.known.key) and not table.key:
+        is_kept = bool(table.key) and OwnColumn.PREVIOUS_KEY in self.ours.layout.columns
+        if set(table.key) == set(self.known.key) and not is_kept:
             return tuple(fields)
         members = self._members(previous, table) if previous is not None else None
         if members is not None and previous is not None:
@@ -176,7 +181,7 @@ class ChangelogFollowing:
             self.refused.append(self._key_refusal(table))
             return tuple(fields)
         others = [each for each in fields if previous is None or each.id != previous.id]
-        return (*others, *self._new_previous_key(table))
+        return (*others, *(self._new_previous_key(table) if is_kept else ()))
 
     def _members(self, previous: Field, table: SourceTable) -> tuple[Field, ...] | None:
         """The members of the previous key, in their order; None if they are not of this key."""
@@ -206,8 +211,6 @@ class ChangelogFollowing:
         return {each.id: by_name[each.name] for each in members if each.name in by_name}
 
     def _new_previous_key(self, table: SourceTable) -> Sequence[Field]:
-        if not table.key:
-            return ()
         columns = [table.column(number) for number in table.key]
         struct = Struct(tuple(Field(0, each.name, each.type) for each in columns))
         made = self._numbered(Field(0, self.ours.previous_key, struct))

@@ -84,12 +84,13 @@ def plan_changelog(
     for a column that is called like one of ours, UnsupportedSchemaChangeError with every difference
     that cannot be followed.
     """
-    refuse_collisions([each.name for each in table.columns], CdcColumns(prefix))
+    ours = CdcColumns(prefix, table.layout)
+    refuse_collisions([each.name for each in table.columns], ours)
     if current is None:
-        return _plan_new(table, prefix)
+        return _plan_new(table, ours)
     known = _known(table, current, restart=restart)
     following = ChangelogFollowing(
-        ours=CdcColumns(prefix),
+        ours=ours,
         current=current.schema.fields,
         known=known,
         last_id=current.last_column_id,
@@ -123,18 +124,18 @@ def plan_changelog(
 _DEFAULTS_SINCE = 3
 
 
-def _plan_new(table: SourceTable, prefix: str) -> ChangelogPlan:
+def _plan_new(table: SourceTable, ours: CdcColumns) -> ChangelogPlan:
     """Without defaults: a copy brings every row."""
     # Numbered by the layout.
-    fields = [Field(0, each.name, each.type) for each in table.columns]
+    fields = [Field(0, each.name, each.type, each.required) for each in table.columns]
     if clashes := list(_clashes(fields)):
         what = "the changelog cannot be made"
         raise _unsupported(what, clashes, table, "rename one of them at the source")
     key_names = [table.column(number).name for number in table.key]
-    schema = changelog_schema(fields, key_names, prefix)
+    schema = changelog_schema(fields, key_names, ours.prefix, ours.layout)
     pairs = zip(table.columns, schema.fields, strict=False)
     field_ids = {column.number: made.id for column, made in pairs}
-    previous = find_field(schema.fields, CdcColumns(prefix).previous_key)
+    previous = find_field(schema.fields, ours.previous_key)
     key_ids = {}
     if previous is not None and isinstance(previous.type, Struct):
         members = zip(table.key, previous.type.fields, strict=True)

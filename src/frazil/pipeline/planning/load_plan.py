@@ -113,7 +113,7 @@ class _TablePlanner:
                 marker = None if changelog is None else changelog.position()
                 after = None if marker is None else marker.position
                 step = replace(step, has_changes=self._facts.has_changes(step.table, after))
-            settings = table_settings(self._config, str(names.mirror))
+            settings = table_settings(self._config, names.listed_as)
             described = self._facts.describe(step.table, settings)
             return replace(
                 self._with_mirror(step, names, described),
@@ -151,7 +151,7 @@ class _TablePlanner:
         self, step: TableStep, names: CapturedNames, described: PlannedTable
     ) -> TableStep:
         table = described.table
-        if not table.key:
+        if not table.key or names.mirror is None:
             return replace(step, no_mirror=described.no_key)
         key = tuple(table.column(number).name for number in table.key)
         is_new = self._open_table(names.mirror) is None

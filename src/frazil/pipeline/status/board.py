@@ -272,8 +272,10 @@ class StatusBoard:
             if status.mirror is not None:
                 self._lake.want(status.mirror, MarkerRole.MERGE, table)
             return
-        mirror = str(names.mirror)
-        if self._reads_mirror(mirror, status.phase, is_merged=status.mirror is not None):
+        mirror = names.mirror_text
+        if mirror is not None and self._reads_mirror(
+            mirror, status.phase, is_merged=status.mirror is not None
+        ):
             self._lake.want(mirror, MarkerRole.MERGE, table)
         self._lake.want(str(names.changelog), MarkerRole.INGEST, table)
         if status.phase is Phase.COPYING:
@@ -342,7 +344,7 @@ class StatusBoard:
         progress: CopyProgress | None,
     ) -> TableStatus:
         table, names = table_state.table, self._names(table_state.table)
-        mirror = None if names is None else str(names.mirror)
+        mirror = None if names is None else names.mirror_text
         merge = None if mirror is None else statuses.get(mirror)
         trouble = self._problem_of(table, table_state, merge)
         phase = self._phase_of(table_state, merge, trouble)
@@ -435,7 +437,7 @@ class StatusBoard:
 
     def _expect_of(self, names: CapturedNames | None, base: float | None) -> None:
         # Where nothing is merged, the changelog is all that readers have of it.
-        if names is not None and self._merges is not None:
+        if names is not None and names.mirror is not None and self._merges is not None:
             self._mirrors.expect([str(names.mirror)], base)
 
     def _age(self, through: float | None) -> float | None:

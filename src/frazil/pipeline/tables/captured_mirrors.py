@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.config import Config
+    from frazil.config.models.running import DeadLetters, LedgerSection
     from frazil.model.table_name import TableName
 
 
@@ -32,8 +33,16 @@ class CapturedMirror:
 
 def ledger_name(config: Config) -> TableName:
     """The pipeline's ledger."""
-    ledger = config.ledger
-    return parse_table_name(f"{ledger.namespace}.{ledger.table}", catalog=config.catalog.name)
+    return _own_table(config, config.ledger)
+
+
+def dead_letters_name(config: Config) -> TableName:
+    """The pipeline's dead letters."""
+    return _own_table(config, config.dead_letters)
+
+
+def _own_table(config: Config, section: DeadLetters | LedgerSection) -> TableName:
+    return parse_table_name(f"{section.namespace}.{section.table}", catalog=config.catalog.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,9 @@ def _load_named(lake: Lake, config: Config) -> Mapping[str, CapturedNames]:
 
 
 def load_captured_mirror(lake: Lake, source: str, names: CapturedNames) -> CapturedMirror | None:
-    """One of them; None while nothing was captured, or if the table has no key."""
+    """One of them; None while nothing was captured, or if the table has no key or no mirror."""
+    if names.mirror is None:
+        return None
     try:
         changelog = ChangelogTable.open(lake, names.changelog)
     except TableNotFoundError:

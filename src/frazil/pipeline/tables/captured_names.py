@@ -8,25 +8,38 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from frazil.config import table_settings
 from frazil.errors import ConfigError, FrazilError
 from frazil.ledger.table_state import Copying
 from frazil.model.table_name import TableName, parse_table_name
+from frazil.sources.registry import find_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from frazil.config import Config
     from frazil.ledger.table_state import TableState
+    from frazil.sources.kind import ListedTable
 
 _PLACEHOLDER = re.compile(r"\{(schema|table)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedNames:
-    """The two tables of the lake that one table of the source has."""
+    """The two tables of the lake that one table of the source has; one for a table of records."""
 
     changelog: TableName
-    mirror: TableName
+    mirror: TableName | None
+
+    @property
+    def mirror_text(self) -> str | None:
+        """The mirror's name as people write it."""
+        return None if self.mirror is None else str(self.mirror)
+
+    @property
+    def listed_as(self) -> str:
+        """The name that the configuration has settings under."""
+        return self.mirror_text or str(self.changelog)
 
 
 Named: TypeAlias = CapturedNames | FrazilError
@@ -52,15 +65,17 @@ def captured_names(
 ) -> Mapping[str, Named]:
     """The tables of the lake for each ``schema.table`` of the source, or why it can have none.
 
-    The templates name them; an entry of ``tables`` with this ``source`` goes before, as does the
-    ``changelog`` of the mirror so named. Of tables that would become one table of the lake, the one
-    that ``table_states`` says was captured before keeps the name and the others are refused; where
-    none was, all are. Catalogs may ignore the case of names, so that a difference in case is none.
+    The source's section may list them. Otherwise the templates name them; an entry of ``tables``
+    with this ``source`` goes before, as does the ``changelog`` of the mirror so named. Of tables
+    that would become one table of the lake, the one that ``table_states`` says was captured before
+    keeps the name and the others are refused; where none was, all are. Catalogs may ignore the case
+    of names, so that a difference in case is none.
     """
     named: dict[str, Named] = {}
+    listed = _listed(config)
     for source in dict.fromkeys(source_names):
         try:
-            named[source] = _names_of(config, source)
+            named[source] = _names_of(config, source, listed.get(source))
         except ConfigError as error:
             named[source] = ConfigError(
                 error.message,
@@ -107,8 +122,22 @@ class LakeNames:
         return found
 
 
-def _names_of(config: Config, source: str) -> CapturedNames:
+def _listed(config: Config) -> Mapping[str, ListedTable]:
+    if config.source is None:
+        return {}
+    kind = find_kind(config, lambda table: table_settings(config, table))
+    return {each.source: each for each in kind.listed_tables()}
+
+
+def _names_of(config: Config, source: str, known: ListedTable | None) -> CapturedNames:
     catalog = config.catalog.name
+    if known is not None:
+        return CapturedNames(
+            changelog=parse_table_name(known.changelog, catalog=catalog),
+            mirror=None
+            if known.mirror is None
+            else parse_table_name(known.mirror, catalog=catalog),
+        )
     own = next((each for each in config.tables if each.source == source), None)
     if own is not None:
         mirror = parse_table_name(own.mirror, catalog=catalog)
@@ -154,7 +183,8 @@ def _claims(
     for source, names in named.items():
         if isinstance(names, CapturedNames):
             rank = ranks[source]
-            yield _Claim(source, f"the mirror of {source}", rank), names.mirror
+            if names.mirror is not None:
+                yield _Claim(source, f"the mirror of {source}", rank), names.mirror
             yield _Claim(source, f"the changelog of {source}", rank), names.changelog
     for what, section in (("ledger", config.ledger), ("dead letters", config.dead_letters)):
         name = parse_table_name(f"{section.namespace}.{section.table}", catalog=config.catalog.name)

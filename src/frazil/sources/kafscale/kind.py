@@ -27,8 +27,10 @@ class KafscaleKind(SourceKind):
     def listed_tables(self) -> tuple[ListedTable, ...]:
         """The tables that topics become."""
         return tuple(
-            ListedTable(changelog=topic.changelog or topic.table, mirror=topic.mirror)
+            ListedTable(source=topic.topic, changelog=changelog, mirror=topic.mirror)
             for topic in self._section.topics
+            # One of them, as the section's rules say.
+            if (changelog := topic.changelog or topic.table) is not None
         )
 
     def position_problem(self, position: Position) -> str | None:
