@@ -19,12 +19,13 @@ from frazil.clients.spark.task_errors import running_tasks
 from frazil.clients.spark.task_values import PAYLOAD, collect
 from frazil.hooks import Failpoint, failpoint
 from frazil.ingest.progress import ReadingProgress
-from frazil.ingest.report import TableIngested
+from frazil.ingest.report import BatchReport, TableIngested
 from frazil.ingest.task import IngestJob
 from frazil.ledger.rows import LedgerEntry
 from frazil.model.command import command
-from frazil.model.marker import MarkerRole
+from frazil.model.marker import MarkerRole, moved_from
 from frazil.model.policy import OnWiden
+from frazil.model.source_table import Begin
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.ingest.captured_table import CapturedPosition, CapturedTable, Prepared
     from frazil.ingest.task import TaskOutcome
+    from frazil.model.marker import Position
     from frazil.sources.protocol import Batch, Split, TablePart
 
 _log = get_logger(__name__)
@@ -82,6 +84,19 @@ class BatchResult:
     def pending(self) -> int:
         """Tables that have not committed yet."""
         return max(0, len(self.prepared) - len(self.committed))
+
+    def report(
+        self, acknowledged: Position | None, *, seconds: float, is_copy: bool = False
+    ) -> BatchReport:
+        """What came of it."""
+        return BatchReport(
+            batch=self.batch,
+            tables=tuple(self.committed.values()),
+            acknowledged=acknowledged,
+            seconds=seconds,
+            is_copy=is_copy,
+            failures=dict(self.failures),
+        )
 
 
 def run_batch(
@@ -129,7 +144,7 @@ def _prepare(part: TablePart, captured: CapturedTable, result: BatchResult) -> N
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
         result.failures[table] = of_one_table(error, table, "preparing its changelog")
         return
-    if widened and captured.on_widen is OnWiden.VERIFY:
+    if widened and captured.on_widen is OnWiden.VERIFY and part.table.begins is Begin.COPY:
         # Values may have changed without a row being sent, and only reading all of them shows it.
         result.reread.add(table)
         return
@@ -267,13 +282,14 @@ def position_if_known(
 
 def ledger_entries(result: BatchResult, now: datetime) -> tuple[LedgerEntry, ...]:
     """What the ledger says of the tables of a batch that were committed."""
+    moves = {name: result.prepared[name].part for name in result.committed}
     return tuple(
         LedgerEntry(
             batch=result.batch,
             role=MarkerRole.INGEST,
             table=name,
-            start=done.start,
-            goal=done.goal,
+            start=moved_from(done.start, moves[name].goal),
+            goal=moves[name].goal,
             rows=done.rows,
             files=len(done.file_sizes),
             seconds=done.seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from frazil.ledger.table_state import Removed
 from frazil.model.marker import SnapshotRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.ledger.rows import LedgerEntry
@@ -71,13 +72,12 @@ class LedgerCache:
         With ``unless_moved`` it raises FencedError when another process moved the position.
         """
         with self.lock:
-            known = self._acknowledged if unless_moved else None
             receipt = self._ledger.note(
                 entries,
                 pipeline=self._pipeline,
                 batch=batch,
                 table_states=table_states,
-                position=None if known is None else known.position,
+                position=self._position if unless_moved else None,
             )
             self._wrote(receipt, table_states)
 
@@ -87,19 +87,19 @@ class LedgerCache:
         table_states: Sequence[TableState] = (),
         entries: Sequence[LedgerEntry] = (),
         *,
+        planned_on: Position | None = None,
         unless_written: bool = False,
     ) -> None:
         """Write down a batch, and where the source may be acknowledged to after it.
 
-        With ``unless_written`` it raises FencedError when another process wrote anything since the
-        states of tables were read here.
+        By partition, the goal names those that move, and raises FencedError when another process
+        moved one of them since ``planned_on``. With ``unless_written`` it does when another process
+        wrote anything since the states of tables were read here.
         """
         with self.lock:
             if unless_written and self._seen is None:
                 raise FencedError("another process wrote in the ledger meanwhile.")
-            start: Position | None = None
-            if self._acknowledged is not None:
-                start = self._acknowledged.position
+            start = planned_on if isinstance(planned_on, Mapping) else self._position
             receipt = self._ledger.record(
                 entries,
                 start=start,
@@ -109,6 +109,10 @@ class LedgerCache:
             )
             self._acknowledged = receipt.marker
             self._wrote(receipt, table_states)
+
+    @property
+    def _position(self) -> Position | None:
+        return None if self._acknowledged is None else self._acknowledged.position
 
     def restart_at(self, goal: Marker) -> None:
         """Record that positions count in another source, or from another position, from now on."""

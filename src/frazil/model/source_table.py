@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.model.schema.types import Default, Type
+
+
+class Begin(StrEnum):
+    """How the capture of a table begins."""
+
+    COPY = "copy"
+    """With all rows that it has."""
+    STREAM = "stream"
+    """With the oldest change that the source keeps: its changelog appears with the first commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,7 @@ class SourceTable:
     key: tuple[int, ...] = ()
     highest_number: int = 0
     obstacle: FrazilError | None = None
+    begins: Begin = Begin.COPY
 
     def column(self, number: int) -> SourceColumn:
         """The column with this number; KeyError for any other."""
