@@ -7,6 +7,7 @@ repeated. A repeated batch skips the tables that were committed: their markers s
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from frazil.model.source_table import Begin
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from pyspark.sql import SparkSession
@@ -84,6 +85,14 @@ class BatchResult:
     def pending(self) -> int:
         """Tables that have not committed yet."""
         return max(0, len(self.prepared) - len(self.committed))
+
+    @property
+    def restarted_at(self) -> Position:
+        """The partitions of the tables that were committed, and where they are."""
+        goals = (self.prepared[name].part.goal for name in self.committed)
+        return {
+            name: at for goal in goals if isinstance(goal, Mapping) for name, at in goal.items()
+        }
 
     def report(
         self, acknowledged: Position | None, *, seconds: float, is_copy: bool = False

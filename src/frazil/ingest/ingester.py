@@ -22,13 +22,12 @@ from frazil import errors
 from frazil.hooks import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.ingest.batch_run import BatchResult, ledger_entries, of_one_table, run_batch
 from frazil.ingest.captured_table import CapturedTable
-from frazil.ingest.ledger_cache import LedgerCache, confirming_loss
+from frazil.ingest.ledger_cache import LedgerCache, confirming_loss, planning_again
 from frazil.ingest.opened_tables import OpenedTables
-from frazil.ingest.planning.acknowledgement import holds_log, plan_acknowledgement
+from frazil.ingest.planning.acknowledgement import plan_acknowledgement
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.state_log import (
-    begun_states,
     log_paused,
     log_state,
     no_changelog,
@@ -106,8 +105,7 @@ class Ingester:
     @property
     def acknowledged(self) -> Position | None:
         """What the source was acknowledged to."""
-        marker = self._ledger.acknowledged
-        return None if marker is None else marker.position
+        return self._ledger.position
 
     def start(self) -> None:
         """Load the ledger, the tables and the source; raises what prevents a start.
@@ -136,6 +134,10 @@ class Ingester:
 
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
+        with planning_again(self._ledger):
+            return self._step()
+
+    def _step(self) -> BatchReport | None:
         try:
             if self._retries_paused:
                 self.stop()
@@ -157,12 +159,9 @@ class Ingester:
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
             failpoint(Failpoint.INGEST_ACKNOWLEDGED)
-        except BaseException as error:
+        except BaseException:
             # What was planned and not committed is planned again, from what is committed.
             self.stop()
-            if self._is_shared and isinstance(error, errors.FencedError | errors.LeaseLostError):
-                message = "another process moved partitions of this batch; it is planned again."
-                raise errors.CommitConflictError(message, table=error.table) from error
             raise
         return result.report(acknowledged, seconds=self._clock.monotonic() - began)
 
@@ -185,8 +184,9 @@ class Ingester:
             if batch is None:
                 self._end_copy()
                 return None
-            began, result = self._clock.monotonic(), self._run(batch)
-            self._record_copy(result, kept_since=kept_since)
+            with planning_again(self._ledger):
+                began, result = self._clock.monotonic(), self._run(batch)
+                self._record_copy(result, kept_since=kept_since)
             self._retrying.require_progress(result)
         except BaseException:
             # The source may be another one by now: it is checked again.
@@ -281,17 +281,6 @@ class Ingester:
         self._pause(name, no_changelog(name))
         return None
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether several processes may work for the source, each with its own partitions."""
-        return isinstance(self.acknowledged, Mapping)
-
-    @property
-    def _witness(self) -> str | None:
-        """The last one; where another process may have a newer one, that one stays by itself."""
-        known = self._ledger.acknowledged
-        return None if known is None or self._is_shared else known.witness
-
     def _pause(self, name: str, error: errors.FrazilError) -> None:
         cause = Cause.of(error)
         log_paused(name, cause)
@@ -375,23 +364,17 @@ class Ingester:
         if changed:
             self._ledger.record(changed, batch=self._new_name())
         if since is None:
-            self._begin_at(position)
+            self._ledger.restart_at(self._marker(position, batch=self._new_name()))
         elif since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
             stays = {} if isinstance(position, Mapping) else position
-            goal = self._marker(stays, batch=self._new_name(), witness=self._witness)
+            goal = self._marker(stays, batch=self._new_name(), witness=self._ledger.witness)
             self._ledger.move(goal)
 
     def _copies_everything(self, table_states: Sequence[TableState]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
         states = [each.state for each in table_states]
         return not self._being_copied and all(isinstance(each, Copying) for each in states)
-
-    def _begin_at(self, position: Position) -> None:
-        goal, known = self._marker(position, batch=self._new_name()), self._ledger.acknowledged
-        at = goal.source, goal.epoch, goal.position, goal.witness
-        if known is None or (known.source, known.epoch, known.position, known.witness) != at:
-            self._ledger.restart_at(goal)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(
@@ -412,7 +395,7 @@ class Ingester:
 
         States that were decided before another process wrote in the ledger are decided again.
         """
-        for _ in range(_LEDGER_ATTEMPTS if self._is_shared else 0):
+        for _ in range(_LEDGER_ATTEMPTS if self._ledger.is_shared else 0):
             with suppress(errors.FencedError):
                 return self._try_recording(result, batch, progress)
         return self._try_recording(result, batch, progress)
@@ -431,32 +414,34 @@ class Ingester:
             # Before every acknowledgement: what the source does not announce is found here.
             checked = {each.table: each for each in self._check_tables()}
             known = self._ledger.table_states
-            failed = states_after(result, known, self._position_text())
-            table_states = {**begun_states(result, known), **checked, **failed}
+            table_states = states_after(result, known, checked, position=self._position_text())
             if self._has(Paused | Gone, table_states) and self._holds_too_much(batch.end):
                 table_states |= self._give_up_paused(table_states)
             goal = plan_acknowledgement(
                 batch,
                 self.acknowledged,
+                {**known, **table_states},
                 left_out=result.failures.keys() | result.reread,
-                holds=bool(self._being_copied)
-                or holds_log({**known, **table_states}.values(), planned_for=progress.tables),
+                planned_for=progress.tables,
+                is_copying=bool(self._being_copied),
             )
             if goal is None:
                 return None
             self._ledger.move(
-                self._marker(goal, batch=result.batch, witness=batch.witness or self._witness),
+                self._marker(
+                    goal, batch=result.batch, witness=batch.witness or self._ledger.witness
+                ),
                 tuple(table_states.values()),
                 ledger_entries(result, self._clock.now()),
                 planned_on=progress.acknowledged,
-                unless_written=self._is_shared and bool(table_states),
+                unless_written=self._ledger.is_shared and bool(table_states),
             )
             return goal
 
     def _record_copy(self, result: BatchResult, *, kept_since: Position | None) -> None:
         with self._ledger.lock:
             self._notice()
-            if self.acknowledged != kept_since and not self._is_shared:
+            if self.acknowledged != kept_since and not self._ledger.is_shared:
                 # The position stays where it is for as long as tables are read: it began again.
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
@@ -464,9 +449,12 @@ class Ingester:
             known, may_pass = self._ledger.table_states, self._retrying.may_pass
             table_states = states_after_copy(result, known, may_pass)
             entries = ledger_entries(result, self._clock.now())
-            self._ledger.record(
-                table_states, entries, batch=result.batch, unless_moved=not self._is_shared
-            )
+            if self._ledger.is_shared:
+                # What a table needs again from its oldest change on is not acknowledged any more.
+                goal = self._marker(result.restarted_at, batch=result.batch)
+                self._ledger.move(goal, table_states, entries)
+            else:
+                self._ledger.record(table_states, entries, batch=result.batch, unless_moved=True)
             self._being_copied -= {each.table for each in table_states}
 
     def _holds_too_much(self, end: Position | None) -> bool:
@@ -474,7 +462,7 @@ class Ingester:
 
         What was not read yet is kept for all tables, and during a copy for the copied ones.
         """
-        if self.acknowledged is None or self._being_copied or end is None or self._is_shared:
+        if self.acknowledged is None or self._being_copied or end is None or self._ledger.is_shared:
             return False
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         return kept > self._settings.held_bytes

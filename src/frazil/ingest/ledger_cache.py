@@ -5,9 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.errors import FencedError, PositionLostError, SlotBusyError
+from frazil.errors import (
+    CommitConflictError,
+    FencedError,
+    LeaseLostError,
+    PositionLostError,
+    SlotBusyError,
+)
 from frazil.ledger.table_state import Removed
 from frazil.model.marker import SnapshotRef
 
@@ -41,6 +48,22 @@ class LedgerCache:
     def acknowledged(self) -> Marker | None:
         """What the source may be acknowledged to; None before the first batch."""
         return self._acknowledged
+
+    @property
+    def position(self) -> Position | None:
+        """The same without its marker."""
+        return None if self._acknowledged is None else self._acknowledged.position
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may work for the source, each with its own partitions."""
+        return isinstance(self.position, Mapping)
+
+    @property
+    def witness(self) -> str | None:
+        """The last one; of a shared source it stays by itself, and may be newer than here."""
+        known = self._acknowledged
+        return None if known is None or self.is_shared else known.witness
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
@@ -77,7 +100,7 @@ class LedgerCache:
                 pipeline=self._pipeline,
                 batch=batch,
                 table_states=table_states,
-                position=self._position if unless_moved else None,
+                position=self.position if unless_moved else None,
             )
             self._wrote(receipt, table_states)
 
@@ -99,7 +122,7 @@ class LedgerCache:
         with self.lock:
             if unless_written and self._seen is None:
                 raise FencedError("another process wrote in the ledger meanwhile.")
-            start = planned_on if isinstance(planned_on, Mapping) else self._position
+            start = planned_on if isinstance(planned_on, Mapping) else self.position
             receipt = self._ledger.record(
                 entries,
                 start=start,
@@ -110,13 +133,12 @@ class LedgerCache:
             self._acknowledged = receipt.marker
             self._wrote(receipt, table_states)
 
-    @property
-    def _position(self) -> Position | None:
-        return None if self._acknowledged is None else self._acknowledged.position
-
     def restart_at(self, goal: Marker) -> None:
         """Record that positions count in another source, or from another position, from now on."""
         with self.lock:
+            known = self._acknowledged
+            if known is not None and replace(known, batch=goal.batch, snapshot=None) == goal:
+                return
             receipt = self._ledger.restart_at(goal)
             self._acknowledged = receipt.marker
             self._wrote(receipt, ())
@@ -149,3 +171,15 @@ def confirming_loss(ledger_cache: LedgerCache, refresh: Callable[[], None]) -> I
             raise
         message = "another process moved the ledger while this one read the source."
         raise SlotBusyError(message) from error
+
+
+@contextmanager
+def planning_again(ledger_cache: LedgerCache) -> Iterator[None]:
+    """Where several processes share a source by partition, one that was overtaken plans again."""
+    try:
+        yield
+    except (FencedError, LeaseLostError) as error:
+        if not ledger_cache.is_shared:
+            raise
+        message = f"another process goes on with partitions of this batch: {error.reason}"
+        raise CommitConflictError(message, table=error.table) from error

@@ -77,13 +77,25 @@ def no_changelog(table: str) -> FrazilError:
 
 
 def states_after(
-    result: BatchResult, table_states: Mapping[str, TableState], position: str
+    result: BatchResult,
+    table_states: Mapping[str, TableState],
+    checked: Mapping[str, TableState],
+    *,
+    position: str,
 ) -> dict[str, TableState]:
-    """The tables that a batch of changes leaves out; ``position`` is what is acknowledged."""
+    """The states that a batch of changes changes, together with those that were ``checked``.
+
+    ``position`` is what the source was acknowledged to.
+    """
     streaming = {
         name: each for name, each in table_states.items() if isinstance(each.state, Streaming)
     }
-    changed = {}
+    # One that began live with this batch has an identity from now on.
+    changed = {
+        name: replace(each, identity=result.prepared[name].part.table.identity)
+        for name, each in streaming.items()
+        if name in result.committed and not each.identity
+    } | dict(checked)
     for name, error in result.failures.items():
         cause = Cause.of(error)
         log_paused(name, cause)
@@ -94,19 +106,6 @@ def states_after(
         if name in streaming:
             changed[name] = replace(streaming[name], state=Copying())
     return changed
-
-
-def begun_states(
-    result: BatchResult, table_states: Mapping[str, TableState]
-) -> dict[str, TableState]:
-    """Tables that began live with this batch: from now on they have an identity."""
-    return {
-        name: replace(table_states[name], identity=result.prepared[name].part.table.identity)
-        for name in result.committed
-        if name in table_states
-        and isinstance(table_states[name].state, Streaming)
-        and not table_states[name].identity
-    }
 
 
 def states_after_copy(

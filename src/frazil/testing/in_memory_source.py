@@ -242,14 +242,14 @@ class InMemorySource:
         rows = sum(len(each.rows) for each in self._database.state.log if each.begins >= since)
         return rows >= limit.rows or rows * ROW_BYTES >= limit.bytes
 
-    def _split(self, rows: Sequence[_SourceRow]) -> tuple[Split, ...]:
+    def _split(self, rows: Sequence[SourceRow]) -> tuple[Split, ...]:
         size = self._rows_per_split
         pieces = (tuple(rows[at : at + size]) for at in range(0, len(rows), size))
         return tuple(Split(piece, weight=len(piece) * ROW_BYTES) for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SourceRow:
+class SourceRow:
     """A row, and the transaction that it is in."""
 
     position: int
@@ -268,7 +268,7 @@ class InMemoryReader:
         """The rows of a split, or what is wrong with them, table by table."""
         if not isinstance(split.payload, tuple):
             raise TypeError(split.payload)
-        by_table: dict[str, list[_SourceRow]] = {}
+        by_table: dict[str, list[SourceRow]] = {}
         for each in split.payload:
             by_table.setdefault(each.row.table.name, []).append(each)
         for name, rows in by_table.items():
@@ -301,12 +301,12 @@ def _gone(table: str) -> TableFailure:
 
 def _gather(
     state: DatabaseState, since: int, progress: Progress, limit: Limit
-) -> tuple[list[_SourceRow], int]:
+) -> tuple[list[SourceRow], int]:
     """The rows of complete transactions up to the limit, and where the last of these ends.
 
     What no table takes does not count.
     """
-    gathered: list[_SourceRow] = []
+    gathered: list[SourceRow] = []
     end = since
     for transaction in state.log:
         if transaction.begins < since:
@@ -320,11 +320,11 @@ def _gather(
     return gathered, end
 
 
-def _taken(transaction: Transaction, progress: Progress) -> list[_SourceRow]:
+def _taken(transaction: Transaction, progress: Progress) -> list[SourceRow]:
     """What tables take that have not come past this transaction."""
     position = transaction.begins
     return [
-        _SourceRow(
+        SourceRow(
             position=position,
             origin=format_lsn(position),
             committed_at=transaction.committed_at,
@@ -344,12 +344,12 @@ def _takes(table: TableProgress | None, row: LoggedRow, position: int) -> bool:
     )
 
 
-def _copied(table: SourceTable, values: Row, restart: Restart) -> _SourceRow:
+def _copied(table: SourceTable, values: Row, restart: Restart) -> SourceRow:
     row = LoggedRow(table=table, ordinal=_ORDINAL_OF_READS, operation=Operation.READ, values=values)
-    return _SourceRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
+    return SourceRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
 
 
-def _newest_tables(rows: Iterable[_SourceRow]) -> dict[str, SourceTable]:
+def _newest_tables(rows: Iterable[SourceRow]) -> dict[str, SourceTable]:
     """The tables that have rows, as the last of them needs it."""
     return {each.row.table.name: each.row.table for each in rows}
 
@@ -361,7 +361,7 @@ def _number(position: Position) -> int:
     return parse_lsn(position)
 
 
-def _record_batch(table: SourceTable, rows: Sequence[_SourceRow]) -> pa.RecordBatch:
+def _record_batch(table: SourceTable, rows: Sequence[SourceRow]) -> pa.RecordBatch:
     """Rows in the protocol's form; those of older shapes are read into the newest one."""
     schema = change_schema(table.columns, table.key)
     numbers = {each.number for each in table.columns}
