@@ -17,6 +17,7 @@ from frazil.hooks import SystemClock
 from frazil.model.change import Operation
 from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.model.source_table import Begin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (
     Batch,
@@ -84,6 +85,8 @@ class InMemorySource:
         self._clock = clock or SystemClock()
         self._failures: list[FrazilError] = []
         self._stream: _Stream | None = None
+        # What the ledger says.
+        self._since = 0
         self._moment: DatabaseState | None = None
 
     def fail_next(self, error: FrazilError) -> None:
@@ -133,7 +136,8 @@ class InMemorySource:
             raise SourceReplacedError(
                 "positions were counted in another database.", next_step="frazil resync --all"
             )
-        _refuse_what_is_not_kept(state, _number(since.position))
+        self._since = _number(since.position)
+        _refuse_what_is_not_kept(state, self._since)
         return since.position
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
@@ -142,6 +146,7 @@ class InMemorySource:
         if not progress.tables or progress.acknowledged is None:
             self._stream = None
             return None
+        self._since = _number(progress.acknowledged)
         stream = self._streaming(state, progress, progress.acknowledged)
         since = stream.planned_to
         rows, stream.planned_to = _gather(state, since, progress, limit)
@@ -175,9 +180,14 @@ class InMemorySource:
         chosen = [there[name] for name in sorted(tables) if name in there][: self._tables_at_once]
         if not chosen:
             return None
-        restart = Restart(position=self._moment.ends - 1, origin=format_lsn(self._moment.ends))
+        # What begins live restarts without rows, where the stream begins.
+        is_live = chosen[0].table.begins is Begin.STREAM
+        at = max(self._moment.begins, self._since) if is_live else self._moment.ends
+        restart = Restart(position=at - 1, origin=format_lsn(at))
         rows = [
-            _copied(each.table, values, restart) for each in chosen for values in each.rows.values()
+            _copied(each.table, values, restart)
+            for each in chosen
+            for values in (() if is_live else each.rows.values())
         ]
         return Batch(
             reader=InMemoryReader({each.table.name: each.table for each in chosen}),
@@ -339,8 +349,8 @@ def _takes(table: TableProgress | None, row: LoggedRow, position: int) -> bool:
     """Whether a table of this name and identity needs the row; one skips what its marker covers."""
     return (
         table is not None
-        and table.identity == row.table.identity
-        and position >= _number(table.position)
+        and table.identity in ("", row.table.identity)
+        and (table.position is None or position >= _number(table.position))
     )
 
 

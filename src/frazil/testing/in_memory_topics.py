@@ -344,7 +344,7 @@ class InMemoryTopicSource:
         known = _offsets(position)
         with self._topics.lock:
             return ROW_BYTES * sum(
-                each.ends - known.get(each.name, each.begins)
+                each.ends - known.get(each.name, 0)
                 for each in self._topics.partitions.values()
                 if self.selects(each.topic)
             )
