@@ -7,6 +7,7 @@ repeated. A repeated batch skips the tables that were committed: their markers s
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,16 +19,17 @@ from frazil.clients.spark.session import job_description
 from frazil.clients.spark.task_errors import PAYLOAD, collect, running_tasks
 from frazil.hooks import Failpoint, failpoint
 from frazil.ingest.progress import ReadingProgress
-from frazil.ingest.report import TableIngested
+from frazil.ingest.report import BatchReport, TableIngested
 from frazil.ingest.task import IngestJob, over_bound
 from frazil.ledger.rows import LedgerEntry
 from frazil.model.command import command
-from frazil.model.marker import MarkerRole
+from frazil.model.marker import MarkerRole, moved_from
 from frazil.model.policy import OnWiden
+from frazil.model.source_table import Begin
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from pyspark.sql import SparkSession
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from frazil.ingest.captured_table import CapturedPosition, CapturedTable, Prepared
     from frazil.ingest.rejected_records import RejectedRecords
     from frazil.ingest.task import TaskOutcome
+    from frazil.model.marker import Position
     from frazil.model.rejected_record import RejectedRecord
     from frazil.sources.protocol import Batch, Split, TablePart
 
@@ -87,6 +90,28 @@ class BatchResult:
     def pending(self) -> int:
         """Tables that have not committed yet."""
         return max(0, len(self.prepared) - len(self.committed))
+
+    @property
+    def restarted_at(self) -> Position:
+        """The partitions of the tables that were committed, and where they are."""
+        goals = (self.prepared[name].part.goal for name in self.committed)
+        return {
+            name: at for goal in goals if isinstance(goal, Mapping) for name, at in goal.items()
+        }
+
+    def report(
+        self, acknowledged: Position | None, *, seconds: float, is_copy: bool = False
+    ) -> BatchReport:
+        """What came of it."""
+        return BatchReport(
+            batch=self.batch,
+            tables=tuple(self.committed.values()),
+            acknowledged=acknowledged,
+            seconds=seconds,
+            is_copy=is_copy,
+            failures=dict(self.failures),
+            rejected=self.rejected,
+        )
 
 
 def run_batch(
@@ -139,7 +164,7 @@ def _prepare(part: TablePart, captured: CapturedTable, result: BatchResult) -> N
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
         result.failures[table] = of_one_table(error, table, "preparing its changelog")
         return
-    if widened and captured.on_widen is OnWiden.VERIFY:
+    if widened and captured.on_widen is OnWiden.VERIFY and part.table.begins is Begin.COPY:
         # Values may have changed without a row being sent, and only reading all of them shows it.
         result.reread.add(table)
         return
@@ -292,13 +317,14 @@ def position_if_known(
 
 def ledger_entries(result: BatchResult, now: datetime) -> tuple[LedgerEntry, ...]:
     """What the ledger says of the tables of a batch that were committed."""
+    moves = {name: result.prepared[name].part for name in result.committed}
     return tuple(
         LedgerEntry(
             batch=result.batch,
             role=MarkerRole.INGEST,
             table=name,
-            start=done.start,
-            goal=done.goal,
+            start=moved_from(done.start, moves[name].goal),
+            goal=moves[name].goal,
             rows=done.rows,
             files=len(done.file_sizes),
             seconds=done.seconds,

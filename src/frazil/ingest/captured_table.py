@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,12 @@ class Prepared:
 
     @property
     def must_be_committed(self) -> bool:
-        """Whether there is something to commit in addition to rows."""
-        return self.part.restart is not None or self.plan.evolves or self.has_new_columns
+        """Whether there is something to commit in addition to rows.
+
+        By partition, the marker alone says where to continue: it moves without rows as well.
+        """
+        moves = self.part.restart is not None or isinstance(self.part.goal, Mapping)
+        return moves or self.plan.evolves or self.has_new_columns
 
 
 class CapturedTable:

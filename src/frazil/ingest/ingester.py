@@ -5,32 +5,37 @@ every table commits, the ledger commits, and, for changes, the source is acknowl
 die between any two of them; the next one reads the ledger and the tables, never its memory.
 
 ``ledger/table_state.py`` has the states of a table. While tables are copied, paused or gone, the
-source is not acknowledged any further; for those that are paused or gone, up to ``held_bytes``.
+source is not acknowledged any further; for those that are paused or gone, up to ``held_bytes``. Of
+a source with partitions only theirs are held, and several processes may work for it at a time:
+each moves its own partitions of a table and of the ledger, and plans again when it was overtaken.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from frazil import errors
 from frazil.hooks import Failpoint, SystemClock, SystemRandomness, failpoint
-from frazil.ingest.batch_run import (
-    BatchResult,
-    ledger_entries,
-    of_one_table,
-    run_batch,
-)
-from frazil.ingest.captured_table import CapturedPosition, CapturedTable
-from frazil.ingest.ledger_cache import LedgerCache, confirming_loss
+from frazil.ingest.batch_run import BatchResult, ledger_entries, of_one_table, run_batch
+from frazil.ingest.captured_table import CapturedTable
+from frazil.ingest.ledger_cache import LedgerCache, confirming_loss, planning_again
 from frazil.ingest.opened_tables import OpenedTables
+from frazil.ingest.planning.acknowledgement import plan_acknowledgement
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ingest.rejected_records import RejectedRecords
-from frazil.ingest.report import BatchReport
 from frazil.ingest.retrying_tables import RetryingTables
-from frazil.ingest.state_log import log_paused, log_state, no_changelog, require_resync
+from frazil.ingest.state_log import (
+    log_paused,
+    log_state,
+    no_changelog,
+    require_resync,
+    states_after,
+    states_after_copy,
+)
 from frazil.ledger.rows import position_text
 from frazil.ledger.table_state import Copying, Gone, Paused, Removed, Streaming, TableState
 from frazil.model.cause import Cause
@@ -39,7 +44,7 @@ from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
     from types import UnionType
 
     from pyspark.sql import SparkSession
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.hooks import Clock, Randomness
     from frazil.ingest.progress import CopyProgress, ReadingProgress
+    from frazil.ingest.report import BatchReport
     from frazil.ingest.settings import Captures, IngestSettings
     from frazil.ledger.table import Ledger
     from frazil.ledger.table_state import State
@@ -56,6 +62,8 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _UUID_BYTES = 16
+# How often states of tables are decided again because another process wrote in the ledger.
+_LEDGER_ATTEMPTS = 3
 
 
 class Ingester:
@@ -99,8 +107,7 @@ class Ingester:
     @property
     def acknowledged(self) -> Position | None:
         """What the source was acknowledged to."""
-        marker = self._ledger.acknowledged
-        return None if marker is None else marker.position
+        return self._ledger.position
 
     def start(self) -> None:
         """Load the ledger, the tables and the source; raises what prevents a start.
@@ -129,6 +136,10 @@ class Ingester:
 
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
+        with planning_again(self._ledger):
+            return self._step()
+
+    def _step(self) -> BatchReport | None:
         try:
             if self._retries_paused:
                 self.stop()
@@ -137,6 +148,7 @@ class Ingester:
             progress = self._progress()
             with confirming_loss(self._ledger, self._notice):
                 batch = self._source.plan(progress, self._settings.limit)
+                self._tables.confirm_gaps(batch, progress)
             if batch is None:
                 if not progress.tables:
                     # No batch will check for tables: there may be some by now.
@@ -144,7 +156,7 @@ class Ingester:
                 return None
             began, result = self._clock.monotonic(), self._run(batch)
             self._retrying.require_final_of(result)
-            acknowledged = self._record_changes(result, batch, planned_for=progress.tables)
+            acknowledged = self._record_changes(result, batch, progress)
             failpoint(Failpoint.INGEST_RECORDED)
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
@@ -153,7 +165,7 @@ class Ingester:
             # What was planned and not committed is planned again, from what is committed.
             self.stop()
             raise
-        return self._report(result, began=began)
+        return result.report(acknowledged, seconds=self._clock.monotonic() - began)
 
     def copy_tables(self) -> BatchReport | None:
         """Some of the tables that are to be read from their first row; None when there are none."""
@@ -174,15 +186,17 @@ class Ingester:
             if batch is None:
                 self._end_copy()
                 return None
-            began, result = self._clock.monotonic(), self._run(batch)
-            self._record_copy(result, kept_since=kept_since)
+            with planning_again(self._ledger):
+                began, result = self._clock.monotonic(), self._run(batch)
+                self._record_copy(result, kept_since=kept_since)
             self._retrying.require_progress(result)
         except BaseException:
             # The source may be another one by now: it is checked again.
             self._is_started = False
             self._end_copy()
             raise
-        return self._report(result, began=began, is_copy=True)
+        seconds = self._clock.monotonic() - began
+        return result.report(self.acknowledged, seconds=seconds, is_copy=True)
 
     @property
     def progress(self) -> CopyProgress | None:
@@ -246,19 +260,15 @@ class Ingester:
 
     def _progress(self) -> Progress:
         with self._ledger.lock:
-            known = {}
-            for name, each in self._streaming().items():
-                position = self._position(name)
-                if position is not None:
-                    known[name] = TableProgress(position.position, each.identity, position.shape)
-            return Progress(acknowledged=self.acknowledged, tables=known)
+            states = tuple(self._ledger.table_states.values())
+            streaming = [each for each in states if isinstance(each.state, Streaming)]
+            known = {each.table: self._table_progress(each) for each in streaming}
+            tables = {name: each for name, each in known.items() if each is not None}
+            return Progress(acknowledged=self.acknowledged, tables=tables)
 
-    def _streaming(self) -> dict[str, TableState]:
-        states = self._ledger.table_states
-        return {name: each for name, each in states.items() if isinstance(each.state, Streaming)}
-
-    def _position(self, name: str) -> CapturedPosition | None:
-        """The position of a streaming table; one whose marker cannot be read is paused."""
+    def _table_progress(self, state: TableState) -> TableProgress | None:
+        """The progress of a streaming table; one whose marker cannot be read is paused."""
+        name = state.table
         try:
             position = self._tables.load_position(name)
         except Exception as error:  # noqa: BLE001 - of one table, or raised again
@@ -266,18 +276,20 @@ class Ingester:
             self._retrying.require_final(name, failure)
             self._pause(name, failure)
             return None
-        if position is None:
-            self._pause(name, no_changelog(name))
-        return position
+        if position is not None:
+            return TableProgress(position.position, state.identity, position.shape)
+        if not state.identity:
+            # It begins live, and nothing of it was captured yet.
+            return TableProgress(None, "", "")
+        self._pause(name, no_changelog(name))
+        return None
 
     def _pause(self, name: str, error: errors.FrazilError) -> None:
         cause = Cause.of(error)
         log_paused(name, cause)
-        paused = self._state(name, Paused(self._position_text(), cause))
-        self._ledger.record([paused], batch=self._new_name())
-
-    def _state(self, name: str, state: State) -> TableState:
-        return replace(self._ledger.table_states[name], state=state)
+        paused = Paused(self._position_text(), cause)
+        states = [replace(self._ledger.table_states[name], state=paused)]
+        self._ledger.record(states, batch=self._new_name())
 
     def _position_text(self) -> str:
         return "" if self.acknowledged is None else position_text(self.acknowledged)
@@ -355,22 +367,17 @@ class Ingester:
         if changed:
             self._ledger.record(changed, batch=self._new_name())
         if since is None:
-            self._begin_at(position)
+            self._ledger.restart_at(self._marker(position, batch=self._new_name()))
         elif since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
-            goal = self._marker(position, batch=self._new_name(), witness=since.witness)
+            stays = {} if isinstance(position, Mapping) else position
+            goal = self._marker(stays, batch=self._new_name(), witness=self._ledger.witness)
             self._ledger.move(goal)
 
     def _copies_everything(self, table_states: Sequence[TableState]) -> bool:
         """Whether every table is to be read from its first row, and none is being read yet."""
         states = [each.state for each in table_states]
         return not self._being_copied and all(isinstance(each, Copying) for each in states)
-
-    def _begin_at(self, position: Position) -> None:
-        goal, known = self._marker(position, batch=self._new_name()), self._ledger.acknowledged
-        at = goal.source, goal.epoch, goal.position, goal.witness
-        if known is None or (known.source, known.epoch, known.position, known.witness) != at:
-            self._ledger.restart_at(goal)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(
@@ -385,12 +392,23 @@ class Ingester:
     # --- recording ---
 
     def _record_changes(
-        self, result: BatchResult, batch: Batch, *, planned_for: Collection[str]
+        self, result: BatchResult, batch: Batch, progress: Progress
     ) -> Position | None:
         """Write the batch down; what may be acknowledged after it.
 
-        The batch has changes of the tables it was ``planned_for``. A table that has become
-        streaming since is not among them, and needs what it left out.
+        States that were decided before another process wrote in the ledger are decided again.
+        """
+        for _ in range(_LEDGER_ATTEMPTS if self._ledger.is_shared else 0):
+            with suppress(errors.FencedError):
+                return self._try_recording(result, batch, progress)
+        return self._try_recording(result, batch, progress)
+
+    def _try_recording(
+        self, result: BatchResult, batch: Batch, progress: Progress
+    ) -> Position | None:
+        """The batch has changes of the tables in ``progress``.
+
+        A table that has become streaming since is not among them, and needs what it left out.
         """
         with self._ledger.lock:
             # A resync may have been requested since the batch was planned.
@@ -398,72 +416,56 @@ class Ingester:
             self._tables.take(result)
             # Before every acknowledgement: what the source does not announce is found here.
             checked = {each.table: each for each in self._check_tables()}
-            table_states = {**checked, **self._failed(result), **self._to_copy_again(result)}
+            known = self._ledger.table_states
+            table_states = states_after(result, known, checked, position=self._position_text())
             if self._has(Paused | Gone, table_states) and self._holds_too_much(batch.end):
                 table_states |= self._give_up_paused(table_states)
-            # The source keeps what tables need that are copied, paused, gone, or new to the stream.
-            holds = self._being_copied or any(
-                isinstance(each.state, Paused | Gone)
-                or (isinstance(each.state, Streaming) and each.table not in planned_for)
-                for each in {**self._ledger.table_states, **table_states}.values()
+            goal = plan_acknowledgement(
+                batch,
+                self.acknowledged,
+                {**known, **table_states},
+                left_out=result.failures.keys() | result.reread,
+                planned_for=progress.tables,
+                is_copying=bool(self._being_copied),
             )
-            known = self._ledger.acknowledged
-            stays = known is not None and (holds or batch.end is None)
-            goal = known.position if known is not None and stays else batch.end
-            witness = batch.witness or (None if known is None else known.witness)
             if goal is None:
                 return None
             self._ledger.move(
-                self._marker(goal, batch=result.batch, witness=witness),
+                self._marker(
+                    goal, batch=result.batch, witness=batch.witness or self._ledger.witness
+                ),
                 tuple(table_states.values()),
                 ledger_entries(result, self._clock.now()),
+                planned_on=progress.acknowledged,
+                unless_written=self._ledger.is_shared and bool(table_states),
             )
             return goal
 
     def _record_copy(self, result: BatchResult, *, kept_since: Position | None) -> None:
         with self._ledger.lock:
             self._notice()
-            if self.acknowledged != kept_since:
+            if self.acknowledged != kept_since and not self._ledger.is_shared:
                 # The position stays where it is for as long as tables are read: it began again.
                 message = "the source began to keep changes elsewhere while tables were read."
                 raise errors.SourceUnavailableError(message)
             self._tables.take(result)
-            table_states = [
-                TableState(table=name, identity=prepared.part.table.identity, state=Streaming())
-                for name, prepared in result.prepared.items()
-                if name in result.committed
-            ]
-            # What may pass leaves the table where it is: to be read.
-            table_states += [
-                self._state(name, Copying(Cause.of(error)))
-                for name, error in result.failures.items()
-                if name in self._ledger.table_states and not self._retrying.may_pass(name, error)
-            ]
+            known, may_pass = self._ledger.table_states, self._retrying.may_pass
+            table_states = states_after_copy(result, known, may_pass)
             entries = ledger_entries(result, self._clock.now())
-            self._ledger.record(table_states, entries, batch=result.batch, unless_moved=True)
+            if self._ledger.is_shared:
+                # What a table needs again from its oldest change on is not acknowledged any more.
+                goal = self._marker(result.restarted_at, batch=result.batch)
+                self._ledger.move(goal, table_states, entries)
+            else:
+                self._ledger.record(table_states, entries, batch=result.batch, unless_moved=True)
             self._being_copied -= {each.table for each in table_states}
-
-    def _failed(self, result: BatchResult) -> dict[str, TableState]:
-        for name, error in result.failures.items():
-            log_paused(name, Cause.of(error))
-        return {
-            name: self._state(name, Paused(self._position_text(), Cause.of(error)))
-            for name, error in result.failures.items()
-            if name in self._streaming()
-        }
-
-    def _to_copy_again(self, result: BatchResult) -> dict[str, TableState]:
-        for name in result.reread:
-            _log.info("table is read again, because a type was widened", table=name)
-        again = result.reread & self._streaming().keys()
-        return {name: self._state(name, Copying()) for name in again}
 
     def _holds_too_much(self, end: Position | None) -> bool:
         """Whether the source has kept enough for paused tables: it goes on without them.
 
         What was not read yet is kept for all tables, and during a copy for the copied ones.
         """
-        if self.acknowledged is None or self._being_copied or end is None:
+        if self.acknowledged is None or self._being_copied or end is None or self._ledger.is_shared:
             return False
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
         return kept > self._settings.held_bytes
@@ -480,17 +482,6 @@ class Ingester:
             self._being_copied.clear()
             self._copy_progress = None
         self._source.plan_copy(())
-
-    def _report(self, result: BatchResult, *, began: float, is_copy: bool = False) -> BatchReport:
-        return BatchReport(
-            batch=result.batch,
-            tables=tuple(result.committed.values()),
-            acknowledged=self.acknowledged,
-            seconds=self._clock.monotonic() - began,
-            is_copy=is_copy,
-            failures=dict(result.failures),
-            rejected=result.rejected,
-        )
 
     def _new_name(self) -> str:
         return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.errors import FencedError, PositionLostError, SlotBusyError
+from frazil.errors import (
+    CommitConflictError,
+    FencedError,
+    LeaseLostError,
+    PositionLostError,
+    SlotBusyError,
+)
 from frazil.ledger.table_state import Removed
 from frazil.model.marker import SnapshotRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.ledger.rows import LedgerEntry
@@ -40,6 +48,22 @@ class LedgerCache:
     def acknowledged(self) -> Marker | None:
         """What the source may be acknowledged to; None before the first batch."""
         return self._acknowledged
+
+    @property
+    def position(self) -> Position | None:
+        """The same without its marker."""
+        return None if self._acknowledged is None else self._acknowledged.position
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may work for the source, each with its own partitions."""
+        return isinstance(self.position, Mapping)
+
+    @property
+    def witness(self) -> str | None:
+        """The last one; of a shared source it stays by itself, and may be newer than here."""
+        known = self._acknowledged
+        return None if known is None or self.is_shared else known.witness
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
@@ -71,13 +95,12 @@ class LedgerCache:
         With ``unless_moved`` it raises FencedError when another process moved the position.
         """
         with self.lock:
-            known = self._acknowledged if unless_moved else None
             receipt = self._ledger.note(
                 entries,
                 pipeline=self._pipeline,
                 batch=batch,
                 table_states=table_states,
-                position=None if known is None else known.position,
+                position=self.position if unless_moved else None,
             )
             self._wrote(receipt, table_states)
 
@@ -87,19 +110,19 @@ class LedgerCache:
         table_states: Sequence[TableState] = (),
         entries: Sequence[LedgerEntry] = (),
         *,
+        planned_on: Position | None = None,
         unless_written: bool = False,
     ) -> None:
         """Write down a batch, and where the source may be acknowledged to after it.
 
-        With ``unless_written`` it raises FencedError when another process wrote anything since the
-        states of tables were read here.
+        By partition, the goal names those that move, and raises FencedError when another process
+        moved one of them since ``planned_on``. With ``unless_written`` it does when another process
+        wrote anything since the states of tables were read here.
         """
         with self.lock:
             if unless_written and self._seen is None:
                 raise FencedError("another process wrote in the ledger meanwhile.")
-            start: Position | None = None
-            if self._acknowledged is not None:
-                start = self._acknowledged.position
+            start = planned_on if isinstance(planned_on, Mapping) else self.position
             receipt = self._ledger.record(
                 entries,
                 start=start,
@@ -113,6 +136,9 @@ class LedgerCache:
     def restart_at(self, goal: Marker) -> None:
         """Record that positions count in another source, or from another position, from now on."""
         with self.lock:
+            known = self._acknowledged
+            if known is not None and replace(known, batch=goal.batch, snapshot=None) == goal:
+                return
             receipt = self._ledger.restart_at(goal)
             self._acknowledged = receipt.marker
             self._wrote(receipt, ())
@@ -145,3 +171,15 @@ def confirming_loss(ledger_cache: LedgerCache, refresh: Callable[[], None]) -> I
             raise
         message = "another process moved the ledger while this one read the source."
         raise SlotBusyError(message) from error
+
+
+@contextmanager
+def planning_again(ledger_cache: LedgerCache) -> Iterator[None]:
+    """Where several processes share a source by partition, one that was overtaken plans again."""
+    try:
+        yield
+    except (FencedError, LeaseLostError) as error:
+        if not ledger_cache.is_shared:
+            raise
+        message = f"another process goes on with partitions of this batch: {error.reason}"
+        raise CommitConflictError(message, table=error.table) from error

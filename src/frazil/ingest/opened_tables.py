@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from frazil.errors import CommitConflictError, PositionLostError
 from frazil.ingest.batch_run import position_if_known
 from frazil.ingest.captured_table import CapturedPosition
 from frazil.ledger.table_state import Gone, Paused, Streaming
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from frazil.ingest.captured_table import CapturedTable
     from frazil.ledger.table_state import TableState
     from frazil.model.marker import Position
+    from frazil.sources.protocol import Batch, Progress
 
 
 class OpenedTables:
@@ -24,7 +26,8 @@ class OpenedTables:
     def __init__(self, new: Callable[[str], CapturedTable]) -> None:
         self._new = new
         self._tables: dict[str, CapturedTable] = {}
-        self._positions: dict[str, CapturedPosition] = {}
+        # None of a table that does not exist or was not written to.
+        self._positions: dict[str, CapturedPosition | None] = {}
 
     def table(self, name: str) -> CapturedTable:
         """The changelog of a source table."""
@@ -44,11 +47,23 @@ class OpenedTables:
     def load_position(self, name: str) -> CapturedPosition | None:
         """Its position; None if it does not exist or nothing was written to it."""
         if name not in self._positions:
-            position = self.table(name).load_position()
-            if position is None:
-                return None
-            self._positions[name] = position
+            self._positions[name] = self.table(name).load_position()
         return self._positions[name]
+
+    def confirm_gaps(self, batch: Batch | None, progress: Progress) -> None:
+        """Believe that changes of a table are lost only if its marker, read afterwards, agrees.
+
+        Another process may have captured them, and let the source forget them, meanwhile.
+        """
+        for each in () if batch is None else batch.failures:
+            known = progress.tables.get(each.table)
+            if known is None or not isinstance(each.error, PositionLostError):
+                continue
+            self._positions.pop(each.table, None)
+            now = self.load_position(each.table)
+            if (None if now is None else now.position) != known.position:
+                message = "another process captured what seemed to be lost."
+                raise CommitConflictError(message, table=each.table)
 
     def load_reached(self, table_states: Mapping[str, TableState]) -> list[Position]:
         """Positions of tables whose rows stay; an unreadable one is reported when it is read."""
@@ -58,7 +73,7 @@ class OpenedTables:
                 position = position_if_known(partial(self.table, name), is_streaming=is_streaming)
                 if position is not None:
                     self._positions[name] = position
-        return [each.position for each in self._positions.values()]
+        return [each.position for each in self._positions.values() if each is not None]
 
     def take(self, result: BatchResult) -> None:
         """The positions that a batch has led to."""

@@ -1,4 +1,4 @@
-"""Log events about the states of tables."""
+"""The states of tables after a batch, and log events about states."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, TableNotFoundError
-from frazil.ledger.table_state import Copying, Gone, Paused, ResyncRequired
+from frazil.ledger.table_state import (
+    Copying,
+    Gone,
+    Paused,
+    ResyncRequired,
+    Streaming,
+    TableState,
+)
 from frazil.model.cause import Cause
 from frazil.model.command import command
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from frazil.ledger.table_state import TableState
+    from frazil.ingest.batch_run import BatchResult
 
 _log = get_logger(__name__)
 
@@ -67,3 +74,54 @@ def no_changelog(table: str) -> FrazilError:
     return TableNotFoundError(
         "its changelog is gone, or was emptied.", table=table, next_step=command("resync", table)
     )
+
+
+def states_after(
+    result: BatchResult,
+    table_states: Mapping[str, TableState],
+    checked: Mapping[str, TableState],
+    *,
+    position: str,
+) -> dict[str, TableState]:
+    """The states that a batch of changes changes, together with those that were ``checked``.
+
+    ``position`` is what the source was acknowledged to.
+    """
+    streaming = {
+        name: each for name, each in table_states.items() if isinstance(each.state, Streaming)
+    }
+    # One that began live with this batch has an identity from now on.
+    changed = {
+        name: replace(each, identity=result.prepared[name].part.table.identity)
+        for name, each in streaming.items()
+        if name in result.committed and not each.identity
+    } | dict(checked)
+    for name, error in result.failures.items():
+        cause = Cause.of(error)
+        log_paused(name, cause)
+        if name in streaming:
+            changed[name] = replace(streaming[name], state=Paused(position, cause))
+    for name in result.reread:
+        _log.info("table is read again, because a type was widened", table=name)
+        if name in streaming:
+            changed[name] = replace(streaming[name], state=Copying())
+    return changed
+
+
+def states_after_copy(
+    result: BatchResult,
+    table_states: Mapping[str, TableState],
+    may_pass: Callable[[str, FrazilError], bool],
+) -> list[TableState]:
+    """The states that a copy changes; what may pass leaves a table to be copied."""
+    copied = [
+        TableState(table=name, identity=prepared.part.table.identity, state=Streaming())
+        for name, prepared in result.prepared.items()
+        if name in result.committed
+    ]
+    failed = [
+        replace(table_states[name], state=Copying(Cause.of(error)))
+        for name, error in result.failures.items()
+        if name in table_states and not may_pass(name, error)
+    ]
+    return copied + failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -120,9 +121,14 @@ class Ledger:
         return self._write(move, entries, table_states, batch=goal.batch)
 
     def restart_at(self, goal: Marker) -> Receipt:
-        """Put the position elsewhere, in another source perhaps: what it was means nothing now."""
+        """Put the position elsewhere, in another source perhaps: what it was means nothing now.
 
-        def replace_all(state: TableMetadata, _found: Marker | None) -> MarkerMove | Override:
+        By partition, what another process has begun in the same source stays.
+        """
+
+        def replace_all(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
+            if isinstance(goal.position, Mapping) and found and found.source == goal.source:
+                return MarkerMove(MarkerRole.INGEST, {}, goal)
             return Override(MarkerRole.INGEST, _seen(state), goal)
 
         return self._write(replace_all, (), (), batch=goal.batch)

@@ -80,6 +80,13 @@ class Marker:
         return replace(self, snapshot=snapshot)
 
 
+def moved_from(start: Position | None, goal: Position) -> Position | None:
+    """Where a move to this goal begins: by partition, the partitions that move."""
+    if isinstance(start, Mapping) and isinstance(goal, Mapping):
+        return {partition: start[partition] for partition in goal if partition in start}
+    return start
+
+
 def _rebuild(state: dict[str, object]) -> Marker:
     return Marker(**state)  # type: ignore[arg-type]
 
@@ -88,8 +95,8 @@ def _rebuild(state: dict[str, object]) -> Marker:
 class MarkerMove:
     """What a batch wants: from the state it was planned on to the state it leads to.
 
-    Positions by partition name only the partitions that move; a partition that ``start`` does not
-    name is expected to be new.
+    By partition, ``goal`` names the partitions that move, each of which is expected where ``start``
+    has it; one that ``start`` does not name is expected to be new. All others stay where they are.
     """
 
     role: MarkerRole
@@ -185,4 +192,5 @@ def _judge_offsets(found: Marker, move: MarkerMove, goal: Offsets) -> Verdict:
     start = move.start if isinstance(move.start, Mapping) else {}
     if any(found.position.get(partition) != start.get(partition) for partition in goal):
         return Overtaken(found)
-    return Allowed(replace(move.goal, position={**found.position, **goal}))
+    witness = move.goal.witness or found.witness
+    return Allowed(replace(move.goal, position={**found.position, **goal}, witness=witness))

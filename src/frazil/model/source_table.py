@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
@@ -10,6 +11,15 @@ from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.model.schema.types import Default, Type
+
+
+class Begin(StrEnum):
+    """How the capture of a table begins."""
+
+    COPY = "copy"
+    """With all rows that it has."""
+    STREAM = "stream"
+    """With the oldest change that the source keeps: its changelog appears with the first commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +65,7 @@ class SourceTable:
     highest_number: int = 0
     obstacle: FrazilError | None = None
     layout: TableLayout = CDC_LAYOUT
+    begins: Begin = Begin.COPY
 
     def column(self, number: int) -> SourceColumn:
         """The column with this number; KeyError for any other."""

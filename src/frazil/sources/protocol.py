@@ -3,6 +3,11 @@
 A batch is planned on the driver and read by tasks. A split is small, picklable and re-readable:
 reading it twice gives the same rows, so that a task may be retried. A source never commits
 anything; it is given the progress of tables, and says how far a batch takes them.
+
+A position is a text, or one offset for each partition. By partition, a partition has rows of one
+table, ``start``, ``goal`` and ``end`` are about the partitions that a batch moves, and several
+processes may work for one source, each with partitions of its own: what another one moved is
+refused when it is committed, and planned again.
 """
 
 from __future__ import annotations
@@ -92,8 +97,8 @@ class Restart:
 class TablePart:
     """What a batch brings to one table: from its marker's position to the next one.
 
-    ``table`` is as the newest rows of the batch need it. ``start`` is ignored for a
-    table that restarts.
+    ``table`` is as the newest rows of the batch need it. ``start`` is the position of its progress,
+    and ignored for a table that restarts. By partition, ``goal`` names those with rows here.
     """
 
     table: SourceTable
@@ -111,9 +116,10 @@ class Batch:
     """Splits that are read together, what they bring, and how far the source is then.
 
     ``failures`` are tables that this batch leaves out, and why. Once all parts are committed, the
-    source may be acknowledged up to ``end``; None leaves it where it is. ``most_tasks`` bounds how
-    many read at a time. ``check`` is called when all is read and before anything is committed: it
-    raises when the rows must not be used, as when the snapshot of a copy was lost meanwhile.
+    source may be acknowledged up to ``end``; None leaves it where it is. By partition, those of a
+    table that was not committed stay, and all others move. ``most_tasks`` bounds how many read at a
+    time. ``check`` is called when all is read and before anything is committed: it raises when the
+    rows must not be used, as when the snapshot of a copy or the lease of a partition was lost.
     ``witness`` is what the source can find again after a restart, to prove that its history is
     still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
     ``keep_rejected`` is for sources with dead letters of their own: it is given those of a batch
@@ -145,9 +151,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """The progress of one table, and its identity and shape at the source by then."""
+    """The progress of one table, and its identity and shape at the source by then.
 
-    position: Position
+    A table that begins live has no position before its first commit, and no identity before that
+    is recorded: it is the one that the source has. By partition, one that is not in the position
+    begins where the source was acknowledged to.
+    """
+
+    position: Position | None
     identity: str
     shape: str
 
@@ -212,6 +223,9 @@ class Source(Protocol):
     ) -> Position:
         """Create or check what keeps the changes of these tables; the position from which it does.
 
+        By partition this is ``since`` itself, empty without one: a new partition is acknowledged to
+        its oldest change by a batch that only does that, before its first rows are planned.
+
         ``since`` is what the ledger says, None if nothing was ever captured: then the source may
         begin anywhere. ``reached`` are the positions of the tables' markers, which may be
         ahead of it. Raises PositionLostError when it cannot give what follows, SourceReplacedError
@@ -226,8 +240,13 @@ class Source(Protocol):
         commit outlived a crash, is not given those rows again; for one that is behind, because its
         copy has just ended, the source goes back to what it keeps.
 
-        A batch without parts only moves the acknowledgement. Planning again means that the
-        previous batch is finished: one that failed is planned again after ``close``.
+        A batch without parts only moves the acknowledgement: also to where tables are already,
+        after a crash. Planning again means that the previous batch is finished: one that failed is
+        planned again after ``close``.
+
+        By partition, only those are planned that this process has a lease of, and what the ledger
+        says of them is acknowledged. PositionLostError among the failures is a table with
+        changes that the source does not have any more.
         """
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
@@ -235,6 +254,9 @@ class Source(Protocol):
 
         The goal of each part is that moment, so that the stream continues right after it. Further
         calls use the same moment, until one without tables releases it. May run during ``plan``.
+
+        A table that begins live restarts without rows at its oldest change, if the source can do
+        that; of several processes one does.
         """
 
     def wait(self, seconds: float, limit: Limit) -> bool:
@@ -244,13 +266,19 @@ class Source(Protocol):
         """How far the source itself is."""
 
     def has_reached(self, position: Position) -> bool:
-        """Whether all that was planned so far leads there or further."""
+        """Whether all that was planned so far leads there or further, as far as it is to be."""
 
     def kept_since(self, position: Position) -> int:
-        """How many bytes the source keeps because this position is not acknowledged."""
+        """How many bytes the source keeps because this position is not acknowledged.
+
+        Not used by partition: there a table that is paused keeps only partitions of its own.
+        """
 
     def acknowledge(self, position: Position) -> None:
-        """Everything up to here is durable, and the source may forget it."""
+        """Everything up to here is durable, and the source may forget it.
+
+        Partitions that this process has no lease of any more are left to the one that has it.
+        """
 
     def close(self) -> None:
         """Discard the changes that were planned: planning starts again from what is committed.

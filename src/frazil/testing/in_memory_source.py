@@ -18,6 +18,7 @@ from frazil.model.change import Operation
 from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.rejected_record import RejectedRecord
+from frazil.model.source_table import Begin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (
     Batch,
@@ -89,6 +90,8 @@ class InMemorySource:
         self._clock = clock or SystemClock()
         self._failures: list[FrazilError] = []
         self._stream: _Stream | None = None
+        # What the ledger says.
+        self._since = 0
         self._moment: DatabaseState | None = None
 
     def fail_next(self, error: FrazilError) -> None:
@@ -138,7 +141,8 @@ class InMemorySource:
             raise SourceReplacedError(
                 "positions were counted in another database.", next_step="frazil resync --all"
             )
-        _refuse_what_is_not_kept(state, _number(since.position))
+        self._since = _number(since.position)
+        _refuse_what_is_not_kept(state, self._since)
         return since.position
 
     def plan(self, progress: Progress, limit: Limit) -> Batch | None:
@@ -147,6 +151,7 @@ class InMemorySource:
         if not progress.tables or progress.acknowledged is None:
             self._stream = None
             return None
+        self._since = _number(progress.acknowledged)
         stream = self._streaming(state, progress, progress.acknowledged)
         since = stream.planned_to
         rows, stream.planned_to = _gather(state, since, progress, limit)
@@ -181,9 +186,14 @@ class InMemorySource:
         chosen = [there[name] for name in sorted(tables) if name in there][: self._tables_at_once]
         if not chosen:
             return None
-        restart = Restart(position=self._moment.ends - 1, origin=format_lsn(self._moment.ends))
+        # What begins live restarts without rows, where the stream begins.
+        is_live = chosen[0].table.begins is Begin.STREAM
+        at = max(self._moment.begins, self._since) if is_live else self._moment.ends
+        restart = Restart(position=at - 1, origin=format_lsn(at))
         rows = [
-            _copied(each.table, values, restart) for each in chosen for values in each.rows.values()
+            _copied(each.table, values, restart)
+            for each in chosen
+            for values in (() if is_live else each.rows.values())
         ]
         return Batch(
             reader=InMemoryReader({each.table.name: each.table for each in chosen}),
@@ -248,14 +258,14 @@ class InMemorySource:
         rows = sum(len(each.rows) for each in self._database.state.log if each.begins >= since)
         return rows >= limit.rows or rows * ROW_BYTES >= limit.bytes
 
-    def _split(self, rows: Sequence[_SourceRow]) -> tuple[Split, ...]:
+    def _split(self, rows: Sequence[SourceRow]) -> tuple[Split, ...]:
         size = self._rows_per_split
         pieces = (tuple(rows[at : at + size]) for at in range(0, len(rows), size))
         return tuple(Split(piece, weight=len(piece) * ROW_BYTES) for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SourceRow:
+class SourceRow:
     """A row, and the transaction that it is in."""
 
     position: int
@@ -274,7 +284,7 @@ class InMemoryReader:
         """The rows of a split, or what is wrong with them, table by table."""
         if not isinstance(split.payload, tuple):
             raise TypeError(split.payload)
-        by_table: dict[str, list[_SourceRow]] = {}
+        by_table: dict[str, list[SourceRow]] = {}
         for each in split.payload:
             by_table.setdefault(each.row.table.name, []).append(each)
         for name, rows in by_table.items():
@@ -322,12 +332,12 @@ def _gone(table: str) -> TableFailure:
 
 def _gather(
     state: DatabaseState, since: int, progress: Progress, limit: Limit
-) -> tuple[list[_SourceRow], int]:
+) -> tuple[list[SourceRow], int]:
     """The rows of complete transactions up to the limit, and where the last of these ends.
 
     What no table takes does not count.
     """
-    gathered: list[_SourceRow] = []
+    gathered: list[SourceRow] = []
     end = since
     for transaction in state.log:
         if transaction.begins < since:
@@ -341,11 +351,11 @@ def _gather(
     return gathered, end
 
 
-def _taken(transaction: Transaction, progress: Progress) -> list[_SourceRow]:
+def _taken(transaction: Transaction, progress: Progress) -> list[SourceRow]:
     """What tables take that have not come past this transaction."""
     position = transaction.begins
     return [
-        _SourceRow(
+        SourceRow(
             position=position,
             origin=format_lsn(position),
             committed_at=transaction.committed_at,
@@ -360,17 +370,17 @@ def _takes(table: TableProgress | None, row: LoggedRow, position: int) -> bool:
     """Whether a table of this name and identity needs the row; one skips what its marker covers."""
     return (
         table is not None
-        and table.identity == row.table.identity
-        and position >= _number(table.position)
+        and table.identity in ("", row.table.identity)
+        and (table.position is None or position >= _number(table.position))
     )
 
 
-def _copied(table: SourceTable, values: Row, restart: Restart) -> _SourceRow:
+def _copied(table: SourceTable, values: Row, restart: Restart) -> SourceRow:
     row = LoggedRow(table=table, ordinal=_ORDINAL_OF_READS, operation=Operation.READ, values=values)
-    return _SourceRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
+    return SourceRow(position=restart.position, origin=restart.origin, committed_at=None, row=row)
 
 
-def _newest_tables(rows: Iterable[_SourceRow]) -> dict[str, SourceTable]:
+def _newest_tables(rows: Iterable[SourceRow]) -> dict[str, SourceTable]:
     """The tables that have rows, as the last of them needs it."""
     return {each.row.table.name: each.row.table for each in rows}
 
@@ -382,7 +392,7 @@ def _number(position: Position) -> int:
     return parse_lsn(position)
 
 
-def _record_batch(table: SourceTable, rows: Sequence[_SourceRow]) -> pa.RecordBatch:
+def _record_batch(table: SourceTable, rows: Sequence[SourceRow]) -> pa.RecordBatch:
     """Rows in the protocol's form; those of older shapes are read into the newest one."""
     schema = change_schema(table.columns, table.key)
     numbers = {each.number for each in table.columns}

@@ -5,12 +5,14 @@ It checks on the way what every batch and every row must be, whatever the test i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.model.change import Operation
 from frazil.model.marker import Marker
 from frazil.model.rejected_record import RejectedRecord
+from frazil.model.source_table import Begin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import ChangeColumn, Limit, Progress, TableProgress, TableRows
 
@@ -82,12 +84,17 @@ def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 class Replay:
-    """What the rows of one table come to; what cannot be is not let pass."""
+    """What the rows of one table come to; what cannot be is not let pass.
 
-    def __init__(self) -> None:
+    By partition there is an order only in each of them; the ordinal says which one it is.
+    """
+
+    def __init__(self, *, by_partition: bool = False) -> None:
         self.rows: dict[tuple[object, ...], dict[int, object]] = {}
         self.received: list[Row] = []
         self._departed: dict[tuple[object, ...], dict[int, object]] = {}
+        self._by_partition = by_partition
+        self._last_by_partition: dict[int, tuple[int, int]] = {}
         self._last = (-1, 0)
 
     def restart_at(self, position: int) -> None:
@@ -117,6 +124,10 @@ class Replay:
         ]
 
     def _advance(self, to: tuple[int, int]) -> None:
+        if self._by_partition:
+            assert to > self._last_by_partition.get(to[1], (-1, 0)), "a record is out of order"
+            self._last_by_partition[to[1]] = to
+            return
         assert to > self._last, "a row is not after the one before it"
         self._last = to
 
@@ -168,7 +179,8 @@ class Capture:
     """Captures tables as a pipeline does: each moves its own marker, then all is acknowledged.
 
     Markers, replays and ``acknowledged`` are what is durable; ``restart`` keeps them and nothing
-    else. While a table is paused or failed, nothing is acknowledged.
+    else. While a table is paused or failed, nothing is acknowledged; by partition, nothing of the
+    partitions of a table that was not committed.
     """
 
     def __init__(self, subject: SourceUnderTest) -> None:
@@ -203,7 +215,7 @@ class Capture:
     @property
     def reached(self) -> list[Position]:
         """Where the tables' markers are."""
-        return [each.position for each in self.markers.values()]
+        return [each.position for each in self.markers.values() if each.position is not None]
 
     def begin(self, *tables: str) -> None:
         """Capture these tables from their first row."""
@@ -214,10 +226,9 @@ class Capture:
             return
         for each in self.source.discover():
             if each.name in tables:
-                self.replays[each.name] = Replay()
-                self.markers[each.name] = TableProgress(
-                    self.acknowledged, each.identity, each.shape
-                )
+                assert each.begins is Begin.STREAM
+                self.replays[each.name] = Replay(by_partition=self._is_by_partition)
+                self.markers[each.name] = TableProgress(None, "", "")
 
     def copy(self, *tables: str) -> None:
         """Copy these tables, in as many batches as the source makes of them."""
@@ -238,7 +249,7 @@ class Capture:
         for _ in range(MOST_WAITS):
             batch = self.source.plan(start, limit)
             if batch is not None:
-                moves = batch.end is not None and batch.end != start.acknowledged
+                moves = merged(start.acknowledged, batch.end) != start.acknowledged
                 assert batch.parts or batch.failures or moves
                 assert batch.parts or not batch.splits
                 return batch
@@ -262,16 +273,33 @@ class Capture:
                 self._commit_part(part, readings)
         if only is None:
             self.witness = batch.witness or self.witness
-        if only is None and not self.paused and not self.failures and batch.end is not None:
-            self.acknowledged = batch.end
+        end = self._acknowledgeable(batch) if only is None else None
+        if end is not None:
+            self.acknowledged = merged(self.acknowledged, end)
             if acknowledge:
-                self.source.acknowledge(batch.end)
+                self.source.acknowledge(end)
         return readings
+
+    @property
+    def _is_by_partition(self) -> bool:
+        return isinstance(self.acknowledged, Mapping)
+
+    def _acknowledgeable(self, batch: Batch) -> Position | None:
+        if not isinstance(batch.end, Mapping):
+            return None if self.paused or self.failures else batch.end
+        kept = {
+            partition
+            for part in batch.parts
+            if part.table.name in self.failures
+            for partition in part.goal
+        }
+        return {name: at for name, at in batch.end.items() if name not in kept}
 
     def _commit_part(self, part: TablePart, readings: Readings) -> None:
         name = part.table.name
         rows = readings.rows.get(name, [])
-        if name in readings.failures or not (rows or part.restart):
+        moves = rows or part.restart or isinstance(part.goal, Mapping)
+        if name in readings.failures or not moves:
             # What brings nothing leaves the table where it is.
             return
         replay = self.replays.setdefault(name, Replay())
@@ -280,9 +308,13 @@ class Capture:
             self.failures.pop(name, None)
         else:
             assert part.start == self.markers[name].position
-            assert part.table.identity == self.markers[name].identity
+            assert self.markers[name].identity in ("", part.table.identity)
         replay.apply(part.table, rows)
-        self.markers[name] = TableProgress(part.goal, part.table.identity, part.table.shape)
+        self.markers[name] = TableProgress(
+            part.goal if part.restart else merged(part.start, part.goal),
+            part.table.identity,
+            part.table.shape,
+        )
 
     def catch_up(self, limit: Limit = ROOMY) -> list[Batch]:
         """Commit batches until there is nothing to do; those that brought something."""
@@ -307,9 +339,10 @@ class Capture:
             for name, rows in read(batch).rows.items():
                 to_come.setdefault(name, []).extend(rows)
             for part in batch.parts:
-                moved = TableProgress(part.goal, part.table.identity, part.table.shape)
+                goal = merged(part.start, part.goal)
+                moved = TableProgress(goal, part.table.identity, part.table.shape)
                 tables[part.table.name] = moved
-            ahead = Progress(acknowledged=batch.end, tables=tables)
+            ahead = Progress(acknowledged=merged(ahead.acknowledged, batch.end), tables=tables)
         # What is given up is requested again only after this.
         self.source.close()
         return to_come
@@ -345,6 +378,13 @@ class Capture:
         """The progress with some tables elsewhere."""
         moved = {name: replace(self.markers[name], position=position) for name in tables}
         return replace(self.progress, tables={**self.progress.tables, **moved})
+
+
+def merged(before: Position | None, end: Position | None) -> Position | None:
+    """A position after a move; by partition, those that do not move stay."""
+    if isinstance(before, Mapping) and isinstance(end, Mapping):
+        return {**before, **end}
+    return before if end is None else end
 
 
 def in_one_order(rows: Iterable[Row]) -> list[list[tuple[str, object]]]:

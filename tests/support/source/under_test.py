@@ -30,7 +30,7 @@ class SourceUnderTest(Protocol):
 
     @property
     def has_copies(self) -> bool:
-        """Whether a table is captured by a copy first; without, from where it begins."""
+        """Whether a table is captured by a copy first; without, it begins live."""
 
     def open(self) -> Source:
         """A source, as a process has it after its start; the one before is closed by then."""

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from frazil.errors import PermissionError  # noqa: A004
+from frazil.errors import (
+    FrazilError,
+    PermissionError,  # noqa: A004
+)
 from frazil.ingest.planning.table_decisions import judge_tables
 from frazil.ledger.table_state import (
     Copying,
@@ -18,7 +21,7 @@ from frazil.ledger.table_state import (
     TableState,
 )
 from frazil.model.cause import Cause
-from frazil.model.source_table import SourceTable
+from frazil.model.source_table import Begin, SourceTable
 
 NAME = "public.users"
 POSITION = "0/20"
@@ -61,6 +64,42 @@ def judged(
         retries_paused=retries_paused,
         obstacles_met={} if obstacle_met is None else {NAME: obstacle_met},
     )
+
+
+def live(identity: str = "same", obstacle: FrazilError | None = None) -> SourceTable:
+    return replace(table(identity), begins=Begin.STREAM, obstacle=obstacle)
+
+
+@pytest.mark.parametrize("before", [None, state_of(Removed("0/10"), "other")])
+def test_a_table_that_begins_live_streams_from_the_start(before: TableState | None) -> None:
+    """Without an identity: nothing of it was captured."""
+    assert judged(before, live()) == (state_of(Streaming(), ""),)
+    assert judged(state_of(Streaming(), ""), live()) == ()
+    assert judged(state_of(Streaming(), ""), live("another")) == ()
+
+
+def test_a_live_table_waits_for_an_obstacle_and_then_streams() -> None:
+    refused = PermissionError("no.", next_step="grant")
+    (waits,) = judged(None, live(obstacle=refused))
+    assert waits == state_of(Copying(Cause.of(refused)), "")
+    assert judged(waits, live()) == (state_of(Streaming(), ""),)
+
+
+def test_a_live_table_that_goes_before_anything_was_captured_is_removed() -> None:
+    for state in (Streaming(), Paused("0/10", Cause(None, "why"))):
+        assert judged(state_of(state, ""), None) == (state_of(Removed(POSITION), ""),)
+    assert judged(state_of(Streaming()), None) == (state_of(Gone(POSITION)),)
+
+
+def test_a_live_table_that_is_paused_before_anything_was_captured_is_tried_again() -> None:
+    paused = state_of(Paused("0/10", Cause(None, "why")), "")
+    assert judged(paused, live()) == ()
+    assert judged(paused, live(), retries_paused=True) == (state_of(Streaming(), ""),)
+
+
+def test_a_resync_of_a_live_table_is_requested_until_it_restarts() -> None:
+    assert judged(state_of(Copying()), live()) == ()
+    assert judged(state_of(Copying(), ""), live()) == (state_of(Streaming(), ""),)
 
 
 @pytest.mark.parametrize("before", [None, state_of(Removed("0/10"), "other")])

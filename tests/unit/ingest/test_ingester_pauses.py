@@ -28,13 +28,12 @@ from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
-from frazil.sources.protocol import Batch, Limit
+from frazil.sources.protocol import Batch, Limit, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from frazil.errors import FrazilError
-    from frazil.sources.protocol import Progress
 
 NAME, OTHER = "public.users", "public.orders"
 BEGAN, LATER = "0/10", "0/20"
@@ -165,7 +164,7 @@ def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) ->
     kept: Any = ledger
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
-    ingester._progress = lambda: SimpleNamespace(tables={})  # type: ignore[method-assign,assignment,return-value]
+    ingester._progress = lambda: Progress(acknowledged=ingester.acknowledged)  # type: ignore[method-assign]
     ingester._tables.load_reached = lambda table_states: []  # type: ignore[method-assign] # noqa: ARG005
     return ingester
 

@@ -19,6 +19,7 @@ from frazil.model.marker import (
     Overtaken,
     SnapshotRef,
     judge_move,
+    moved_from,
 )
 
 TEXT = st.text(max_size=20)
@@ -115,6 +116,27 @@ def test_a_new_partition_joins_and_one_that_another_process_began_does_not() -> 
     found = at({"t/0": 5}, "before")
     assert judge_move(found, move({}, {"t/1": 3})) == Allowed(at({"t/0": 5, "t/1": 3}, "new"))
     assert judge_move(found, move({}, {"t/0": 3})) == Overtaken(found)
+
+
+def test_a_worker_without_a_witness_keeps_that_of_another() -> None:
+    found = at({"t/0": 5}, "other worker", witness="theirs")
+    kept = judge_move(found, move({}, {"t/1": 9}))
+    replaced = judge_move(found, move({}, {"t/1": 9}, witness="ours"))
+    assert isinstance(kept, Allowed)
+    assert isinstance(replaced, Allowed)
+    assert (kept.marker.witness, replaced.marker.witness) == ("theirs", "ours")
+
+
+def test_two_workers_begin_one_table() -> None:
+    assert judge_move(None, move(None, {"t/0": 5})) == Allowed(at({"t/0": 5}, "new"))
+    found = at({"t/0": 5}, "first")
+    assert judge_move(found, move(None, {"t/1": 3})) == Allowed(at({"t/0": 5, "t/1": 3}, "new"))
+
+
+def test_a_move_begins_where_its_own_partitions_are() -> None:
+    assert moved_from({"t/0": 5, "t/1": 7}, {"t/0": 9, "t/2": 1}) == {"t/0": 5}
+    assert moved_from("5", "9") == "5"
+    assert moved_from(None, {"t/0": 9}) is None
 
 
 def test_offsets_and_text_do_not_mix() -> None:

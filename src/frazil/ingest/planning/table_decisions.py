@@ -3,6 +3,9 @@
 What the source never announces is found here: a table that is gone, that is another one under the
 same name, or that left the publication and came back is not the one whose changes we have. A
 table that cannot be copied because of an obstacle is checked each time, and copied once it can be.
+
+A table that begins live is streaming from the start. It has no identity until something of it was
+captured, so that one whose changelog is not there yet differs from one whose changelog is lost.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from frazil.ledger.table_state import (
     TableState,
 )
 from frazil.model.cause import Cause
+from frazil.model.source_table import Begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +58,7 @@ class _Inspection:
     def decide(self) -> TableState:
         """Its state now, and its identity: the same table may show more than was recorded."""
         state, identity = self._state(), self.recorded.identity
-        if self.table is not None and isinstance(state, Streaming | Paused | Gone):
+        if self.table is not None and identity and isinstance(state, Streaming | Paused | Gone):
             # What has no identity took the name of another table, which may come back.
             identity = self.table.identity or identity
         return replace(self.recorded, state=state, identity=identity)
@@ -69,24 +73,29 @@ class _Inspection:
             # What has no identity took its name, and sends no changes.
             return self._gone(before)
         was_gone = isinstance(before, Gone)
-        differences = self.explain_identity_change(
-            self.recorded.identity, self.table.identity, was_gone=was_gone
-        )
+        differences = self._differences(self.table.identity, was_gone=was_gone)
         if differences:
             return ResyncRequired(self.position, ", and ".join(differences))
         if was_gone or (isinstance(before, Paused) and self.retries_paused):
             return Streaming()
         return before
 
-    def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying:
+    def _differences(self, identity: str, *, was_gone: bool) -> tuple[str, ...]:
+        if not self.recorded.identity:
+            return ()
+        return self.explain_identity_change(self.recorded.identity, identity, was_gone=was_gone)
+
+    def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying | Streaming:
         if table.obstacle is not None:
             return Copying(Cause.of(table.obstacle))
+        if table.begins is Begin.STREAM and not self.recorded.identity:
+            return Streaming()
         never_tried = before.cause is not None and not self.recorded.identity
         waited_for_this = before.cause is not None and before.cause == self.obstacle_met
         return Copying() if self.retries_paused or never_tried or waited_for_this else before
 
     def _gone(self, before: Copying | Streaming | Paused | Gone) -> State:
-        if isinstance(before, Copying):
+        if isinstance(before, Copying) or not self.recorded.identity:
             # Nothing of it was captured: if it appears, it is a new one.
             return Removed(self.position)
         return before if isinstance(before, Gone) else Gone(self.position)
@@ -114,7 +123,7 @@ def judge_tables(
         name: each for name, each in table_states.items() if not isinstance(each.state, Removed)
     }
     new = [
-        _identified(TableState(table=name, identity="", state=Copying(_obstacle(table))), table)
+        _identified(TableState(table=name, identity="", state=_first_state(table)), table)
         for name, table in tables.items()
         if name not in known and selects(name)
     ]
@@ -138,8 +147,10 @@ def judge_tables(
     return tuple(sorted([*new, *changed], key=lambda each: each.table))
 
 
-def _obstacle(table: SourceTable) -> Cause | None:
-    return None if table.obstacle is None else Cause.of(table.obstacle)
+def _first_state(table: SourceTable) -> Copying | Streaming:
+    if table.obstacle is not None:
+        return Copying(Cause.of(table.obstacle))
+    return Streaming() if table.begins is Begin.STREAM else Copying()
 
 
 def _identified(state: TableState, table: SourceTable | None) -> TableState:
