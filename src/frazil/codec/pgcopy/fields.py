@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from frazil.codec.byte_slices import take_slices
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.frames import Frames, refuse_where
 
@@ -71,19 +72,8 @@ class BinaryColumn:
 
     def octets(self, *, after: int = 0) -> pa.BinaryArray:
         """The bytes of each value but for the first few."""
-        count = len(self)
-        if not count:
-            return pa.array([], pa.binary())
-        # Arrow's values follow each other without a gap. So the gaps become values as well, and
-        # every second one is taken, which copies the bytes in long strides.
-        bounds = np.empty(2 * count, np.int32)
-        bounds[0::2] = self.starts + np.where(self.is_known, after, 0)
-        bounds[1::2] = self.stops
-        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.frames.data)]
-        with_gaps = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-        every_second = np.arange(0, 2 * count, 2, dtype=np.int32)
-        mask = None if self.is_known.all() else ~self.is_known
-        return with_gaps.take(pa.array(every_second, mask=mask))
+        starts = self.starts + np.where(self.is_known, after, 0)
+        return take_slices(self.frames.data, starts, self.stops, is_known=self.is_known)
 
 
 def rows_alone(blocks: Iterable[Frames]) -> Iterator[Frames]:
