@@ -86,7 +86,7 @@ class BatchFrame:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class SegmentFile:
+class KafscaleSegment:
     """A segment that is complete and undamaged.
 
     ``message_count`` and ``footer_offset`` are what the broker wrote about its batches. It takes
@@ -106,7 +106,7 @@ class SegmentFile:
         return max((each.last_offset for each in self.batches), default=self.base_offset - 1)
 
 
-def parse_segment(data: bytes) -> SegmentFile:
+def parse_segment(data: bytes) -> KafscaleSegment:
     """The segment in these bytes; MalformedFileError unless they are one, from first to last."""
     if len(data) < HEADER.size + FOOTER.size:
         raise MalformedFileError("expected a segment, found the beginning of one", offset=len(data))
@@ -122,7 +122,7 @@ def parse_segment(data: bytes) -> SegmentFile:
         raise MalformedFileError("expected a segment's footer", offset=ends)
     if _checksum(data, HEADER.size, ends) != checksum:
         raise MalformedFileError("expected batches with the footer's checksum", offset=HEADER.size)
-    return SegmentFile(
+    return KafscaleSegment(
         base_offset=base_offset,
         message_count=message_count,
         created_ms=created_ms,
