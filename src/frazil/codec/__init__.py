@@ -1,4 +1,5 @@
 """Bytes to values and back: pure, so that every format can be tested without a service.
 
-Postgres: ``pgoutput``, ``pgcopy``, ``pgtext``; a mirror: ``puffin``, ``key_index``, ``deletes``.
+Postgres: ``pgoutput``, ``pgcopy``, ``pgtext``; KafScale: ``kfs``; a mirror:
+``puffin``, ``key_index``, ``deletes``.
 """

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from frazil.codec.decompression import decompress_stream
 from frazil.codec.json_record import JsonRecord, parse_json
 from frazil.codec.malformed import MalformedFileError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Small enough that a bomb is noticed long before it hurts, large enough to be quick.
-_CHUNK = 1 << 20
 MAGIC = b"PFA1"
 TRAILER = struct.Struct("<i4s4s")
 # The footer without its JSON: a magic in front, the trailer behind.
@@ -56,29 +55,10 @@ def compress(data: bytes | memoryview, codec: BlobCompression) -> bytes | memory
 def decompress(
     data: bytes | memoryview, codec: BlobCompression, *, at_most: int, offset: int
 ) -> bytes | memoryview:
-    """What was compressed, if it is no longer than ``at_most`` bytes; ``offset`` is for errors.
-
-    The declared size is not trusted: memory grows with what comes out, chunk by chunk.
-    """
+    """What was compressed, if it is no longer than ``at_most`` bytes; ``offset`` is for errors."""
     if codec is BlobCompression.NONE:
         return data
-    if not len(data):
-        what = f"expected a {codec} frame, found nothing"
-        raise MalformedFileError(what, offset=offset)
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), codec.value) as stream:
-            while chunk := stream.read(_CHUNK):
-                size += len(chunk)
-                if size > at_most:
-                    what = f"expected {codec} data of at most {at_most} bytes, found more"
-                    raise MalformedFileError(what, offset=offset)
-                chunks.append(chunk)
-    except (pa.ArrowException, OSError) as error:
-        what = f"expected a complete {codec} frame, found a damaged one"
-        raise MalformedFileError(what, offset=offset) from error
-    return b"".join(chunks)
+    return decompress_stream(data, codec.value, at_most=at_most, offset=offset)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from frazil.pipeline.checks import name_tables
 
 from frazil.config import load_config, table_settings
 from frazil.errors import ConfigError
@@ -13,6 +12,7 @@ from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.cause import Cause
 from frazil.model.table_name import TableName
 from frazil.pipeline.capture import capture_settings
+from frazil.pipeline.checks import name_tables
 from frazil.pipeline.tables.captured_names import CapturedNames, LakeNames, captured_names
 from frazil.sources.findings import Findings, FoundTable
 from frazil.sources.kind import CapturePolicy

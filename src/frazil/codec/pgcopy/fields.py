@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from frazil.codec.byte_slices import take_slices
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.frames import Frames, refuse_where
 
@@ -71,10 +72,8 @@ class BinaryColumn:
 
     def octets(self, *, after: int = 0) -> pa.BinaryArray:
         """The bytes of each value but for the first few."""
-        if not len(self):
-            return pa.array([], pa.binary())
         starts = self.starts + np.where(self.is_known, after, 0)
-        return self.frames.values_between(starts, self.stops, self.is_known)
+        return take_slices(self.frames.data, starts, self.stops, is_known=self.is_known)
 
 
 def rows_alone(blocks: Iterable[Frames]) -> Iterator[Frames]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from frazil.codec.byte_slices import take_slices
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.pgoutput.frames import refuse_where
 from frazil.codec.pgoutput.messages import ImageKind, MessageKind, ValueKind
@@ -170,7 +171,7 @@ class _Splitter:
         stops = starts + np.where(is_text, lengths, 0)
         what = f"expected column {number} to end with the message, or before"
         refuse_where(stops > ends, at, what)
-        texts = self._frames.values_between(starts, stops, is_text).view(pa.string())
+        texts = take_slices(self._frames.data, starts, stops, is_known=is_text).view(pa.string())
         return TextColumn(texts, is_unchanged), stops
 
 

@@ -17,7 +17,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from frazil.codec.malformed import MalformedFileError
 
@@ -88,21 +87,6 @@ class Frames:
         """The eight bytes that start at each byte, as big-endian numbers, without a copy."""
         count = max(0, len(self.data) - MARGIN + 1)
         return np.ndarray((count,), np.dtype(">u8"), self.data, strides=(1,))
-
-    def values_between(
-        self, starts: NDArray[np.int64], stops: NDArray[np.int64], is_known: NDArray[np.bool_]
-    ) -> pa.BinaryArray:
-        """The bytes between these offsets, which ascend; null where nothing is known."""
-        # Arrow's values follow each other without a gap. So the gaps become values as well, and
-        # every second one is taken, which copies the bytes in long strides.
-        bounds = np.empty(2 * len(starts), np.int32)
-        bounds[0::2] = starts
-        bounds[1::2] = stops
-        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
-        with_gaps = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-        every_second = np.arange(0, len(bounds), 2, dtype=np.int32)
-        mask = None if is_known.all() else ~is_known
-        return with_gaps.take(pa.array(every_second, mask=mask))
 
 
 def refuse_where(wrong: NDArray[np.bool_], at: NDArray[np.int64], what: str) -> None:

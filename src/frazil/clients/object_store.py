@@ -1,0 +1,137 @@
+"""Objects of one S3 bucket by their keys: listed from any key on, and read many at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from frazil.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
+
+    from obstore.store import S3Config
+
+# A store that does not answer so long is away; what read from it tries again later.
+_ANSWER = timedelta(seconds=20)
+_RETRY = timedelta(seconds=30)
+# Small objects cost a round trip each; more connections than this do not help one process.
+CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What a listing says about an object."""
+
+    key: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """One bucket; made to travel to tasks, where it connects by itself.
+
+    Without keys the usual chain of credentials applies. Everything raises StorageError.
+    """
+
+    name: str
+    region: str
+    endpoint: str | None = None
+    path_style: bool = False
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Without the connection.
+        return {name: value for name, value in vars(self).items() if name != "_store"}
+
+    def list_after(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        """Objects below a prefix whose keys come after this one, in the order of keys."""
+        with _failing_as("listing objects", prefix):
+            for page in obstore.list(self._store, prefix, offset=after or None):
+                for each in page:
+                    yield StoredObject(each["path"], each["size"])
+
+    def list_folders(self, prefix: str) -> tuple[str, ...]:
+        """The names one level below a prefix that have objects below them."""
+        with _failing_as("listing objects", prefix):
+            found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
+        return tuple(sorted(each.rstrip("/").rpartition("/")[2] for each in found))
+
+    def read(self, key: str) -> bytes:
+        """All bytes of an object."""
+        with _failing_as("reading", key):
+            return obstore.get(self._store, key).bytes().to_bytes()
+
+    def read_end(self, key: str, length: int) -> bytes:
+        """The last bytes of an object."""
+        with _failing_as("reading", key):
+            end = obstore.get(self._store, key, options={"range": {"suffix": length}})
+            return end.bytes().to_bytes()
+
+    def read_each(
+        self, keys: Iterable[str], *, connections: int = CONNECTIONS
+    ) -> Iterator[tuple[str, bytes | StorageError]]:
+        """Objects in the order of their keys here, with what failed in its place.
+
+        No more than ``connections`` are in memory in addition to the one that is used.
+        """
+        pending: deque[tuple[str, Future[bytes | StorageError]]] = deque()
+        with ThreadPoolExecutor(connections) as threads:
+            for key in keys:
+                pending.append((key, threads.submit(self._try, key)))
+                if len(pending) >= connections:
+                    first, found = pending.popleft()
+                    yield first, found.result()
+            for key, found in pending:
+                yield key, found.result()
+
+    def _try(self, key: str) -> bytes | StorageError:
+        try:
+            return self.read(key)
+        except StorageError as error:
+            return error
+
+    @cached_property
+    def _store(self) -> S3Store:
+        config: S3Config = {
+            "region": self.region,
+            "virtual_hosted_style_request": not self.path_style,
+        }
+        if self.endpoint is not None:
+            config["endpoint"] = self.endpoint
+        if self.access_key_id is not None and self.secret_access_key is not None:
+            config["access_key_id"] = self.access_key_id
+            config["secret_access_key"] = self.secret_access_key
+        if self.session_token is not None:
+            config["session_token"] = self.session_token
+        return S3Store(
+            self.name,
+            config=config,
+            # Whether clear text may carry what is sent was decided when the settings were read.
+            client_options={"allow_http": True, "timeout": _ANSWER, "connect_timeout": _ANSWER},
+            retry_config={"retry_timeout": _RETRY},
+        )
+
+
+@contextmanager
+def _failing_as(doing: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        # The store's own text may have signed addresses.
+        message = f"{doing} {key} failed: {type(error).__name__.removesuffix('Error')}"
+        failure = StorageError(message)
+        failure.is_gone = isinstance(error, FileNotFoundError)
+        raise failure from None
