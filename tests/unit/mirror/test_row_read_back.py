@@ -267,6 +267,10 @@ def test_a_younger_member_shows_its_initial_default_where_its_struct_is(around: 
     assert_same(found, pa.array(expected, arrow_type(fields[0].type)))
 
 
+# For as long as the process lives: Arrow's own threads may give memory back to it after the test.
+_POOLS: list[pa.MemoryPool] = []
+
+
 def test_rows_of_many_row_groups_are_read_with_the_memory_of_one(tmp_path: Path) -> None:
     field = Field(1, "c", P.BINARY)
     path = tmp_path / "file.parquet"
@@ -278,6 +282,7 @@ def test_rows_of_many_row_groups_are_read_with_the_memory_of_one(tmp_path: Path)
             writer.write_table(pa.table([values_], schema=writer.schema))
     positions = np.random.default_rng(1).permutation(groups * rows)[:1_000]
     pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    _POOLS.append(pool)
     usual = pa.default_memory_pool()
     pa.set_memory_pool(pool)
     try:
