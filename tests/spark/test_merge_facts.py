@@ -139,7 +139,7 @@ def ids(rows: DataFrame) -> list[int]:
 
 def read(changelog: Foreign, plan: MergePlan | None) -> list[int]:
     assert plan is not None
-    return ids(changelog.table.read_planned(plan.after, plan.through))
+    return ids(changelog.table.table.read_planned(plan.after, plan.through))
 
 
 def test_a_mirror_gets_the_ids_that_were_planned_at_any_depth_and_follows_by_them(
@@ -273,7 +273,7 @@ def test_a_compaction_is_skipped_and_retention_of_what_was_merged_as_well(shop: 
     with pytest.raises(errors.ForeignChangeError, match=str(removal)):
         changelog.plan(first)
     with pytest.raises(errors.ForeignChangeError):
-        changelog.table.read_between(second, removal)
+        changelog.table.table.read_between(second, removal)
 
 
 def test_expiry_up_to_the_marker_leaves_all_that_is_needed(shop: Shop) -> None:
@@ -281,7 +281,7 @@ def test_expiry_up_to_the_marker_leaves_all_that_is_needed(shop: Shop) -> None:
     first, second, _, fourth = changelog.insert(1, 2, 3, 4)
     changelog.call("expire_snapshots", f", snapshot_ids => array({first}, {second})")
     assert read(changelog, changelog.plan(second)) == [30, 31, 40, 41]
-    assert ids(changelog.table.read_between(second, fourth)) == [30, 31, 40, 41]
+    assert ids(changelog.table.table.read_between(second, fourth)) == [30, 31, 40, 41]
     with pytest.raises(errors.PositionLostError, match=f"snapshot {first}"):
         changelog.plan(first)
     # The first merge of all takes the rows of expired snapshots as well.
@@ -313,12 +313,12 @@ def test_a_full_read_as_of_an_older_schema_has_the_names_that_were_planned(shop:
     settings = replace(changelog.settings, partition_by=("on_day",))
     plan = replace(changelog, settings=settings).plan(None)
     assert plan is not None
-    rows = changelog.table.read_planned(plan.after, plan.through)
+    rows = changelog.table.table.read_planned(plan.after, plan.through)
     assert rows.columns == [each.name for each in plan.changelog_schema.fields]
     assert [source for _, source in plan.schema.projection] == ["id", "day"]
     changelog.sql("insert into {t} values (20, 2, 'I', 1, 'n')")
     newest = replace(changelog, settings=settings).plan(None)
     assert newest is not None
-    later = changelog.table.read_planned(plan.through, newest.through)
+    later = changelog.table.table.read_planned(plan.through, newest.through)
     assert later.columns == ["id", "on_day", "op", "seq", "note"]
     assert [source for _, source in newest.schema.projection] == ["id", "on_day", "note"]
