@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 _INTEGER = r"0|-?[1-9]\d*"
 _FLOAT = r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?|-?Infinity|NaN"
 _NUMERIC = r"-?\d+(?:\.\d+)?|-?Infinity|NaN"
-_ZEROS = pa.array(["0", "-0"])
-_INFINITIES = pa.array(["Infinity", "-Infinity"])
+# As lists: Arrow's arrays would load pandas, and tasks import this that need no number from text.
+_ZEROS = ["0", "-0"]
+_INFINITIES = ["Infinity", "-Infinity"]
 # A sign, a point, and the zero before a point that Postgres always prints.
 _OTHER_CHARACTERS = 3
 # Postgres has no year 0: before 0001 comes 0001 BC.
@@ -103,7 +104,7 @@ def _check_range(text: pa.StringArray, values: pa.Array) -> None:
     """
     ends = ((pc.is_inf(values), _INFINITIES), (pc.equal(values, 0), _ZEROS))
     for reached, spellings in ends:
-        strange = reached.true_count - _true(pc.is_in(text, value_set=spellings))
+        strange = reached.true_count - _true(pc.is_in(text, value_set=pa.array(spellings)))
         if strange:
             raise NotAsPrintedError(strange)
 
