@@ -64,6 +64,9 @@ class FrazilError(Exception):
     meaning: ClassVar[str] = ""
     remedy: ClassVar[str] = ""
 
+    # Whether the changes themselves are at fault, whatever the mirror holds.
+    in_changes = False
+
     def __init__(
         self,
         message: str,

@@ -18,7 +18,9 @@ SECRET = "4111-1111"
 
 
 def refuse() -> pa.RecordBatch:
-    raise NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
+    error = NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
+    error.in_changes = True
+    raise error
 
 
 @carries_errors
@@ -55,6 +57,7 @@ def driver_error(text: str) -> FrazilError:
 def test_an_error_of_ours_reaches_the_driver_as_what_it_was() -> None:
     error = driver_error(text_out_of(refusing))
     assert isinstance(error, NullKeyError)
+    assert error.in_changes
     assert (error.message, error.next_step, error.table) == (
         "3 changes have a null in a key column.",
         "fix the source",

@@ -23,7 +23,7 @@ from frazil.errors import FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
-from frazil.merge.planning.plan import HEALED_BY_REBUILD, needs_rebuild, plan_merge
+from frazil.merge.planning.plan import HEALED_BY_REBUILD, is_away, needs_rebuild, plan_merge
 from frazil.merge.report import MergePhase, MergeReport
 from frazil.mirror.facts import load_mirror_facts
 from frazil.mirror.table import MirrorTable
@@ -93,6 +93,9 @@ class Merger:
         self._retry = retry or RetryPolicy()
         # Opened once: a table that is replaced later is detected by its UUID.
         self._opened: dict[TableName, LakeTable] = {}
+        # Why a mirror is made again, and why that was done in vain.
+        self._cause: object = None
+        self._in_vain: object = None
 
     @property
     def settings(self) -> MergeSettings:
@@ -183,6 +186,8 @@ class Merger:
         try:
             done = self.apply(plan)
         except FrazilError as error:
+            if plan.replaces is not None and isinstance(error, HEALED_BY_REBUILD):
+                self._in_vain = None if is_away(error) else self._cause
             if plan.replaces is not None or not self._needs_rebuild(error, plan):
                 raise
             _log.warning(
@@ -209,7 +214,9 @@ class Merger:
             return False
         after = None if facts.marker is None else _snapshot_id(facts.marker)
         history = load_changelog_facts(changelog, after=after)
-        return needs_rebuild(history, facts, self._settings, error)
+        copies = [each.id for each in history.snapshots if each.restart is not None]
+        self._cause = error.code, facts.head, copies
+        return self._cause != self._in_vain and needs_rebuild(history, facts, self._settings, error)
 
     def _ensured(self, plan: MergePlan) -> MirrorTable:
         if plan.creates is None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 _CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
+_FLAGS = ("is_gone", "in_changes")
 _FOREIGN = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
 
 
@@ -42,7 +43,7 @@ class CarriedError(Exception):
             "table": error.table,
             "position": error.position,
             "next_step": error.next_step,
-            "is_gone": isinstance(error, errors.StorageError) and error.is_gone,
+            "flags": [flag for flag in _FLAGS if getattr(error, flag, False)],
         }
         packed = base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
         super().__init__(f"<frazil-error:{packed}>")
@@ -109,6 +110,6 @@ def _unpacked(packed: str, table: str) -> errors.FrazilError:
         position=document["position"],
         next_step=document["next_step"],
     )
-    if isinstance(error, errors.StorageError):
-        error.is_gone = document["is_gone"]
+    for flag in document["flags"]:
+        setattr(error, flag, True)
     return error

@@ -225,7 +225,9 @@ def mirror_after(mirror: Mapping[K, Row[V]], outcomes: FoldResult[K, V]) -> dict
 def clashing_changes(keys: int) -> DuplicateKeyError:
     """The error for keys that have different changes with one sequence."""
     message = f"{keys} keys have different changes with one sequence."
-    return DuplicateKeyError(message)
+    error = DuplicateKeyError(message)
+    error.in_changes = True
+    return error
 
 
 def missing_images(keys: int) -> MissingImageError:

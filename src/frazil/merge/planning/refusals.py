@@ -53,7 +53,9 @@ def missing_sequences(count: int) -> MalformedChangeError:
 
 def null_keys(count: int) -> NullKeyError:
     """A key column has nulls."""
-    return NullKeyError(f"{count} changes have a null in a key column.")
+    error = NullKeyError(f"{count} changes have a null in a key column.")
+    error.in_changes = True
+    return error
 
 
 def partial_rows(count: int) -> MissingImageError:
