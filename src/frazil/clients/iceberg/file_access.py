@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
     from frazil.hooks import Clock
@@ -22,33 +21,42 @@ _ENDS = re.compile(
 RENEWED_AFTER_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class StorageCredential:
-    """What a catalog vends for the locations that begin with the prefix."""
-
-    prefix: str
-    properties: Mapping[str, str] = field(repr=False)
+# Between the prefix of the locations that a property is for, and its name.
+_FOR = "\0"
 
 
-def load_access(gateway: IcebergGateway, table: JavaObject, location: str) -> dict[str, str]:
-    """The properties that open the files at the location."""
+def load_access(gateway: IcebergGateway, table: JavaObject) -> dict[str, str]:
+    """The properties that open the table's files, wherever they are: see ``access_to``."""
     io = table.io()
-    vended = [StorageCredential(*each) for each in gateway.storage_credentials(io)]
-    return access_to(location, gateway.to_json(io.properties()), vended)
+    return with_credentials(gateway.to_json(io.properties()), gateway.storage_credentials(io))
 
 
-def access_to(
-    location: str, properties: Mapping[str, str], credentials: Sequence[StorageCredential]
+def with_credentials(
+    properties: Mapping[str, str], vended: Iterable[tuple[str, Mapping[str, str]]]
 ) -> dict[str, str]:
-    """The properties with those of the credential whose prefix fits best, as the protocol says."""
-    fitting = [each for each in credentials if location.startswith(each.prefix)]
-    best = max(fitting, key=lambda each: len(each.prefix), default=None)
-    return {**properties, **(best.properties if best is not None else {})}
+    """The properties, and what a catalog vends for locations that begin with a prefix."""
+    of_prefixes = {
+        f"{prefix}{_FOR}{name}": value
+        for prefix, credential in vended
+        for name, value in credential.items()
+    }
+    return {**properties, **of_prefixes}
+
+
+def access_to(location: str, access: Mapping[str, str]) -> dict[str, str]:
+    """The properties with those of the credential whose prefix fits best, as the protocol says.
+
+    Data and metadata may be elsewhere than the table, under another prefix.
+    """
+    split = [(*name.rpartition(_FOR), value) for name, value in access.items()]
+    best = max((each[0] for each in split if location.startswith(each[0])), key=len, default="")
+    wanted = ("", ""), (best, _FOR)
+    return {name: value for kind in wanted for *of, name, value in split if (*of,) == kind}
 
 
 def is_vended(access: Mapping[str, str]) -> bool:
-    """Whether the access ends by itself."""
-    return any(_VENDED.match(name) for name in access)
+    """Whether the access to any of the files ends by itself."""
+    return any(_VENDED.match(name.rpartition(_FOR)[2]) for name in access)
 
 
 class Renewal:
@@ -66,6 +74,8 @@ class Renewal:
 
     def _seconds(self, access: Mapping[str, str]) -> float:
         now = self._clock.now().timestamp()
-        stated = [value for name, value in access.items() if _ENDS.fullmatch(name)]
+        stated = [
+            value for name, value in access.items() if _ENDS.fullmatch(name.rpartition(_FOR)[2])
+        ]
         ends = [int(value) / 1000 - now for value in stated if value.isdecimal()]
         return min([RENEWED_AFTER_SECONDS, *(each / 2 for each in ends)])

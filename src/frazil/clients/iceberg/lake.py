@@ -99,7 +99,7 @@ class Lake:
             identifier = self._gateway.identifier(name.namespace, name.table)
             table = self._catalog.loadTable(identifier)
             try:
-                if is_vended(load_access(self._gateway, table, str(table.location()))):
+                if is_vended(load_access(self._gateway, table)):
                     # Refreshing a table that was kept keeps its credentials.
                     table = self._reload(identifier)
                 else:

@@ -215,5 +215,4 @@ class LakeTable:
             self._renewal = self._begin_renewal()
 
     def _begin_renewal(self) -> Renewal:
-        location = str(self._table.location())
-        return Renewal(load_access(self._gateway, self._table, location), self._clock)
+        return Renewal(load_access(self._gateway, self._table), self._clock)

@@ -78,7 +78,7 @@ class TableVersion:
         """
         state = self.state
         with translated(self._name, "asking how the table's files are reached"):
-            io_properties = load_access(self._gateway, self._table, state.location)
+            io_properties = load_access(self._gateway, self._table)
         return plan_write_target(
             table=self._name,
             location=state.location,
