@@ -16,9 +16,11 @@ from frazil.clients.postgres.catalog_facts import load_slot
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.session import Session
 from frazil.demo.services import embedded_postgres
-from frazil.errors import SourceReplacedError, SourceUnavailableError
+from frazil.errors import SlotBusyError, SourceReplacedError, SourceUnavailableError
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.sources.postgres import source
 from frazil.sources.postgres.slot import watch
+from frazil.sources.postgres.source import PostgresSource
 from frazil.testing.in_memory_database import InsertRow
 from tests.support.postgres.access import database_on
 from tests.support.postgres.subject import PostgresSubject
@@ -116,6 +118,31 @@ def test_a_server_that_crashed_is_gone_on_with(server: Postgres, subject: Postgr
     capture.catch_up()
     capture.expect_the_truth()
     assert len(capture.received(ORDERS)) == 4
+
+
+@pytest.mark.fault("O6", "N56")
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_another_process_reads_is_not_prepared_and_nothing_of_it_is_changed(
+    subject: PostgresSubject, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    monkeypatch.setattr(source, "_SLOT_PATIENCE_SECONDS", 0.2)
+    capture = begun(subject, ORDERS)
+    subject.transact(insert(ORDERS, 1))
+    capture.catch_up()
+    subject.database.run(f"create table {ITEMS} (id bigint primary key)")
+    # Configured alike, in another process.
+    second = PostgresSource(subject.settings)
+    published = "select string_agg(tablename, ' ') from pg_publication_tables"
+    before = subject.database.ask(published)
+    with pytest.raises(SlotBusyError, match=r"is read by process \d+"):
+        second.prepare([ITEMS], capture.ledger if is_known else None)
+    assert subject.database.ask(published) == before
+    # The one that reads it may prepare what is its own.
+    capture.source.prepare([ORDERS, ITEMS], capture.ledger, capture.reached)
+    assert subject.database.ask(published) != before
+    subject.transact(insert(ORDERS, 2))
+    capture.catch_up()
+    capture.expect_the_truth()
 
 
 @pytest.mark.fault("N45")
