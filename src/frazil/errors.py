@@ -289,6 +289,9 @@ class WriteFailedError(LakeError):
     )
     remedy = "The batch is tried again; if it repeats, see the cause logged with it."
 
+    # Whether a task died as tasks do that have too little memory: others may have been the cause.
+    lacked_memory = False
+
 
 class CommitConflictError(LakeError):
     """Another writer committed first."""

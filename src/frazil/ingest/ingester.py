@@ -81,7 +81,7 @@ class Ingester:
         self._being_copied: set[str] = set()
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
-        self._retrying = RetryingTables(settings.defect_attempts)
+        self._retrying = RetryingTables(settings.defect_attempts, settings.limit)
         self._is_started, self._retries_paused = False, True
         self._released: Position | None = None
 
@@ -130,7 +130,7 @@ class Ingester:
             self._notice()
             progress = self._progress()
             with confirming_loss(self._ledger, self._notice):
-                batch = self._source.plan(progress, self._settings.limit)
+                batch = self._source.plan(progress, self._retrying.limit)
             if batch is None:
                 if not progress.tables:
                     # No batch will check for tables: there may be some by now.
@@ -143,7 +143,8 @@ class Ingester:
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
             failpoint(Failpoint.INGEST_ACKNOWLEDGED)
-        except BaseException:
+        except BaseException as error:
+            self._retrying.count_failure(error)
             # What was planned and not committed is planned again, from what is committed.
             self.stop()
             raise

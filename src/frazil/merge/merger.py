@@ -17,6 +17,7 @@ from frazil.changelog.history import load_changelog_facts
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
+from frazil.clients.spark.memory_backoff import MemoryBackoff
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import job_description
 from frazil.errors import FrazilError, TableNotFoundError
@@ -96,6 +97,7 @@ class Merger:
         # Why a mirror is made again, and why that was done in vain.
         self._cause: object = None
         self._in_vain: object = None
+        self._memory = MemoryBackoff()
 
     @property
     def settings(self) -> MergeSettings:
@@ -124,7 +126,8 @@ class Merger:
         after = None if marker is None or rebuild else _snapshot_id(marker)
         history = load_changelog_facts(changelog, after=after)
         cores = self._session.sparkContext.defaultParallelism
-        return plan_merge(history, facts, self._settings, cores=cores, rebuild=rebuild)
+        plan = plan_merge(history, facts, self._settings, cores=cores, rebuild=rebuild)
+        return None if plan is None else replace(plan, bits=plan.bits + self._memory.halvings)
 
     def apply(self, plan: MergePlan) -> MergeCommit:
         """Perform the plan in one commit.
@@ -186,6 +189,7 @@ class Merger:
         try:
             done = self.apply(plan)
         except FrazilError as error:
+            self._memory.count_failure(error)
             if plan.replaces is not None and isinstance(error, HEALED_BY_REBUILD):
                 self._in_vain = None if is_away(error) else self._cause
             if plan.replaces is not None or not self._needs_rebuild(error, plan):
@@ -196,6 +200,7 @@ class Merger:
                 code=error.code,
             )
             return self._merge_next(rebuild=True)
+        self._memory.count_success()
         phases = {**done.phases, MergePhase.PLAN: done.phases[MergePhase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)
         return _Done(commit, plan.remaining_snapshots)
