@@ -64,6 +64,9 @@ class FrazilError(Exception):
     meaning: ClassVar[str] = ""
     remedy: ClassVar[str] = ""
 
+    # Whether the changes themselves are at fault, whatever the mirror holds.
+    in_changes = False
+
     def __init__(
         self,
         message: str,
@@ -285,6 +288,9 @@ class WriteFailedError(LakeError):
         "left to maintenance."
     )
     remedy = "The batch is tried again; if it repeats, see the cause logged with it."
+
+    # Whether a task died as tasks do that have too little memory: others may have been the cause.
+    lacked_memory = False
 
 
 class CommitConflictError(LakeError):

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
@@ -14,9 +14,13 @@ import pytest
 
 from frazil.clients.postgres.catalog_facts import load_slot
 from frazil.clients.postgres.connecting import connect
+from frazil.clients.postgres.session import Session
 from frazil.demo.services import embedded_postgres
-from frazil.errors import SourceReplacedError
-from frazil.model.postgres.lsn import parse_lsn
+from frazil.errors import SlotBusyError, SourceReplacedError, SourceUnavailableError
+from frazil.model.postgres.lsn import format_lsn, parse_lsn
+from frazil.sources.postgres import source
+from frazil.sources.postgres.slot import watch
+from frazil.sources.postgres.source import PostgresSource
 from frazil.testing.in_memory_database import InsertRow
 from tests.support.postgres.access import database_on
 from tests.support.postgres.subject import PostgresSubject
@@ -116,6 +120,31 @@ def test_a_server_that_crashed_is_gone_on_with(server: Postgres, subject: Postgr
     assert len(capture.received(ORDERS)) == 4
 
 
+@pytest.mark.fault("O6", "N56")
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_another_process_reads_is_not_prepared_and_nothing_of_it_is_changed(
+    subject: PostgresSubject, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    monkeypatch.setattr(source, "_SLOT_PATIENCE_SECONDS", 0.2)
+    capture = begun(subject, ORDERS)
+    subject.transact(insert(ORDERS, 1))
+    capture.catch_up()
+    subject.database.run(f"create table {ITEMS} (id bigint primary key)")
+    # Configured alike, in another process.
+    second = PostgresSource(subject.settings)
+    published = "select string_agg(tablename, ' ') from pg_publication_tables"
+    before = subject.database.ask(published)
+    with pytest.raises(SlotBusyError, match=r"is read by process \d+"):
+        second.prepare([ITEMS], capture.ledger if is_known else None)
+    assert subject.database.ask(published) == before
+    # The one that reads it may prepare what is its own.
+    capture.source.prepare([ORDERS, ITEMS], capture.ledger, capture.reached)
+    assert subject.database.ask(published) != before
+    subject.transact(insert(ORDERS, 2))
+    capture.catch_up()
+    capture.expect_the_truth()
+
+
 @pytest.mark.fault("N45")
 def test_an_unread_slot_moves_on_and_never_back(subject: PostgresSubject) -> None:
     capture = begun(subject, ORDERS)
@@ -125,10 +154,43 @@ def test_an_unread_slot_moves_on_and_never_back(subject: PostgresSubject) -> Non
     newest = capture.source.newest()
     for position in (newest, str(early), newest):
         capture.source.acknowledge(position)
-        with connect(subject.database.dsn, purpose="test") as session:
-            slot = load_slot(session, subject.slot)
-        assert slot is not None
-        assert slot.confirmed_flush == parse_lsn(str(newest))
+        assert confirmed(subject) == parse_lsn(str(newest))
+
+
+@pytest.mark.fault("N45")
+def test_an_advance_that_is_cancelled_goes_on_where_it_came_to(
+    subject: PostgresSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a long log takes longer than a statement may, however often it is repeated."""
+    capture = begun(subject, ORDERS)
+    capture.source.close()
+    for _ in range(4):
+        grow(subject)
+    monkeypatch.setattr(watch, "_STRIDE_BYTES", 300_000)
+    statements, load = [], Session.load
+
+    def cancelled(session: Session, kind: type, query: str, *rest: Any, doing: str) -> list[Any]:
+        if "slot_advance" in query:
+            statements.append(query)
+            if len(statements) == 3:
+                raise SourceUnavailableError("canceling statement due to statement timeout.")
+        return load(session, kind, query, *rest, doing=doing)
+
+    monkeypatch.setattr(Session, "load", cancelled)
+    begins, newest = confirmed(subject), parse_lsn(str(capture.source.newest()))
+    with pytest.raises(SourceUnavailableError):
+        capture.source.acknowledge(format_lsn(newest))
+    assert begins < confirmed(subject) < newest
+    capture.source.acknowledge(format_lsn(newest))
+    assert confirmed(subject) == newest
+
+
+def confirmed(subject: PostgresSubject) -> int:
+    with connect(subject.database.dsn, purpose="test") as session:
+        slot = load_slot(session, subject.slot)
+    assert slot is not None
+    assert slot.confirmed_flush is not None
+    return slot.confirmed_flush
 
 
 @pytest.mark.fault("N34")

@@ -111,6 +111,9 @@ def test_a_catalog_that_answers_with_what_was_loses_and_doubles_nothing(
 # --- credentials that the catalog lends for a while (C6) ---
 
 
+FOLDERS = ("data", "metadata")
+
+
 @dataclass
 class Lender:
     """Every loan goes through a proxy of its own, which refuses once the loan has ended."""
@@ -139,9 +142,11 @@ class Lender:
         if self.in_config:
             answer["config"] = loan
         else:
+            location = answer["metadata"]["location"]
             answer["storage-credentials"] = [
-                {"prefix": "s3", "config": {"s3.endpoint": "http://127.0.0.1:1"}},
-                {"prefix": answer["metadata"]["location"], "config": loan},
+                {"prefix": location, "config": loan | {"s3.endpoint": "http://127.0.0.1:1"}},
+                # Each file is reached by the longest prefix of its own place.
+                *({"prefix": f"{location}/{each}", "config": loan} for each in FOLDERS),
             ]
         return json.dumps(answer).encode()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -289,6 +291,50 @@ class BrokenLayout:
 
     def lay_out(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         raise KeyError("a value of row " + str(rows.num_rows))
+
+
+@dataclass(frozen=True)
+class LargeRows:
+    """Rows of which no more than ``most`` fit into a worker: the kernel kills it without a word."""
+
+    inner: RowLayout
+    most: int
+    # Of one task: each one has its own copy.
+    seen: list[int]
+
+    def lay_out(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        self.seen.append(rows.num_rows)
+        if sum(self.seen) > self.most:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.inner.lay_out(rows)
+
+
+@pytest.mark.fault("O3")
+def test_a_batch_whose_worker_is_killed_for_its_memory_is_split_until_it_passes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingester = world.run()
+    inner = CapturedTable.prepare
+
+    def prepare(self: CapturedTable, part: TablePart) -> Prepared:
+        found = inner(self, part)
+        layout: Any = LargeRows(found.target.layout, most=300, seen=[])
+        return replace(found, target=replace(found.target, layout=layout))
+
+    monkeypatch.setattr(CapturedTable, "prepare", prepare)
+    # Workers have no tests to import.
+    cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call]
+        sys.modules[LargeRows.__module__]
+    )
+    for first in range(0, 1200, 20):
+        world.add(USERS, *range(first, first + 20))
+    # Of at most a thousand rows, then half, then a quarter.
+    for _ in range(2):
+        with pytest.raises(WriteFailedError, match="a worker died") as caught:
+            ingester.step()
+        assert "spark.executor.memoryOverhead" in str(caught.value)
+    world.run(ingester)
+    assert world.fold(USERS) == dict.fromkeys(range(1200), "new")
 
 
 @pytest.mark.fault("N44")

@@ -18,7 +18,9 @@ SECRET = "4111-1111"
 
 
 def refuse() -> pa.RecordBatch:
-    raise NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
+    error = NullKeyError("3 changes have a null in a key column.", next_step="fix the source")
+    error.in_changes = True
+    raise error
 
 
 @carries_errors
@@ -55,6 +57,7 @@ def driver_error(text: str) -> FrazilError:
 def test_an_error_of_ours_reaches_the_driver_as_what_it_was() -> None:
     error = driver_error(text_out_of(refusing))
     assert isinstance(error, NullKeyError)
+    assert error.in_changes
     assert (error.message, error.next_step, error.table) == (
         "3 changes have a null in a key column.",
         "fix the source",
@@ -90,7 +93,9 @@ def read_nothing(error: Exception) -> pa.RecordBatch:
 def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     text = text_out_of(task)
     assert SECRET not in text
-    assert type(driver_error(text)) is WriteFailedError
+    error = driver_error(text)
+    assert isinstance(error, WriteFailedError)
+    assert error.lacked_memory == (task is without_memory)
 
 
 @pytest.mark.fault("N44", "O3")
@@ -103,7 +108,12 @@ def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     ],
 )
 def test_a_lost_task_is_no_defect(text: str) -> None:
-    assert type(driver_error(text)) is WriteFailedError
+    error = driver_error(text)
+    assert isinstance(error, WriteFailedError)
+    # The kernel kills without a word; files of a shuffle may be gone for any reason.
+    assert error.lacked_memory == ("Fetch" not in text)
+    names_memory = "spark.executor.memoryOverhead" in (error.next_step or "")
+    assert names_memory == error.lacked_memory
 
 
 def test_the_last_line_of_ours_is_reported() -> None:

@@ -96,8 +96,9 @@ class Ingester:
         self._being_copied: set[str] = set()
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
-        self._retrying = RetryingTables(settings.defect_attempts)
+        self._retrying = RetryingTables(settings.defect_attempts, settings.limit)
         self._is_started, self._retries_paused = False, True
+        self._released: Position | None = None
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
@@ -147,7 +148,7 @@ class Ingester:
             self._notice()
             progress = self._progress()
             with confirming_loss(self._ledger, self._notice):
-                batch = self._source.plan(progress, self._settings.limit)
+                batch = self._source.plan(progress, self._retrying.limit)
                 self._tables.confirm_gaps(batch, progress)
             if batch is None:
                 if not progress.tables:
@@ -161,7 +162,8 @@ class Ingester:
             if acknowledged is not None:
                 self._source.acknowledge(acknowledged)
             failpoint(Failpoint.INGEST_ACKNOWLEDGED)
-        except BaseException:
+        except BaseException as error:
+            self._retrying.count_failure(error)
             # What was planned and not committed is planned again, from what is committed.
             self.stop()
             raise
@@ -320,23 +322,31 @@ class Ingester:
             changed = self._check_tables()
             if changed:
                 self._ledger.record(changed, batch=self._new_name())
-            gives_up = not self._has(Streaming, {}) and self._holds_too_much(self._source.newest())
-        if gives_up:
-            self._give_up_log()
+            releases = not self._has(Streaming, {}) and (
+                self._holds_too_much(self._source.newest())
+                # Without a stream, nothing else repeats an acknowledgement that failed.
+                or not (self._released == self.acknowledged or self.tables_to_copy)
+            )
+        if releases:
+            self._release_log()
 
-    def _give_up_log(self) -> None:
-        """Let the source forget what it keeps for tables that are paused while none streams."""
+    def _release_log(self) -> None:
+        """Acknowledge what the ledger says while no table streams, and what exceeds the bound."""
         with self._ledger.lock, self._turn():
             # No stream would notice that this is another server, or that another process works.
             self._notice()
             self._prepare_source(())
             end = self._source.newest()
-            if self._has(Streaming, {}) or not self._holds_too_much(end):
+            if self._has(Streaming, {}):
                 return
-            goal = self._marker(end, batch=self._new_name())
-            given_up = tuple(self._give_up_paused({}).values())
-            self._ledger.move(goal, given_up, unless_written=True)
-        self._source.acknowledge(end)
+            if self._holds_too_much(end):
+                goal = self._marker(end, batch=self._new_name())
+                given_up = tuple(self._give_up_paused({}).values())
+                self._ledger.move(goal, given_up, unless_written=True)
+            released = self.acknowledged
+        if released is not None:
+            self._source.acknowledge(released)
+        self._released = released
 
     def _prepare_source(self, changed: Sequence[TableState]) -> None:
         """Let the source keep what these tables need; then record their states.

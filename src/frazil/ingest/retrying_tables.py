@@ -1,4 +1,4 @@
-"""Which problems of one table are tried again before they pause it."""
+"""Which problems of one table are tried again before they pause it, and with how much at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.clients.spark.memory_backoff import MemoryBackoff
 from frazil.ingest.batch_run import MAY_PASS
+from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
@@ -16,9 +18,20 @@ if TYPE_CHECKING:
 class RetryingTables:
     """Counts how often in a row something unforeseen was raised for each table."""
 
-    def __init__(self, attempts: int) -> None:
+    def __init__(self, attempts: int, limit: Limit) -> None:
         self._attempts = attempts
         self._defects = Counter[str]()
+        self._limit, self._memory = limit, MemoryBackoff()
+
+    @property
+    def limit(self) -> Limit:
+        """The bounds of the next batch of changes: smaller ones after a task died of its size."""
+        halvings = self._memory.halvings
+        return Limit(max(1, self._limit.rows >> halvings), max(1, self._limit.bytes >> halvings))
+
+    def count_failure(self, error: BaseException) -> None:
+        """A batch of changes failed."""
+        self._memory.count_failure(error)
 
     def forget(self) -> None:
         """An operator may have fixed what was wrong."""
@@ -44,6 +57,7 @@ class RetryingTables:
 
     def require_final_of(self, result: BatchResult) -> None:
         """Raise a defect as long as it may be tried again; the other tables have committed."""
+        self._memory.count_success()
         for name, error in result.failures.items():
             self._raise_passing(name, error)
 

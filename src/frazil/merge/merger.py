@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from frazil.changelog.table import ChangelogTable, load_changelog_facts
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
+from frazil.clients.spark.memory_backoff import MemoryBackoff
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import job_description
 from frazil.errors import FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
-from frazil.merge.planning.plan import HEALED_BY_REBUILD, needs_rebuild, plan_merge
+from frazil.merge.planning.plan import HEALED_BY_REBUILD, is_away, needs_rebuild, plan_merge
 from frazil.merge.report import MergePhase, MergeReport
 from frazil.mirror.table import MirrorTable, load_mirror_facts
 from frazil.model.policy import Deletes
@@ -88,6 +89,10 @@ class Merger:
         self._retry = retry or RetryPolicy()
         # Opened once: a table that is replaced later is detected by its UUID.
         self._opened: dict[TableName, LakeTable] = {}
+        # Why a mirror is made again, and why that was done in vain.
+        self._cause: object = None
+        self._in_vain: object = None
+        self._memory = MemoryBackoff()
 
     @property
     def settings(self) -> MergeSettings:
@@ -116,7 +121,8 @@ class Merger:
         after = None if marker is None or rebuild else _snapshot_id(marker)
         history = load_changelog_facts(changelog, after=after)
         cores = self._session.sparkContext.defaultParallelism
-        return plan_merge(history, facts, self._settings, cores=cores, rebuild=rebuild)
+        plan = plan_merge(history, facts, self._settings, cores=cores, rebuild=rebuild)
+        return None if plan is None else replace(plan, bits=plan.bits + self._memory.halvings)
 
     def apply(self, plan: MergePlan) -> MergeCommit:
         """Perform the plan in one commit.
@@ -178,6 +184,9 @@ class Merger:
         try:
             done = self.apply(plan)
         except FrazilError as error:
+            self._memory.count_failure(error)
+            if plan.replaces is not None and isinstance(error, HEALED_BY_REBUILD):
+                self._in_vain = None if is_away(error) else self._cause
             if plan.replaces is not None or not self._needs_rebuild(error, plan):
                 raise
             _log.warning(
@@ -186,6 +195,7 @@ class Merger:
                 code=error.code,
             )
             return self._merge_next(rebuild=True)
+        self._memory.count_success()
         phases = {**done.phases, MergePhase.PLAN: done.phases[MergePhase.PLAN] + planning}
         commit = replace(done, phases=phases, seconds=done.seconds + planning)
         return _Done(commit, plan.remaining_snapshots)
@@ -204,7 +214,9 @@ class Merger:
             return False
         after = None if facts.marker is None else _snapshot_id(facts.marker)
         history = load_changelog_facts(changelog, after=after)
-        return needs_rebuild(history, facts, self._settings, error)
+        copies = [each.id for each in history.snapshots if each.restart is not None]
+        self._cause = error.code, facts.head, copies
+        return self._cause != self._in_vain and needs_rebuild(history, facts, self._settings, error)
 
     def _ensured(self, plan: MergePlan) -> MirrorTable:
         if plan.creates is None:

@@ -61,7 +61,10 @@ def name_tables(config: Config, found: Findings) -> SourceFindings:
         *(_unused(config, names) if found.tables is not None else ()),
     ]
     stopped = {each.table for each in problems if each.severity is Severity.STOPS}
-    lines, not_made = list(found.checked), set[str]()
+    about = [each.about for each in found.checked]
+    # Where the source says how many there are.
+    at = about.index("tables") + 1 if "tables" in about else len(about)
+    lines, not_made = list(found.checked[:at]), set[str]()
     for table in tables:
         named = names[table.name]
         if not isinstance(named, CapturedNames):
@@ -76,7 +79,7 @@ def name_tables(config: Config, found: Findings) -> SourceFindings:
             not_made.add(str(named.mirror))
         lines.append(CheckedItem(table.name, f"becomes changelog {named.changelog}{mirror}"))
     return SourceFindings(
-        checked=tuple(lines),
+        checked=(*lines, *found.checked[at:]),
         problems=tuple(sorted(problems, key=lambda each: each.severity is not Severity.STOPS)),
         error=found.error,
         tables=found.tables,

@@ -46,22 +46,25 @@ class PostgresSubject:
     def open(self) -> PostgresSource:
         """A new process; the one before is gone, and its slot may be busy for a moment."""
         self.close()
-        self._source = PostgresSource(
-            PostgresSettings(
-                dsn=self.database.dsn,
-                slot=self.slot,
-                publication=self.slot,
-                creates_publication=True,
-                include=("shop.*",),
-                exclude=(),
-                spool=SpoolFiles(str(self.folder / self.slot)),
-                spool_bytes=1 << 30,
-                heartbeat_seconds=0.2,
-                copy_connections=2,
-                options=lambda _table: TableOptions(),
-            )
-        )
+        self._source = PostgresSource(self.settings)
         return self._source
+
+    @property
+    def settings(self) -> PostgresSettings:
+        """What every process of this one is configured with."""
+        return PostgresSettings(
+            dsn=self.database.dsn,
+            slot=self.slot,
+            publication=self.slot,
+            creates_publication=True,
+            include=("shop.*",),
+            exclude=(),
+            spool=SpoolFiles(str(self.folder / self.slot)),
+            spool_bytes=1 << 30,
+            heartbeat_seconds=0.2,
+            copy_connections=2,
+            options=lambda _table: TableOptions(),
+        )
 
     def close(self) -> None:
         if self._source is not None:

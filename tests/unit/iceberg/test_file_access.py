@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from frazil.clients.iceberg.table import (
+from frazil.clients.iceberg.file_access import (
     RENEWED_AFTER_SECONDS,
     Renewal,
-    StorageCredential,
     access_to,
+    with_credentials,
 )
+from frazil.clients.iceberg.file_system import plan_store
 from frazil.hooks import ManualClock
 
 pytestmark = pytest.mark.fault("C6")
@@ -21,19 +22,46 @@ FOLDER = "s3://lake/shop/users"
 
 
 def test_the_credential_with_the_longest_prefix_wins_over_the_properties() -> None:
-    credentials = [
-        StorageCredential("s3", {"s3.session-token": "any"}),
-        StorageCredential(FOLDER, {"s3.session-token": "ours"}),
-        StorageCredential("s3://lake/shop", {"s3.session-token": "schema"}),
-        StorageCredential("s3://lake/shop/users/data/of/others", {"s3.session-token": "others"}),
-    ]
+    credentials = {
+        "s3": {"s3.session-token": "any"},
+        FOLDER: {"s3.session-token": "ours"},
+        "s3://lake/shop": {"s3.session-token": "schema"},
+        f"{FOLDER}/data": {"s3.session-token": "data", "s3.endpoint": "http://there"},
+        "s3://fast": {"s3.session-token": "fast"},
+    }
     properties = {"s3.session-token": "old", "s3.endpoint": "http://here"}
+    access = with_credentials(properties, credentials.items())
 
-    found = access_to(FOLDER, properties, credentials)
+    for location, token in (
+        (FOLDER, "ours"),
+        (f"{FOLDER}/metadata/v1.puffin", "ours"),
+        ("s3://lake/other", "any"),
+        # Where write.data.path leads, and write.metadata.path may.
+        ("s3://fast/ab12/shop/users/x.parquet", "fast"),
+    ):
+        found = access_to(location, access)
+        assert found == {"s3.session-token": token, "s3.endpoint": "http://here"}
+    assert access_to(f"{FOLDER}/data/x.parquet", access) == credentials[f"{FOLDER}/data"]
+    assert access_to("gs://lake", access) == properties
 
-    assert found == {"s3.session-token": "ours", "s3.endpoint": "http://here"}
-    assert access_to("gs://lake", properties, credentials) == properties
-    assert "ours" not in repr(credentials)
+
+def test_each_file_of_a_table_is_opened_with_the_credential_for_its_place() -> None:
+    own = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.endpoint": "http://here"}
+    vended = {f"{FOLDER}/data": own | {"s3.endpoint": "http://there"}}
+    access = with_credentials(own, vended.items())
+    for folder, endpoint in (("data", "http://there"), ("metadata", "http://here")):
+        arguments = dict(plan_store(f"{FOLDER}/{folder}/file", access).arguments)
+        assert arguments["endpoint_override"] == endpoint
+
+
+def test_what_is_vended_for_one_place_alone_is_renewed_too() -> None:
+    ends = str(int((START.timestamp() + 100) * 1000))
+    of_data = {"s3.session-token": "t", "s3.session-token-expires-at-ms": ends}
+    clock = ManualClock(START)
+    renewal = Renewal(with_credentials({}, {f"{FOLDER}/data": of_data}.items()), clock)
+    assert not renewal.is_due()
+    clock.sleep(50)
+    assert renewal.is_due()
 
 
 @pytest.mark.parametrize(

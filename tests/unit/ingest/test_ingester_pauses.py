@@ -15,6 +15,7 @@ from frazil.errors import (
     PermissionError,  # noqa: A004
     PositionLostError,
     SlotBusyError,
+    SourceUnavailableError,
     StorageError,
     TableNotFoundError,
 )
@@ -310,12 +311,40 @@ def test_the_log_is_bounded_too_where_every_table_is_paused(
     ingester._retries_paused = False
     assert ingester.step() is None
     assert isinstance(ledger.known[NAME].state, ResyncRequired if is_forgotten else Paused)
-    assert source.acknowledged == ([LATER] if is_forgotten else [])
+    assert source.acknowledged == [LATER if is_forgotten else BEGAN]
     assert ledger.marker.position == (LATER if is_forgotten else BEGAN)
-    # No table needs what follows either.
+    # No table needs what follows either, and what was acknowledged is not repeated.
     source.log = {LATER: 0, BEGAN: 0}
     ingester.step()
-    assert source.acknowledged == ([LATER] if is_forgotten else [])
+    assert source.acknowledged == [LATER if is_forgotten else BEGAN]
+
+
+@pytest.mark.fault("N45")
+@pytest.mark.parametrize("dies", [True, False])
+def test_an_acknowledgement_that_failed_is_repeated_until_the_source_has_it(*, dies: bool) -> None:
+    """The ledger has moved by then, so that the bound alone would take as much log again."""
+    source, ledger = Source(NAME), Ledger(state_of(NAME, PAUSED))
+    source.streams, source.log = False, {BEGAN: 1000}
+    tried: list[object] = []
+
+    def acknowledge(position: object) -> None:
+        tried.append(position)
+        if len(tried) < 3:
+            raise SourceUnavailableError("the slot cannot be advanced now.")
+
+    source.acknowledge = acknowledge  # type: ignore[method-assign]
+    ingester = ingester_of(source, ledger, held_bytes=500)
+    ingester._retries_paused = False
+    for _ in range(2):
+        with pytest.raises(SourceUnavailableError):
+            ingester.step()
+        assert ledger.marker.position == LATER
+        if dies:
+            ingester = ingester_of(source, ledger, held_bytes=500)
+    for _ in range(2):
+        ingester.step()
+    assert tried == [LATER, LATER, LATER]
+    assert isinstance(ledger.known[NAME].state, ResyncRequired)
 
 
 @pytest.mark.fault("N45")
@@ -364,12 +393,12 @@ def test_the_log_is_not_given_up_when_another_process_wrote_meanwhile() -> None:
 
 @pytest.mark.fault("N45")
 def test_what_a_streaming_table_or_a_copy_needs_is_kept_though_nothing_is_streamed() -> None:
-    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
+    source, ledger = Source(NAME, OTHER), Ledger(state_of(NAME, Streaming()))
     source.streams, source.log = False, {BEGAN: 1000}
     ingester = ingester_of(source, ledger, held_bytes=500)
     ingester.step()
     assert (ledger.marker.position, source.acknowledged) == (BEGAN, [])
-    ledger.known[NAME] = state_of(NAME, PAUSED)
+    ledger.known |= {NAME: state_of(NAME, PAUSED), OTHER: state_of(OTHER, Copying())}
     ledger.commits += 1
     ingester._being_copied.add(OTHER)
     ingester.step()

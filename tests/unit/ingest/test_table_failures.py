@@ -18,7 +18,7 @@ from frazil.errors import (
 from frazil.ingest.batch_run import BatchResult, of_one_table
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.task import IngestJob, _TableWriters
-from frazil.sources.protocol import ChangeColumn
+from frazil.sources.protocol import ChangeColumn, Limit
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.fault("N44")
 NAME, OTHER = "public.users", "public.orders"
 DEFECT = DefectError("unexpected IndexError (reference 1).", table=NAME)
 ATTEMPTS = 3
+LIMIT = Limit(rows=1000, bytes=64)
 
 
 def result_of(failure: FrazilError | None, *, committed: bool = False) -> BatchResult:
@@ -39,7 +40,7 @@ def result_of(failure: FrazilError | None, *, committed: bool = False) -> BatchR
 
 
 def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
-    retrying = RetryingTables(ATTEMPTS)
+    retrying = RetryingTables(ATTEMPTS, LIMIT)
     for _ in range(ATTEMPTS - 1):
         met = result_of(DEFECT)
         retrying.count(met)
@@ -54,7 +55,7 @@ def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
 
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_table_that_went_on_begins_to_count_again(*, forgets: bool) -> None:
-    retrying = RetryingTables(1)
+    retrying = RetryingTables(1, LIMIT)
     retrying.count(result_of(DEFECT))
     assert not retrying.may_pass(NAME, DEFECT)
     if forgets:
@@ -65,21 +66,41 @@ def test_a_table_that_went_on_begins_to_count_again(*, forgets: bool) -> None:
 
 
 def test_what_is_met_outside_of_a_batch_counts_as_well() -> None:
-    retrying = RetryingTables(2)
+    retrying = RetryingTables(2, LIMIT)
     with pytest.raises(WriteFailedError):
         retrying.require_final(NAME, DEFECT)
     retrying.require_final(NAME, DEFECT)
 
 
+@pytest.mark.fault("O3")
+def test_batches_become_smaller_while_tasks_die_of_their_size_and_larger_again_after_it() -> None:
+    retrying = RetryingTables(ATTEMPTS, LIMIT)
+    died, other = WriteFailedError("a worker died"), WriteFailedError("a disk is full")
+    died.lacked_memory = True
+    for error in (other, KeyboardInterrupt()):
+        retrying.count_failure(error)
+    assert retrying.limit == LIMIT
+    for rows, size in ((500, 32), (250, 16)):
+        retrying.count_failure(died)
+        assert retrying.limit == Limit(rows, size)
+    # Not for one batch that came through: the next larger one may die like the one before.
+    for rows in [250] * 8 + [500] * 8 + [1000] * 9:
+        assert retrying.limit.rows == rows
+        retrying.require_final_of(result_of(None, committed=True))
+    for _ in range(20):
+        retrying.count_failure(died)
+    assert retrying.limit == Limit(1000 // 64, 1)
+
+
 def test_what_needs_a_person_is_not_tried_again() -> None:
-    retrying, final = RetryingTables(ATTEMPTS), UnrepresentableValueError("does not fit")
+    retrying, final = RetryingTables(ATTEMPTS, LIMIT), UnrepresentableValueError("does not fit")
     retrying.require_final_of(result_of(final))
     assert not retrying.may_pass(NAME, final)
     assert retrying.may_pass(NAME, StorageError("away"))
 
 
 def test_a_copy_that_brought_nothing_waits_and_one_that_did_goes_on() -> None:
-    retrying = RetryingTables(ATTEMPTS)
+    retrying = RetryingTables(ATTEMPTS, LIMIT)
     retrying.require_progress(result_of(SourceUnavailableError("away"), committed=True))
     retrying.require_progress(result_of(UnrepresentableValueError("does not fit")))
     with pytest.raises(SourceUnavailableError):

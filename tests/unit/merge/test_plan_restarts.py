@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from frazil import errors
 from frazil.changelog.layout import changelog_schema
+from frazil.merge import merger
+from frazil.merge.folding.fold import clashing_changes
 from frazil.merge.library import library_step
-from frazil.merge.planning.changes import partial_rows
+from frazil.merge.merger import Merger
+from frazil.merge.planning.changes import null_keys, partial_rows
 from frazil.merge.planning.column_mapping import decode_columns
 from frazil.merge.planning.plan import OTHER_MIRROR_STEP, needs_rebuild, plan_merge
 from frazil.model.marker import SeenMarker
@@ -30,6 +33,7 @@ from tests.unit.merge.plan_facts import (
 
 if TYPE_CHECKING:
     from frazil.merge.planning.plan import MergePlan
+    from frazil.merge.report import MergeCommit
     from frazil.model.marker import Marker
     from frazil.model.table_facts import (
         ChangelogFacts,
@@ -144,6 +148,90 @@ def test_a_copy_heals_no_store_that_is_away_and_no_catalog() -> None:
     assert needs_rebuild(facts, there, kept, gone)
     for error in (away, errors.CatalogError("away"), errors.FencedError("other")):
         assert not needs_rebuild(facts, there, kept, error)
+
+
+@pytest.mark.fault("N57")
+@pytest.mark.parametrize("in_changes", [clashing_changes(1), null_keys(1)])
+def test_a_copy_heals_no_changes(in_changes: errors.FrazilError) -> None:
+    """A mirror made again would be made from them, too: at the cost of all it holds, each time."""
+    kept = replace(SETTINGS, deletes=Deletes.SOFT)
+    there, facts = mirror(at_epoch("1", 0)), changelog(snapshot(1), copied(2, 1))
+    in_mirror = type(in_changes)("2 rows of the mirror")
+    assert needs_rebuild(facts, there, kept, in_mirror)
+    assert not needs_rebuild(facts, there, kept, in_changes)
+
+
+def merger_of(monkeypatch: pytest.MonkeyPatch, facts: ChangelogFacts) -> tuple[Merger, list[bool]]:
+    """A merger that finds these facts, and whose commits fail; what was planned: a rebuild or not.
+
+    Its mirror has rows of another engine, and its first changes.
+    """
+    none: Any = None
+    there = mirror(at_epoch("1", 0))
+    planned: list[bool] = []
+
+    def load_plan(*, rebuild: bool) -> MergePlan | None:
+        planned.append(rebuild)
+        return plan_merge(facts, there, kept, rebuild=rebuild)
+
+    kept = replace(SETTINGS, deletes=Deletes.SOFT)
+    monkeypatch.setattr(merger, "pinned_session", lambda session: session)
+    monkeypatch.setattr(merger, "load_mirror_facts", lambda _: there)
+    monkeypatch.setattr(merger, "load_changelog_facts", lambda _, after: facts)  # noqa: ARG005
+    made = Merger(none, none, kept)
+    made._open = lambda name: name  # type: ignore[method-assign,assignment,return-value]
+    made._load_plan = load_plan  # type: ignore[method-assign]
+    return made, planned
+
+
+@pytest.mark.fault("N57")
+def test_a_mirror_is_not_made_again_for_the_cause_for_which_that_was_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, planned = merger_of(monkeypatch, changelog(snapshot(1), copied(2, 1)))
+
+    def fail(error: errors.FrazilError) -> list[bool]:
+        def apply(_plan: MergePlan) -> MergeCommit:
+            raise error
+
+        monkeypatch.setattr(made, "apply", apply)
+        planned.clear()
+        with pytest.raises(type(error)):
+            made.merge()
+        return list(planned)
+
+    doubled = errors.DuplicateKeyError("2 rows of the mirror")
+    assert fail(doubled) == [False, True]
+    assert fail(doubled) == [False]
+    # Another cause, and a store that was away meanwhile.
+    gone = errors.StorageError("a file is gone")
+    gone.is_gone = True
+    assert fail(gone) == [False, True]
+    assert fail(errors.StorageError("away")) == [False]
+    assert fail(gone) == [False]
+    # Another copy may heal it.
+    facts = changelog(snapshot(1), copied(2, 1), copied(3, 2))
+    monkeypatch.setattr(merger, "load_changelog_facts", lambda _, after: facts)  # noqa: ARG005
+    assert fail(gone) == [False, True]
+
+
+@pytest.mark.fault("N57")
+def test_a_mirror_is_made_again_later_if_the_store_was_away_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, planned = merger_of(monkeypatch, changelog(snapshot(1), copied(2, 1)))
+
+    def apply(plan: MergePlan) -> MergeCommit:
+        if plan.replaces is None:
+            raise errors.DuplicateKeyError("2 rows of the mirror")
+        raise errors.StorageError("away")
+
+    made.apply = apply  # type: ignore[method-assign]
+    for _ in range(2):
+        planned.clear()
+        with pytest.raises(errors.StorageError):
+            made.merge()
+        assert planned == [False, True]
 
 
 @pytest.mark.fault("N32")

@@ -13,7 +13,7 @@ from frazil.model.postgres.facts import IdentityKind, Persistence, PostgresFacts
 from frazil.model.postgres.names import QualifiedName
 from frazil.pipeline.checks import name_tables
 from frazil.pipeline.configured_source import configured_source
-from frazil.sources.findings import Severity, problem_of
+from frazil.sources.findings import CheckedItem, Severity, problem_of
 from frazil.sources.postgres.checks.preflight import judge_source
 from frazil.sources.postgres.kind import PostgresKind
 from tests.support.postgres.sound import PUBLICATION, ROLE, SERVER, SLOT, SOUND, TABLE
@@ -66,6 +66,16 @@ def test_a_server_in_order_has_no_problem_and_everything_is_listed(tmp_path: Pat
         "tables": "source.tables chooses 1 table",
         "shop.orders": "becomes changelog shop.orders_changelog and mirror lake.orders by id",
     }
+
+
+def test_each_table_is_listed_where_they_are_counted(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    kind = configured_source(config)
+    assert isinstance(kind, PostgresKind)
+    judged = judge_source(SOUND, kind._wanted(), kind._key_of)
+    last = CheckedItem("replication", "a connection for it works")
+    found = name_tables(config, replace(judged, checked=(*judged.checked, last)))
+    assert [each.about for each in found.checked][-3:] == ["tables", "shop.orders", "replication"]
 
 
 def test_what_the_first_run_makes_is_no_problem(tmp_path: Path) -> None:

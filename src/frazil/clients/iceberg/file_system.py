@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs as pf
 
+from frazil.clients.iceberg.file_access import access_to
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import ConfigError, StorageError
 
@@ -72,6 +73,7 @@ def plan_store(location: str, properties: Mapping[str, str]) -> Store:
         path = rest.removeprefix("//")
         if path.startswith("/"):
             return Store(pf.LocalFileSystem, path)
+    properties = access_to(location, properties)
     _refuse_unsupported(properties)
     if scheme in _S3_SCHEMES:
         return Store(pf.S3FileSystem, rest.removeprefix("//"), _s3(properties))

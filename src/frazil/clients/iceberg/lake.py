@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from frazil.clients.iceberg.commit.metadata_log import KEPT_VERSIONS, KEPT_VERSIONS_PROPERTY
+from frazil.clients.iceberg.file_access import is_vended, load_access
 from frazil.clients.iceberg.gateway import IcebergGateway
-from frazil.clients.iceberg.table import LakeTable, is_vended, load_access
+from frazil.clients.iceberg.table import LakeTable
 from frazil.clients.java_errors import java_classes, translate, translated
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.codec.iceberg_json import schema_to_json, sort_order_to_json, spec_to_json
@@ -98,7 +99,7 @@ class Lake:
             identifier = self._gateway.identifier(name.namespace, name.table)
             table = self._catalog.loadTable(identifier)
             try:
-                if is_vended(load_access(self._gateway, table, str(table.location()))):
+                if is_vended(load_access(self._gateway, table)):
                     # Refreshing a table that was kept keeps its credentials.
                     table = self._reload(identifier)
                 else:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.commit.strict_commit import Committer, Receipt, StrictCommit
+from frazil.clients.iceberg.file_access import Renewal, load_access
 from frazil.clients.iceberg.read.live_files import LiveFiles
 from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
 from frazil.clients.iceberg.write.write_target import plan_write_target
@@ -18,7 +17,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.schema.change import plan_evolution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, DataFrameReader
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.live_files import LiveFile
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.hooks import Clock
     from frazil.model.marker import Marker, MarkerRole
     from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
@@ -34,14 +32,6 @@ if TYPE_CHECKING:
 
 # Loading one snapshot takes a third of a millisecond, loading two thousand together fifty.
 _LOADED_ONE_BY_ONE = 100
-# Credentials that expire. Their expiry comes with them, or not at all.
-_VENDED = re.compile(r"s3\.session-token|gcs\.oauth2\.token|adls\.sas-token\.")
-_ENDS = re.compile(
-    r"s3\.session-token-expires-at-ms|gcs\.oauth2\.token-expires-at"
-    r"|adls\.sas-token-expires-at-ms\..*"
-)
-# No catalog vends for less than a few minutes: a quarter of an hour is the least that Amazon makes.
-RENEWED_AFTER_SECONDS = 300.0
 
 
 class LakeTable:
@@ -218,8 +208,7 @@ class LakeTable:
             self._renewal = self._begin_renewal()
 
     def _begin_renewal(self) -> Renewal:
-        location = str(self._table.location())
-        return Renewal(load_access(self._gateway, self._table, location), self._clock)
+        return Renewal(load_access(self._gateway, self._table), self._clock)
 
 
 class TableVersion:
@@ -284,7 +273,7 @@ class TableVersion:
         """
         state = self.state
         with translated(self._name, "asking how the table's files are reached"):
-            io_properties = load_access(self._gateway, self._table, state.location)
+            io_properties = load_access(self._gateway, self._table)
         return plan_write_target(
             table=self._name,
             location=state.location,
@@ -332,52 +321,3 @@ class TableVersion:
         while below is not None:
             yield below
             below = None if below.parent is None else known.get(below.parent)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageCredential:
-    """What a catalog vends for the locations that begin with the prefix."""
-
-    prefix: str
-    properties: Mapping[str, str] = field(repr=False)
-
-
-def load_access(gateway: IcebergGateway, table: JavaObject, location: str) -> dict[str, str]:
-    """The properties that open the files at the location."""
-    io = table.io()
-    vended = [StorageCredential(*each) for each in gateway.storage_credentials(io)]
-    return access_to(location, gateway.to_json(io.properties()), vended)
-
-
-def access_to(
-    location: str, properties: Mapping[str, str], credentials: Sequence[StorageCredential]
-) -> dict[str, str]:
-    """The properties with those of the credential whose prefix fits best, as the protocol says."""
-    fitting = [each for each in credentials if location.startswith(each.prefix)]
-    best = max(fitting, key=lambda each: len(each.prefix), default=None)
-    return {**properties, **(best.properties if best is not None else {})}
-
-
-def is_vended(access: Mapping[str, str]) -> bool:
-    """Whether the access ends by itself."""
-    return any(_VENDED.match(name) for name in access)
-
-
-class Renewal:
-    """When a table with vended credentials must be loaded again, counted from its loading."""
-
-    def __init__(self, access: Mapping[str, str], clock: Clock) -> None:
-        self._clock = clock
-        self._due = None
-        if is_vended(access):
-            self._due = clock.monotonic() + self._seconds(access)
-
-    def is_due(self) -> bool:
-        """Half of the time is over, so that work which begins now can end."""
-        return self._due is not None and self._clock.monotonic() >= self._due
-
-    def _seconds(self, access: Mapping[str, str]) -> float:
-        now = self._clock.now().timestamp()
-        stated = [value for name, value in access.items() if _ENDS.fullmatch(name)]
-        ends = [int(value) / 1000 - now for value in stated if value.isdecimal()]
-        return min([RENEWED_AFTER_SECONDS, *(each / 2 for each in ends)])

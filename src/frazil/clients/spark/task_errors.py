@@ -31,9 +31,19 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 _CARRIED = re.compile(r"<frazil-error:([A-Za-z0-9_=-]+)>")
+_FLAGS = ("is_gone", "in_changes")
 _FOREIGN = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
 # The schema of what such a task returns.
 PAYLOAD = "payload binary"
+# The kernel ends a process without a word; Spark reports what is left of it.
+_LACKED_MEMORY = re.compile(
+    r"MemoryError|OutOfMemory|Python worker exited unexpectedly|ExecutorLostFailure|exit code 137"
+)
+_MEMORY_STEP = (
+    "it is tried again in smaller pieces; if it repeats, give tasks more memory (in spark.conf, "
+    "spark.executor.memoryOverhead and spark.executor.pyspark.memory), or lower ingest.max_bytes "
+    "and merge.max_rows"
+)
 
 
 class CarriedError(Exception):
@@ -46,7 +56,7 @@ class CarriedError(Exception):
             "table": error.table,
             "position": error.position,
             "next_step": error.next_step,
-            "is_gone": isinstance(error, errors.StorageError) and error.is_gone,
+            "flags": [flag for flag in _FLAGS if getattr(error, flag, False)],
         }
         packed = base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
         super().__init__(f"<frazil-error:{packed}>")
@@ -101,7 +111,16 @@ def _as_error(text: str, *, table: str, doing: str) -> errors.FrazilError:
         return defect(foreign[2], table=table, doing=doing)
     # A lost executor, a worker that was killed, files of a shuffle that are gone: they may pass.
     what = "an error of Spark's" if foreign is None else foreign[2]
-    return errors.WriteFailedError(f"a Spark task failed while {doing}: {what}.", table=table)
+    lacked_memory = _LACKED_MEMORY.search(text if foreign is None else what) is not None
+    if lacked_memory and foreign is None:
+        what = "a worker died, as it does without enough memory"
+    error = errors.WriteFailedError(
+        f"a Spark task failed while {doing}: {what}.",
+        table=table,
+        next_step=_MEMORY_STEP if lacked_memory else None,
+    )
+    error.lacked_memory = lacked_memory
+    return error
 
 
 def _unpacked(packed: str, table: str) -> errors.FrazilError:
@@ -113,8 +132,8 @@ def _unpacked(packed: str, table: str) -> errors.FrazilError:
         position=document["position"],
         next_step=document["next_step"],
     )
-    if isinstance(error, errors.StorageError):
-        error.is_gone = document["is_gone"]
+    for flag in document["flags"]:
+        setattr(error, flag, True)
     return error
 
 

@@ -194,7 +194,9 @@ def _each_once(changes: Iterable[Change[K, V]]) -> Iterable[Change[K, V]]:
 def clashing_changes(keys: int) -> DuplicateKeyError:
     """The error for keys that have different changes with one sequence."""
     message = f"{keys} keys have different changes with one sequence."
-    return DuplicateKeyError(message)
+    error = DuplicateKeyError(message)
+    error.in_changes = True
+    return error
 
 
 def missing_images(keys: int) -> MissingImageError:

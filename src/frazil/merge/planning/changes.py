@@ -117,7 +117,9 @@ def missing_sequences(count: int) -> errors.MalformedChangeError:
 
 def null_keys(count: int) -> errors.NullKeyError:
     """A key column has nulls."""
-    return errors.NullKeyError(f"{count} changes have a null in a key column.")
+    error = errors.NullKeyError(f"{count} changes have a null in a key column.")
+    error.in_changes = True
+    return error
 
 
 def partial_rows(count: int) -> errors.MissingImageError:

@@ -263,6 +263,11 @@ def _choose(
     return choose_range(changelog, marker, settings)
 
 
+def is_away(error: FrazilError) -> bool:
+    """Whether the store does not answer, which says nothing about a mirror."""
+    return isinstance(error, errors.StorageError) and not error.is_gone
+
+
 def needs_rebuild(
     changelog: ChangelogFacts, mirror: MirrorFacts, settings: MergeSettings, error: FrazilError
 ) -> bool:
@@ -272,10 +277,10 @@ def needs_rebuild(
     or of the place that it has in the changelog. What is wrong with the changes themselves is
     wrong with them in a mirror made again, too.
     """
-    if isinstance(error, errors.StorageError) and not error.is_gone:
-        return False
     return (
         isinstance(error, HEALED_BY_REBUILD)
+        and not error.in_changes
+        and not is_away(error)
         and settings.deletes is not Deletes.APPLY
         and choose_restart(changelog, mirror.marker, settings) is not None
     )

@@ -98,7 +98,10 @@ def late_arrivals(changes: Arrivals, content: ComparedContent, read: ReadBack) -
     # Another engine may have duplicated the row: one equal row is enough.
     clashing[keys[is_repeat]] = False
     if clashing.any():
-        raise clashing_changes(int(np.count_nonzero(clashing)))
+        error = clashing_changes(int(np.count_nonzero(clashing)))
+        # The mirror's rows may be the wrong ones.
+        error.in_changes = False
+        raise error
     return late | repeated
 
 

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 # Never back, and not where it could not be read from either: that is reported when it is read.
 _ADVANCE = """
-    select pg_replication_slot_advance(slot_name, %(position)s::pg_lsn)
+    select (pg_replication_slot_advance(
+        slot_name, least(confirmed_flush_lsn + %(stride)s::numeric, %(position)s::pg_lsn)
+    )).end_lsn::text
     from pg_replication_slots
-    where slot_name = %(slot)s and not active and wal_status <> 'lost'
+    where slot_name = %(slot)s and wal_status <> 'lost'
         and confirmed_flush_lsn < %(position)s::pg_lsn
 """
-# The server decodes all the log in between, and may wait for its standbys.
+# The server reads all the log in between, and may wait for its standbys; a statement that is
+# cancelled has not advanced the slot at all.
 _PATIENCE = "set statement_timeout = '60s'"
+_STRIDE_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,17 @@ class SlotObservation:
 def advance_slot(settings: PostgresSettings, position: str) -> None:
     """Let the server forget what is before this position, while no process reads the slot.
 
-    What takes too long is cancelled: the next reader confirms the position.
+    What takes too long is cancelled, and is SourceUnavailableError: a call goes on where the one
+    before it ended.
     """
+    parameters = {"slot": settings.slot, "position": position, "stride": _STRIDE_BYTES}
+    doing = f"advancing the slot {settings.slot}"
     with connect(settings.dsn, purpose="slot", access=SessionAccess.READ_WRITE) as session:
-        doing = f"advancing the slot {settings.slot}"
         session.execute(_PATIENCE, {}, doing=doing)
-        session.execute(_ADVANCE, {"slot": settings.slot, "position": position}, doing=doing)
+        before: list[str] = []
+        ended = [""]
+        while ended and ended != before:
+            before, ended = ended, session.load(str, _ADVANCE, parameters, doing=doing)
 
 
 class SlotWatch:
