@@ -25,12 +25,11 @@ from frazil.sources.postgres.copy.snapshot import copy_slot_name
 from frazil.sources.postgres.discovery import discover_tables
 from frazil.sources.postgres.publication.changing import publish_tables
 from frazil.sources.postgres.slot.continuity import (
+    SlotStep,
     as_observed,
-    check_continuation,
     check_continuity,
-    check_kind,
     check_slot,
-    is_useless,
+    plan_slot,
     source_identity,
 )
 from frazil.sources.postgres.slot.watch import advance_slot
@@ -143,32 +142,31 @@ class PostgresSource:
         if self._stream is None:
             # An open stream knows more than the ledger, and no other process can read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
-        read_to = 0 if self._witness is None else self._witness.end
+        read_to = [] if self._witness is None else [self._witness.end]
+        if since is not None:
+            read_to += [parse_lsn(str(each)) for each in reached]
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
             self._require_unread()
             publication, slot = self._load_artifacts()
+            step = plan_slot(
+                settings,
+                since,
+                reached=max(read_to, default=0),
+                server=as_observed(server, self._observed_at),
+                switches=() if since is None else connection.load_history(server.timeline),
+                publication=publication,
+                slot=slot,
+            )
+            if step is SlotStep.REPLACE:
+                connection.drop_slot(settings.slot)
+                _log.warning("slot dropped, to begin again", slot=settings.slot)
             if since is not None:
-                check_continuation(
-                    settings,
-                    since,
-                    reached=max((read_to, *(parse_lsn(str(each)) for each in reached))),
-                    server=as_observed(server, self._observed_at),
-                    switches=connection.load_history(server.timeline),
-                    publication=publication,
-                    slot=slot,
-                )
                 self._prove_history(slot)
-                self._publish(tables)
-                return since.position
-            if slot is not None:
-                check_kind(slot, database=server.database)
-                if is_useless(slot, publication):
-                    connection.drop_slot(settings.slot)
-                    _log.warning("slot dropped, to begin again", slot=settings.slot)
-                    slot = None
             self._publish(tables)
-            if slot is not None:
+            if since is not None:
+                return since.position
+            if slot is not None and step is SlotStep.KEEP:
                 return format_lsn(slot.confirmed_flush or 0)
             # Where servers have such slots, it is kept when another one takes over.
             created = connection.create_slot(settings.slot, failover=True)
