@@ -86,7 +86,7 @@ class Ingester:
         self._being_copied: set[str] = set()
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
-        self._retrying = RetryingTables(settings.defect_attempts)
+        self._retrying = RetryingTables(settings.defect_attempts, settings.may_pass)
         self._is_started, self._retries_paused = False, True
 
     @property

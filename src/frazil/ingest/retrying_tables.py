@@ -6,9 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from frazil import errors
-from frazil.ingest.batch_run import MAY_PASS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frazil.errors import FrazilError
     from frazil.ingest.batch_run import BatchResult
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 class RetryingTables:
     """Counts how often in a row something unforeseen was raised for each table."""
 
-    def __init__(self, attempts: int) -> None:
+    def __init__(self, attempts: int, may_pass: Callable[[FrazilError], bool]) -> None:
         self._attempts = attempts
+        self._may_pass = may_pass
         self._defects = Counter[str]()
 
     def forget(self) -> None:
@@ -35,7 +37,7 @@ class RetryingTables:
         """Whether this table is to be tried again."""
         if isinstance(error, errors.DefectError):
             return self._defects[name] < self._attempts
-        return isinstance(error, MAY_PASS)
+        return self._may_pass(error)
 
     def require_final(self, name: str, error: FrazilError) -> None:
         """Raise a defect that was met outside of a batch, as long as it may be tried again."""

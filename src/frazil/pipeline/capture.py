@@ -14,6 +14,7 @@ from frazil.ledger.table import Ledger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.loops.ingest_loop import IngestLoop
 from frazil.pipeline.recording.ingest_recorder import TracedIngest
+from frazil.pipeline.recovery import may_pass
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import LakeNames
 from frazil.pipeline.tables.merge_settings import retry_policy
@@ -77,6 +78,7 @@ def build_capture(
             pipeline=config.pipeline,
             limit=limit,
             held_bytes=policy.held_bytes,
+            may_pass=may_pass,
             defect_attempts=retry_policy(config).attempts,
             resyncs_lost=policy.resyncs_lost,
         ),

@@ -98,3 +98,8 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
 def recovery_for(error: errors.FrazilError) -> Recovery:
     """The row for this very error. A group, which is never raised, has none: KeyError."""
     return RECOVERY[type(error)]
+
+
+def may_pass(error: errors.FrazilError) -> bool:
+    """Whether trying again may help, without an operator."""
+    return recovery_for(error).action not in {RecoveryAction.NEVER, RecoveryAction.STOP}

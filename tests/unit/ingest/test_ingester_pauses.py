@@ -28,6 +28,7 @@ from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
+from frazil.pipeline.recovery import may_pass
 from frazil.sources.protocol import Batch, Limit
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ class Source:
 def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) -> Ingester:
     none: Any = None
     some: Any = source
-    settings = IngestSettings(pipeline="p", limit=Limit(1, 1), held_bytes=held_bytes)
+    settings = IngestSettings(
+        pipeline="p", limit=Limit(1, 1), held_bytes=held_bytes, may_pass=may_pass
+    )
     kept: Any = ledger
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
