@@ -38,7 +38,7 @@ from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import UnionType
 
     from pyspark.sql import SparkSession
@@ -219,6 +219,10 @@ class Ingester:
         states = self._ledger.table_states
         # With a cause, the copy failed and waits for an operator.
         return {name for name, each in states.items() if each.state == Copying()}
+
+    def follow_states(self, notify: Callable[[], None]) -> None:
+        """Call this, in any thread, when states of tables have changed; the last one counts."""
+        self._ledger.on_change = notify
 
     def close(self) -> None:
         """Let go of everything."""

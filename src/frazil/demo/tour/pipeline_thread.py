@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.errors import ServiceError
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.build_run import RunContext, build_run
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.status.board import StatusBoard
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def pipeline_thread(
     session: Session, config: Config, observed: Observed
 ) -> Iterator[PipelineThread]:
     """Ingest and merge until the block is left."""
-    stop = threading.Event()
+    stop = StopRequest()
     board = StatusBoard(
         config.pipeline, roles=tuple(each.value for each in (MarkerRole.INGEST, MarkerRole.MERGE))
     )

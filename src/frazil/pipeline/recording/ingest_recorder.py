@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.errors import DefectError, FrazilError, SlotBusyError
+from frazil.errors import DefectError, FrazilError
 from frazil.model.marker import MarkerRole
-from frazil.pipeline.next_step import RetryAfter
+from frazil.pipeline.next_step import RetryAfter, Standby
 from frazil.pipeline.recording.merge_recorder import frames_of
 from frazil.telemetry import metric_names as names
 from frazil.telemetry.logs import get_logger
 from frazil.telemetry.tracing import SpanName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from frazil.ingest.report import BatchReport, TableIngested
     from frazil.ledger.table_state import TableState
@@ -64,8 +64,8 @@ class IngestRecorder:
 
     def record_error(self, error: Exception, step: NextStep) -> None:
         """An attempt that failed, and what the loop does about it."""
-        if isinstance(error, SlotBusyError) and isinstance(step, RetryAfter):
-            # Not a failure: nothing is counted, reported or warned of.
+        if isinstance(error, FrazilError) and isinstance(step, Standby):
+            # Nothing is counted, reported or warned of.
             self._board.record_standby(error.reason)
             _log.debug("standby", reason=error.reason)
             return
@@ -121,6 +121,10 @@ class TracedIngest:
     def tables_to_copy(self) -> set[str]:
         """As the ingest has them."""
         return self._inner.tables_to_copy
+
+    def follow_states(self, notify: Callable[[], None]) -> None:
+        """As the ingest has them."""
+        self._inner.follow_states(notify)
 
     def step(self) -> BatchReport | None:
         """The next changes, in a span."""

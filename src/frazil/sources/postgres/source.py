@@ -96,6 +96,8 @@ class PostgresSource:
         # The position of the log as of which tables were read last.
         self._observed_at: int | None = None
         self._stream: OpenStream | None = None
+        # Ends a wait for changes: set by the stream, and by others that have no more patience.
+        self._woken = threading.Event()
         # What was read of the log last, as the ledger has it or will have it.
         self._witness: Witness | None = None
         self._round: CopyRound | None = None
@@ -207,13 +209,18 @@ class PostgresSource:
     def wait(self, seconds: float, limit: Limit) -> bool:
         """Until a batch is full, or the stream has failed."""
         if self._stream is None:
-            self._clock.sleep(seconds)
+            self._clock.wait(self._woken, seconds)
+            self._woken.clear()
             return False
         try:
             return self._stream.spool.wait(seconds, limit)
         except errors.FrazilError:
             # Raised again by the next plan, where it belongs.
             return True
+
+    def wake(self) -> None:
+        """Let ``wait`` return."""
+        self._woken.set()
 
     def newest(self) -> Position:
         """How far the server's log is."""
@@ -321,7 +328,9 @@ class PostgresSource:
         check_continuity(slot, after)
         stream, backend = self._read_slot(after, purpose="stream")
         try:
-            spool = StreamSpool(stream, settings.spool, max_bytes=settings.spool_bytes)
+            spool = StreamSpool(
+                stream, settings.spool, max_bytes=settings.spool_bytes, woken=self._woken
+            )
         except BaseException:
             stream.close()
             raise
@@ -394,6 +403,8 @@ class PostgresSource:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.spool.close()
+            # It is no news to the thread that closes it.
+            self._woken.clear()
 
     def _open_round(self, refused: Mapping[str, errors.FrazilError]) -> CopyRound:
         slot = copy_slot_name(self._settings.slot, self._randomness)
