@@ -70,7 +70,10 @@ def run_role(
     with StopSignals() as signals:
         try:
             return _run_role(role, document, invocation, loaded, once=once, signals=signals)
-        except Interrupted:
+        except (Interrupted, Exception):
+            # Leaving what was interrupted may fail: a reply of the JVM was read to one half.
+            if not signals.has_interrupted:
+                raise
             write_note("interrupted before anything was begun: nothing is left running")
             return signals.exit_code
 

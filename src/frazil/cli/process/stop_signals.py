@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.interrupting import Interrupted
@@ -40,6 +40,7 @@ class StopSignals(SignalHandling):
         self._waker.settimeout(0.0)
         self._reloads = 0
         self._raises = False
+        self.has_interrupted = False
 
     def __enter__(self) -> Self:
         self._descriptor_before = signal.set_wakeup_fd(
@@ -57,7 +58,7 @@ class StopSignals(SignalHandling):
     def raising(self) -> Iterator[None]:
         """A block that a stop signal leaves by Interrupted: nothing in it is worth finishing."""
         if self.received is not None:
-            raise Interrupted
+            self._interrupt()
         self._raises = True
         try:
             yield
@@ -95,7 +96,11 @@ class StopSignals(SignalHandling):
             os._exit(_exit_code(number))
         self.received = signal.Signals(number)
         if self._raises:
-            raise Interrupted
+            self._interrupt()
+
+    def _interrupt(self) -> NoReturn:
+        self.has_interrupted = True
+        raise Interrupted
 
 
 def _exit_code(number: int | None) -> ExitCode:
