@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +17,7 @@ from benchmarks.source_changes import OPERATIONS, ROWS_A_TRANSACTION, TABLES, So
 from benchmarks.source_server import open_source_server
 from benchmarks.table_copy import PYTHON_MIB_MUST
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.loop import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +116,7 @@ class _Contest:
             self.source.lake.session,
             config,
             capture,
-            stop=threading.Event(),
+            stop=StopRequest(),
             on_report=reports.append,
             on_error=_fail,
         )

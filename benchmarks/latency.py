@@ -19,6 +19,7 @@ from frazil.hooks import SystemClock
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.build_run import RunContext, build_run
 from frazil.pipeline.library import unobserved
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.status.board import StatusBoard
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def measure(setting: Setting) -> Report:
         changes = SourceChanges(source, rows=rows)
         board = _Watching()
         config = source.config(_PIPELINE, [f"public.{name}" for name in TABLES], ingest="1s")
-        stop = threading.Event()
+        stop = StopRequest()
         run = build_run(RunContext(lake.session, config, unobserved(config), board, stop))
         written, usage = measure_call(
             lambda: _run(run, source, changes, board, stop=stop, seconds=seconds)

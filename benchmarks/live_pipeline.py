@@ -11,6 +11,7 @@ from benchmarks.process_tree import Usage, measure_call
 from frazil.hooks import SystemClock
 from frazil.merge.merger import Merger
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.loops.merge_loop import MergeLoop
 from frazil.pipeline.tables.merge_settings import load_merges
 
@@ -89,7 +90,7 @@ def run_live(
         # What came before this part is not its work.
         merger.merge()
     source.lake.settle()
-    counts, stop = _Counts(), threading.Event()
+    counts, stop = _Counts(), StopRequest()
     server = source.cpu_seconds
     ingest = build_ingest_loop(
         session,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator, Mapping
 
 FAILPOINTS_VARIABLE = "FRAZIL_FAILPOINTS"
@@ -38,6 +39,9 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
+    def wait(self, event: threading.Event, seconds: float | None = None) -> None:
+        """Wait for the event, at most so long."""
+
 
 class SystemClock:
     """The machine's own time."""
@@ -53,6 +57,10 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)  # noqa: TID251 - the one call that really waits
+
+    def wait(self, event: threading.Event, seconds: float | None = None) -> None:
+        """Wait for the event, at most so long."""
+        event.wait(seconds)
 
 
 class ManualClock:
@@ -73,6 +81,13 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Move time forward instead of waiting."""
         self.advance(seconds)
+
+    def wait(self, event: threading.Event, seconds: float | None = None) -> None:
+        """Move time forward if the event is not set; without a limit, wait for it."""
+        if seconds is None:
+            event.wait()
+        elif not event.is_set():
+            self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

@@ -16,6 +16,7 @@ import pytest
 from frazil.hooks import SystemClock
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.loop import StopRequest
 from tests.spark.conftest import lake_config, spark
 from tests.support.ingest.captured import captured_database
 
@@ -94,7 +95,7 @@ def test_lag_and_memory_stay_flat_at_the_servers_own_rate(
         )
         world.ingest()
         capture = build_capture(spark, world.config)
-        stop = threading.Event()
+        stop = StopRequest()
         ingested: list[int] = []
 
         def record(report: BatchReport) -> None:

@@ -51,9 +51,12 @@ def take(claim: SlotClaim) -> None:
 
 def test_the_second_one_is_a_standby_until_the_first_lets_go(database: Database) -> None:
     first, second = claim_on(database, "one"), claim_on(database, "one")
+    turns: list[SlotClaim] = []
+    first.on_turn, second.on_turn = (lambda: turns.append(first)), (lambda: turns.append(second))
     assert not first.may_merge
     take(first)
     take(first)
+    assert turns == [first]
     for _ in range(2):
         with pytest.raises(SlotBusyError, match=r"server process \d+, frazil lock"):
             take(second)
@@ -61,6 +64,7 @@ def test_the_second_one_is_a_standby_until_the_first_lets_go(database: Database)
     first.release()
     take(second)
     assert (second.may_merge, second.turns) == (True, 1)
+    assert turns == [first, second]
     second.release()
 
 
@@ -92,9 +96,12 @@ def test_a_process_that_lost_the_lock_with_its_connection_is_a_standby(database:
 
 def test_a_source_that_does_not_answer_is_no_reason_to_stop_merging(database: Database) -> None:
     claim = claim_on(database, "one")
+    turns: list[bool] = []
+    claim.on_turn = lambda: turns.append(claim.may_merge)
     with pytest.raises(SourceUnavailableError), claim.turn():
         raise SourceUnavailableError("away")
     assert claim.may_merge
+    assert turns == [True]
     claim.release()
 
 

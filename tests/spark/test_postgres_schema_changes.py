@@ -13,7 +13,7 @@ import pytest
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.ledger.table_state import Paused, ResyncRequired, Streaming
-from frazil.pipeline.loops.merge_loop import Ending
+from frazil.pipeline.loops.loop import Ending
 from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:

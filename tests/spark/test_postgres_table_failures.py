@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.ledger.table_state import Copying, Streaming
-from frazil.pipeline.loops.merge_loop import Ending
+from frazil.pipeline.loops.loop import Ending
 from tests.support.ingest.captured import captured_database
 
 if TYPE_CHECKING:

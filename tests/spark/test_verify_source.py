@@ -19,6 +19,7 @@ from frazil.cli.verbs.verify import NO_MIRROR, VerifyRequest, exit_code_of, veri
 from frazil.errors import SourceReplacedError
 from frazil.hooks import ManualClock
 from frazil.pipeline.capture import build_ingest_loop
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.tables.merge_settings import load_merges
 from frazil.pipeline.verification import build_source_verifier
 from frazil.verify.mirror_progress import ABSENT_POLLS, POLL_SECONDS
@@ -302,7 +303,7 @@ def test_differences_are_separated_from_changes_in_flight(
 @contextmanager
 def pipeline_running(world: CapturedDatabase) -> Iterator[None]:
     """Ingest and merge, each in a thread of its own."""
-    stop = threading.Event()
+    stop = StopRequest()
     failures: list[Exception] = []
     loop = build_ingest_loop(
         world.spark,

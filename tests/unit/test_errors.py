@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from frazil import errors
 from frazil.errors import ConfigError, FrazilError, MalformedChangeError, leaves
-from frazil.pipeline.recovery import RECOVERY, RecoveryAction, recovery_for
+from frazil.pipeline.recovery import RECOVERY, RecoveryAction, may_pass, recovery_for
 from frazil.pipeline.status.problems import problem_of_error
 
 LEAVES = leaves()
@@ -144,3 +144,14 @@ def test_a_name_cannot_write_the_next_step_of_an_error() -> None:
 
     assert found.remedy == "frazil resync it"
     assert meant.remedy == errors.UnsupportedSchemaChangeError.remedy
+
+
+def test_what_may_pass_is_what_the_recovery_table_tries_again() -> None:
+    again = {leaf for leaf in errors.leaves() if may_pass(leaf("x"))}
+    assert again == {
+        leaf
+        for leaf in errors.leaves()
+        if RECOVERY[leaf].action not in {RecoveryAction.NEVER, RecoveryAction.STOP}
+    }
+    assert errors.StorageError in again
+    assert errors.UnrepresentableValueError not in again

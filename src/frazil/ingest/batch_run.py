@@ -59,15 +59,6 @@ OF_ONE_TABLE = (
     errors.TableNotFoundError,
     errors.ForeignChangeError,
 )
-# Raised for one table, these may pass without an operator.
-MAY_PASS = (
-    errors.SourceUnavailableError,
-    errors.StorageError,
-    errors.CatalogError,
-    errors.WriteFailedError,
-    errors.CommitConflictError,
-    errors.CommitUnknownError,
-)
 # Below this a task costs more than it saves.
 _TASK_BYTES = 4 * 2**20
 # What every task may return of rejected records, however many tasks there are: a skewed batch has

@@ -25,7 +25,7 @@ from frazil.ingest.captured_table import CapturedTable
 from frazil.ingest.ledger_cache import LedgerCache, confirming_loss, planning_again
 from frazil.ingest.opened_tables import OpenedTables
 from frazil.ingest.planning.acknowledgement import plan_acknowledgement
-from frazil.ingest.planning.table_decisions import judge_tables
+from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
 from frazil.ingest.rejected_records import RejectedRecords
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.state_log import (
@@ -37,14 +37,14 @@ from frazil.ingest.state_log import (
     states_after_copy,
 )
 from frazil.ledger.rows import position_text
-from frazil.ledger.table_state import Copying, Gone, Paused, Removed, Streaming, TableState
+from frazil.ledger.table_state import Copying, Gone, Paused, Streaming, TableState
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker
 from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import UnionType
 
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ class Ingester:
         self._being_copied: set[str] = set()
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
-        self._retrying = RetryingTables(settings.defect_attempts, settings.limit)
+        self._retrying = RetryingTables(settings.defect_attempts, settings.limit, settings.may_pass)
         self._is_started, self._retries_paused = False, True
         self._released: Position | None = None
 
@@ -239,6 +239,10 @@ class Ingester:
         # With a cause, the copy failed and waits for an operator.
         return {name for name, each in states.items() if each.state == Copying()}
 
+    def follow_states(self, notify: Callable[[], None]) -> None:
+        """Call this, in any thread, when states of tables have changed; the last one counts."""
+        self._ledger.on_change = notify
+
     def close(self) -> None:
         """Let go of everything."""
         self.stop()
@@ -353,41 +357,32 @@ class Ingester:
 
         In this order: what was seen at a source that is refused is not written down.
         """
-        table_states = {**self._ledger.table_states, **{each.table: each for each in changed}}
-        names = [name for name, each in table_states.items() if not isinstance(each.state, Removed)]
-        since = self._ledger.acknowledged
-        if self._copies_everything([table_states[name] for name in names]):
-            # The source may begin wherever it is.
-            since = None
+        needs = plan_needs(
+            {**self._ledger.table_states, **{each.table: each for each in changed}},
+            self._ledger.acknowledged,
+            is_copying=bool(self._being_copied),
+        )
         try:
             with confirming_loss(self._ledger, self._notice):
                 position = self._source.prepare(
-                    names, since, self._tables.load_reached(table_states)
+                    needs.tables, needs.since, self._tables.load_reached(needs.table_states)
                 )
         except errors.PositionLostError:
             if not self._settings.resyncs_lost:
                 raise
             # Written down before the source begins elsewhere: a gap is never silent.
-            changed = [
-                replace(each, state=Copying()) if name in names else each
-                for name, each in table_states.items()
-            ]
-            self._ledger.record(changed, batch=self._new_name())
-            since, position, changed = None, self._source.prepare(names, None), ()
+            needs = needs.after_loss()
+            self._ledger.record(tuple(needs.table_states.values()), batch=self._new_name())
+            position, changed = self._source.prepare(needs.tables, needs.since), ()
         if changed:
             self._ledger.record(changed, batch=self._new_name())
-        if since is None:
+        if needs.since is None:
             self._ledger.restart_at(self._marker(position, batch=self._new_name()))
-        elif since.epoch != self._source.generation:
+        elif needs.since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
             stays = {} if isinstance(position, Mapping) else position
             goal = self._marker(stays, batch=self._new_name(), witness=self._ledger.witness)
             self._ledger.move(goal)
-
-    def _copies_everything(self, table_states: Sequence[TableState]) -> bool:
-        """Whether every table is to be read from its first row, and none is being read yet."""
-        states = [each.state for each in table_states]
-        return not self._being_copied and all(isinstance(each, Copying) for each in states)
 
     def _marker(self, position: Position, *, batch: str, witness: str | None = None) -> Marker:
         return Marker(

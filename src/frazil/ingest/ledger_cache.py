@@ -43,6 +43,8 @@ class LedgerCache:
         self._acknowledged: Marker | None = None
         self._table_states: dict[str, TableState] = {}
         self.lock = threading.RLock()
+        # Called, under the lock, when states of tables were read or written.
+        self.on_change: Callable[[], None] = lambda: None
 
     @property
     def acknowledged(self) -> Marker | None:
@@ -80,6 +82,7 @@ class LedgerCache:
             self._acknowledged = self._ledger.acknowledged()
             self._table_states = {each.table: each for each in self._ledger.table_states()}
             self._seen, self._is_read = newest, True
+            self.on_change()
             return True
 
     def record(
@@ -153,6 +156,7 @@ class LedgerCache:
         follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
         # Where another process wrote in between, all of it is read again.
         self._seen = ours if follows else None
+        self.on_change()
 
 
 @contextmanager

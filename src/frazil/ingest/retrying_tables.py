@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.clients.spark.memory_backoff import MemoryBackoff
-from frazil.ingest.batch_run import MAY_PASS
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frazil.errors import FrazilError
     from frazil.ingest.batch_run import BatchResult
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 class RetryingTables:
     """Counts how often in a row something unforeseen was raised for each table."""
 
-    def __init__(self, attempts: int, limit: Limit) -> None:
+    def __init__(
+        self, attempts: int, limit: Limit, may_pass: Callable[[FrazilError], bool]
+    ) -> None:
         self._attempts = attempts
+        self._may_pass = may_pass
         self._defects = Counter[str]()
         self._limit, self._memory = limit, MemoryBackoff()
 
@@ -48,7 +52,7 @@ class RetryingTables:
         """Whether this table is to be tried again."""
         if isinstance(error, errors.DefectError):
             return self._defects[name] < self._attempts
-        return isinstance(error, MAY_PASS)
+        return self._may_pass(error)
 
     def require_final(self, name: str, error: FrazilError) -> None:
         """Raise a defect that was met outside of a batch, as long as it may be tried again."""

@@ -10,6 +10,9 @@ from frazil.clients.iceberg.lake import NEWEST_FORMAT
 from frazil.model.policy import Evolution, OnDrop, OnWiden
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frazil.errors import FrazilError
     from frazil.model.table_name import TableName
     from frazil.sources.protocol import Limit
 
@@ -43,13 +46,15 @@ class IngestSettings:
 
     ``held_bytes`` is what the source may keep for a paused table. With ``resyncs_lost`` a source
     that lost our position has every table read again. A table is tried ``defect_attempts`` times
-    before something unforeseen pauses it. ``dead_letters`` is the table for rejected records, and
-    ``most_rejected_bytes`` how much of them one batch may have.
+    before something unforeseen pauses it, and with an error that ``may_pass`` as often as needed.
+    ``dead_letters`` is the table for rejected records, and ``most_rejected_bytes`` how much of them
+    one batch may have.
     """
 
     pipeline: str
     limit: Limit
     held_bytes: int
+    may_pass: Callable[[FrazilError], bool]
     resyncs_lost: bool = False
     defect_attempts: int = 3
     dead_letters: TableName | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
@@ -19,9 +20,10 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.loop import Intervals
 from frazil.pipeline.loops.merge_loop import MergeLoop
 from frazil.pipeline.loops.periodic_thread import PeriodicThread
-from frazil.pipeline.loops.run_loop import MergeSignal, RunLoop
+from frazil.pipeline.loops.run_loop import RunLoop
 from frazil.pipeline.merge_requests import MergeRequests
 from frazil.pipeline.mergers import Mergers
 from frazil.pipeline.recording import IngestRecorder, Recorder
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.capture import Capture
     from frazil.pipeline.loops.ingest_loop import IngestLoop
-    from frazil.pipeline.loops.run_loop import Ends
+    from frazil.pipeline.loops.loop import Loop, StopRequest
     from frazil.pipeline.status.board import StatusBoard
     from frazil.pipeline.status.merge_status import MergeStatus
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
@@ -61,7 +63,7 @@ class RunContext:
     config: Config
     observed: Observed
     board: StatusBoard
-    stop: Ends
+    stop: StopRequest
 
 
 class PipelineRun:
@@ -70,7 +72,7 @@ class PipelineRun:
     def __init__(
         self,
         context: RunContext,
-        loop: RunLoop | MergeLoop | IngestLoop,
+        loop: Loop,
         *,
         capture: Capture | None = None,
         requests: MergeRequests | None = None,
@@ -110,18 +112,9 @@ class PipelineRun:
 
     def reload(self, config: Config) -> None:
         """Continue with these intervals, and retry what required action: an operator has acted."""
-        match self.loop:
-            case RunLoop():
-                self.loop.set_intervals(ingest=config.ingest.interval, merge=config.merge.interval)
-                self.loop.try_source_again()
-            case MergeLoop():
-                self.loop.set_interval(config.merge.interval)
-            case _:
-                self.loop.set_interval(config.ingest.interval)
         if self.capture is not None:
             self.capture.ingester.retry_paused()
-        if self._requests is not None:
-            self._requests.mended()
+        self.loop.reload(Intervals(config.ingest.interval, config.merge.interval))
 
 
 def build_run(context: RunContext) -> PipelineRun:
@@ -132,6 +125,7 @@ def build_run(context: RunContext) -> PipelineRun:
     claim = capture.claim
     captured = load_captured_mirrors(capture.lake, context.config)
     merges = _Merges(context, tuple(captured), captured, may_start=lambda: claim.may_merge)
+    claim.on_turn = merges.loop.wake
 
     def take(report: BatchReport) -> None:
         merges.requests.take(report, _names_or_none(capture), capture.lake)
@@ -181,10 +175,9 @@ def build_merge_run(
     merges = _Merges(context, mirrors, captured)
     threads = []
     if not chosen:
+        refresh = partial(merges.requests.refresh, lake, config)
         seconds = config.merge.interval.total_seconds()
-        threads = [
-            PeriodicThread("new tables", merges.requests.refresher(lake, config), seconds=seconds)
-        ]
+        threads = [PeriodicThread("new tables", refresh, seconds=seconds)]
     return PipelineRun(context, merges.loop, requests=merges.requests, threads=threads)
 
 
@@ -203,13 +196,12 @@ class _Merges:
         recorder = Recorder(observed.metrics, observed.reporting, board, names=observed.names)
         mergers = Mergers(context.session, config, observed.tracing)
         mergers.learn(captured)
-        signal = MergeSignal(context.stop)
         self.loop = MergeLoop(
             {name: mergers.merge_of(name) for name in mirrors},
             interval=config.merge.interval,
             concurrency=config.merge.concurrency,
             retry=retry_policy(config),
-            stop=signal,
+            stop=context.stop,
             on_start=recorder.record_start,
             on_report=recorder.record_report,
             on_error=recorder.record_error,
@@ -219,7 +211,7 @@ class _Merges:
         )
         board.expect(mirrors)
         board.follow_merges(lambda: self.loop.statuses)
-        self.requests = MergeRequests(self.loop, mergers, board, signal, known=mirrors)
+        self.requests = MergeRequests(self.loop, mergers, board, known=mirrors)
 
 
 def _capture_on_board(context: RunContext) -> Capture:

@@ -13,7 +13,9 @@ from frazil.ingest.settings import CaptureSettings, IngestSettings
 from frazil.ledger.table import Ledger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.loops.ingest_loop import IngestLoop
+from frazil.pipeline.loops.loop import ignore
 from frazil.pipeline.recording import TracedIngest
+from frazil.pipeline.recovery import may_pass
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name, ledger_name
 from frazil.pipeline.tables.captured_names import LakeNames
 from frazil.pipeline.tables.merge_settings import retry_policy
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.hooks import Clock
     from frazil.ingest.report import BatchReport
-    from frazil.pipeline.loops.merge_loop import Stop
+    from frazil.pipeline.loops.loop import StopRequest
     from frazil.pipeline.next_step import NextStep
     from frazil.pipeline.tables.captured_names import CapturedNames
     from frazil.sources.kind import CapturePolicy, SourceKind
@@ -77,6 +79,7 @@ def build_capture(
             pipeline=config.pipeline,
             limit=limit,
             held_bytes=policy.held_bytes,
+            may_pass=may_pass,
             defect_attempts=retry_policy(config).attempts,
             resyncs_lost=policy.resyncs_lost,
             dead_letters=dead_letters_name(config),
@@ -94,10 +97,10 @@ def build_ingest_loop(
     config: Config,
     capture: Capture,
     *,
-    stop: Stop,
+    stop: StopRequest,
     on_report: Callable[[BatchReport], None],
     on_error: Callable[[Exception, NextStep], None],
-    on_step: Callable[[float], None] | None = None,
+    on_step: Callable[[float], None] = ignore,
     tracing: Tracing | None = None,
 ) -> IngestLoop:
     """The loop that runs an ingest."""
@@ -110,14 +113,10 @@ def build_ingest_loop(
         stop=stop,
         retry=retry_policy(config),
         on_report=on_report,
-        on_step=on_step or _ignore,
+        on_step=on_step,
         on_error=on_error,
         is_alive=lambda: is_alive(session),
     )
-
-
-def _ignore(_seconds: float) -> None:
-    """No one waits for the next step."""
 
 
 def capture_settings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 from frazil.clients.spark.session import attach_session, open_session
 from frazil.config import Config, load_config
 from frazil.pipeline.build_run import INGEST_ROLE, MERGE_ROLE, RunContext, build_run
+from frazil.pipeline.loops.loop import StopRequest
+from frazil.pipeline.loops.periodic_thread import PeriodicThread
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.telemetry import Observed
 from frazil.telemetry.metric_names_foreign import ForeignNames
@@ -21,9 +22,13 @@ from frazil.telemetry.tracing import start_tracing
 from frazil.version import __version__
 
 if TYPE_CHECKING:
+    import threading
+
     from frazil.clients.spark.session import Session
-    from frazil.pipeline.loops.run_loop import Ends
     from frazil.pipeline.status.values import PipelineStatus
+
+# How late a stop may be noticed.
+_STOP_CHECK_SECONDS = 0.25
 
 
 def run(
@@ -31,7 +36,7 @@ def run(
     *,
     once: bool = True,
     session: Session | None = None,
-    stop: Ends | None = None,
+    stop: threading.Event | None = None,
 ) -> PipelineStatus:
     """Capture changes and merge them into mirrors; the status at the end.
 
@@ -52,11 +57,27 @@ def run(
             session = stack.enter_context(open_session(document))
         else:
             attach_session(session, document)
-        ends = stop or threading.Event()
-        context = RunContext(session, document, unobserved(document), board, ends)
+        request = StopRequest()
+        if stop is not None:
+            stack.enter_context(_passing_on(stop, request))
+        context = RunContext(session, document, unobserved(document), board, request)
         with build_run(context) as built:
             built.loop.run(once=once)
     return board.now()
+
+
+def _passing_on(stop: threading.Event, request: StopRequest) -> PeriodicThread:
+    """Make the request when the caller's event is set, while the block runs.
+
+    It is polled: a thread that waited for the event would outlive a run that ends by itself.
+    """
+
+    def pass_on() -> None:
+        if stop.is_set():
+            request.set()
+
+    pass_on()
+    return PeriodicThread("stop request", pass_on, seconds=_STOP_CHECK_SECONDS)
 
 
 def unobserved(config: Config) -> Observed:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.loops.merge_loop import MergeLoop
-    from frazil.pipeline.loops.run_loop import MergeSignal
     from frazil.pipeline.mergers import Mergers
     from frazil.pipeline.status.board import StatusBoard
     from frazil.pipeline.status.merge_status import MergeStatus
@@ -34,14 +33,12 @@ class MergeRequests:
         loop: MergeLoop,
         mergers: Mergers,
         board: StatusBoard,
-        signal: MergeSignal,
         *,
         known: Iterable[str],
     ) -> None:
         self._loop = loop
         self._mergers = mergers
         self._board = board
-        self._signal = signal
         self._known = set(known)
         # Captured, and not loaded yet: the catalog may have been away.
         self._unsettled: dict[str, CapturedNames] = {}
@@ -67,26 +64,11 @@ class MergeRequests:
                 else:
                     self._unsettled[each.table] = named
             self._settle(lake)
-        self._signal.ring()
-
-    def mended(self) -> None:
-        """Merge everything, also what is stopped: an operator reports it repaired."""
-        with self._taking:
-            self._loop.request(sorted(self._known), was_mended=True)
-        self._signal.ring()
 
     def take_over(self, turn: int, lake: Lake, config: Config) -> None:
         """Merge what another process has captured before this turn of ours; once a turn."""
         if turn != self._turn and self.refresh(lake, config):
             self._turn = turn
-
-    def refresher(self, lake: Lake, config: Config) -> Callable[[], None]:
-        """``refresh`` as periodic work."""
-
-        def refresh() -> None:
-            self.refresh(lake, config)
-
-        return refresh
 
     def refresh(self, lake: Lake, config: Config) -> bool:
         """Merge what another process has captured since, by the ledger, which may not answer."""
@@ -97,7 +79,6 @@ class MergeRequests:
             return False
         with self._taking:
             self._join(found)
-        self._signal.ring()
         return True
 
     def _settle(self, lake: Lake) -> None:

@@ -12,12 +12,20 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.hooks import Randomness
 
+# How long a pipeline may be without a process before the one on standby takes over.
+STANDBY_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """Merge the table again after so many seconds; planning reads what happened to the table."""
+    """Try again after so many seconds; planning reads what happened to the table."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standby(RetryAfter):
+    """Not a failure: try so soon whether the process that does the work has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +66,12 @@ def plan_step(
         case RecoveryAction.NEVER:
             return Pause()
         case RecoveryAction.LATER:
-            return (
-                RetriesExhausted()
-                if once and is_used_up
-                else RetryAfter(back_off(failures, retry, randomness))
-            )
+            if once and is_used_up:
+                return RetriesExhausted()
+            seconds = back_off(failures, retry, randomness)
+            if recovery.is_standby:
+                return Standby(min(seconds, STANDBY_SECONDS))
+            return RetryAfter(seconds)
         case RecoveryAction.NOW | RecoveryAction.INSPECT:
             return RetryAfter(0.0)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.merge.report import MergePhase
 from frazil.model.marker import MarkerRole
-from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
+from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, Standby
 from frazil.telemetry import metric_names as ours
 from frazil.telemetry import metric_names_foreign as foreign
 from frazil.telemetry.log_fields import bound
@@ -259,8 +259,8 @@ class IngestRecorder:
 
     def record_error(self, error: Exception, step: NextStep) -> None:
         """An attempt that failed, and what the loop does about it."""
-        if isinstance(error, errors.SlotBusyError) and isinstance(step, RetryAfter):
-            # Not a failure: nothing is counted, reported or warned of.
+        if isinstance(error, errors.FrazilError) and isinstance(step, Standby):
+            # Nothing is counted, reported or warned of.
             self._board.record_standby(error.reason)
             _log.debug("standby", reason=error.reason)
             return
@@ -316,6 +316,10 @@ class TracedIngest:
     def tables_to_copy(self) -> set[str]:
         """As the ingest has them."""
         return self._inner.tables_to_copy
+
+    def follow_states(self, notify: Callable[[], None]) -> None:
+        """As the ingest has them."""
+        self._inner.follow_states(notify)
 
     def step(self) -> BatchReport | None:
         """The next changes, in a span."""

@@ -6,7 +6,7 @@ to find it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -34,10 +34,15 @@ class RecoveryAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The next action, and the one that follows when the attempts are used up."""
+    """The next action, and the one that follows when the attempts are used up.
+
+    ``is_standby``: another process does the work. This one leaves everything alone meanwhile, and
+    takes over within a second of its end.
+    """
 
     action: RecoveryAction
     after_attempts: RecoveryAction
+    is_standby: bool = False
 
 
 def _always(action: RecoveryAction) -> Recovery:
@@ -49,6 +54,7 @@ _PATIENTLY = _always(RecoveryAction.LATER)
 # A conflict or an unknown outcome that repeats is a rival or an outage: slow down.
 _AT_ONCE = Recovery(RecoveryAction.NOW, after_attempts=RecoveryAction.LATER)
 _INSPECT_FIRST = Recovery(RecoveryAction.INSPECT, after_attempts=RecoveryAction.LATER)
+_ON_STANDBY = replace(_PATIENTLY, is_standby=True)
 _BY_A_PERSON = _always(RecoveryAction.NEVER)
 _GIVE_WAY = _always(RecoveryAction.STOP)
 
@@ -58,7 +64,7 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
         errors.SourceUnavailableError: _PATIENTLY,
         errors.PermissionError: _BY_A_PERSON,
         errors.PositionLostError: _BY_A_PERSON,
-        errors.SlotBusyError: _PATIENTLY,
+        errors.SlotBusyError: _ON_STANDBY,
         errors.SourceReplacedError: _BY_A_PERSON,
         # The segment may still be on its way; one that never comes requires action.
         errors.MissingSegmentError: Recovery(
@@ -98,3 +104,8 @@ RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
 def recovery_for(error: errors.FrazilError) -> Recovery:
     """The row for this very error. A group, which is never raised, has none: KeyError."""
     return RECOVERY[type(error)]
+
+
+def may_pass(error: errors.FrazilError) -> bool:
+    """Whether trying again may help, without an operator."""
+    return recovery_for(error).action not in {RecoveryAction.NEVER, RecoveryAction.STOP}

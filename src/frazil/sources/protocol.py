@@ -174,6 +174,9 @@ class Limit:
 class Claim(Protocol):
     """The right to work for a source, which one process has at a time."""
 
+    on_turn: Callable[[], None]
+    """Called, in the thread that takes the claim, when ``may_merge`` has become true."""
+
     @property
     def may_merge(self) -> bool:
         """False while another process is known to have the claim: that one merges."""
@@ -260,7 +263,13 @@ class Source(Protocol):
         """
 
     def wait(self, seconds: float, limit: Limit) -> bool:
-        """Until there is enough for a full batch, or something to raise; False: time is up."""
+        """Until there is enough for a full batch, or something to raise; False: there is not.
+
+        That is when the time is up, or ``wake`` was called.
+        """
+
+    def wake(self) -> None:
+        """Let ``wait`` return, the next one if no thread waits; from any thread, and at once."""
 
     def newest(self) -> Position:
         """How far the source itself is."""

@@ -6,6 +6,7 @@ author of a source what is expected; both pass the same contract.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -88,6 +89,7 @@ class InMemorySource:
         self._rows_per_split = rows_per_split
         self._tables_at_once = tables_at_once
         self._clock = clock or SystemClock()
+        self._woken = threading.Event()
         self._failures: list[FrazilError] = []
         self._stream: _Stream | None = None
         # What the ledger says.
@@ -208,8 +210,13 @@ class InMemorySource:
     def wait(self, seconds: float, limit: Limit) -> bool:
         """Until the log holds enough; changes may be those of tables that were not requested."""
         if not self._is_enough(limit):
-            self._clock.sleep(seconds)
+            self._clock.wait(self._woken, seconds)
+        self._woken.clear()
         return self._is_enough(limit)
+
+    def wake(self) -> None:
+        """Let ``wait`` return."""
+        self._woken.set()
 
     def newest(self) -> Position:
         """Where the log ends."""

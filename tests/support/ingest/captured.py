@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from frazil.merge.merger import Merger
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.postgres.names import quote_identifier, quote_literal
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.resync import load_resync
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from frazil.merge.report import MergeReport
     from frazil.model.table_name import TableName
     from frazil.pipeline.capture import Capture
-    from frazil.pipeline.loops.merge_loop import Ending
+    from frazil.pipeline.loops.loop import Ending
     from frazil.pipeline.next_step import NextStep
 
 Row = dict[str, Any]
@@ -182,7 +182,7 @@ class CapturedDatabase:
             self.spark,
             self.config,
             capture,
-            stop=threading.Event(),
+            stop=StopRequest(),
             on_report=record,
             on_error=fail,
         )

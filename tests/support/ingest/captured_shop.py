@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.loop import StopRequest
 from tests.support.ingest.captured import captured_database
 from tests.support.ingest.living_tables import LivingTable, check_changelog
 from tests.support.ingest.processes import recorded_position
@@ -115,7 +116,7 @@ class Running(threading.Thread):
         self.reports: list[BatchReport] = []
         self.failures: list[Exception] = []
         self.ended_with: BaseException | None = None
-        self._stop_event = threading.Event()
+        self._stop_event = StopRequest()
         self._loop = build_ingest_loop(
             world.spark,
             world.config,

@@ -16,6 +16,7 @@ from frazil.merge.merger import Merger
 from frazil.merge.planning.settings import IndexSettings, MergeSettings
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
+from frazil.pipeline.recovery import may_pass
 from frazil.sources.protocol import Limit
 from frazil.testing.in_memory_database import DeleteRow, InMemoryDatabase, InsertRow, UpdateRow
 from frazil.testing.in_memory_source import InMemorySource
@@ -74,7 +75,9 @@ class World:
             lake,
             InMemorySource(self.database),
             Ledger.ensure(lake, self.name("ledger")),
-            settings=IngestSettings(pipeline="faults", limit=Limit(1000, ROOMY), held_bytes=ROOMY),
+            settings=IngestSettings(
+                pipeline="faults", limit=Limit(1000, ROOMY), held_bytes=ROOMY, may_pass=may_pass
+            ),
             captures=lambda _: CaptureSettings(changelog=self.name("users_changelog")),
         )
 

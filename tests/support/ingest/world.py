@@ -15,6 +15,7 @@ from frazil.ledger.table import Ledger
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.schema.types import Primitive
 from frazil.model.table_name import TableName
+from frazil.pipeline.recovery import may_pass
 from frazil.sources.protocol import Limit
 from frazil.testing.in_memory_database import (
     InMemoryDatabase,
@@ -115,6 +116,7 @@ class World:
                 pipeline="in_memory",
                 limit=Limit(1000, ROOMY),
                 held_bytes=self.held_bytes,
+                may_pass=may_pass,
                 resyncs_lost=self.resyncs_lost,
                 dead_letters=self.dead_letters,
                 most_rejected_bytes=self.most_rejected_bytes,

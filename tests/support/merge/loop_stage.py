@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
-from frazil.hooks import ManualClock, SeededRandomness
+from frazil.hooks import SeededRandomness
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.loops.merge_loop import MergeLoop
-from tests.support.merge.scripted import ManualStop, TwinTable
+from frazil.pipeline.status.merge_status import MergeStep
+from tests.support.merge.scripted import StageClock, TwinTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,22 +29,19 @@ RETRY = RetryPolicy(attempts=3, base_seconds=1.0, longest_seconds=8.0)
 class Stage:
     """A clock, a wish to end, tables by name, and everything the loop reported."""
 
-    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
+    clock: StageClock = field(default_factory=lambda: StageClock(START))
     reported: list[tuple[str, str]] = field(default_factory=list)
     steps: list[tuple[str, NextStep]] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
     tables: dict[str, TwinTable] = field(default_factory=dict)
-    stop: ManualStop = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stop = ManualStop(self.clock)
+    stop: StopRequest = field(default_factory=StopRequest)
 
     def table(self, name: str, *script: int | Exception, seconds: float = 1.0) -> TwinTable:
         self.tables[name] = TwinTable(name, *script, clock=self.clock, seconds=seconds)
         return self.tables[name]
 
     def until(self, seconds: float) -> None:
-        self.stop = ManualStop(self.clock, at=seconds)
+        self.clock.at(seconds, self.stop.set)
 
     def loop(
         self,
@@ -51,7 +50,7 @@ class Stage:
         is_alive: Callable[[], bool] = lambda: True,
         may_start: Callable[[], bool] = lambda: True,
     ) -> MergeLoop:
-        return MergeLoop(
+        loop = MergeLoop(
             self.tables,
             interval=interval,
             stop=self.stop,
@@ -65,6 +64,10 @@ class Stage:
             is_alive=is_alive,
             may_start=may_start,
         )
+        self.clock.is_merging = lambda: any(
+            each.phase is MergeStep.MERGING for each in loop.statuses
+        )
+        return loop
 
     def _on_report(self, table: str, report: MergeReport, seconds: float) -> None:
         assert seconds >= 0

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from frazil.hooks import ManualClock
 from frazil.merge.report import MergeAction, MergeCommit, MergeReport
 from frazil.model.table_name import TableName
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
+    from datetime import datetime
 
-    from frazil.hooks import Clock, ManualClock
+    from frazil.hooks import Clock
 
 # The result of a run: a number of commits, or an error.
 Script = int | Exception
 
 MOST_RUNS = 1_000
+# Far more than a thread needs that has nothing to do.
+REAL_SECONDS = 60.0
 
 
 def report_of(table: str, commits: int = 0, rows: int = 10) -> MergeReport:
@@ -67,27 +71,35 @@ class TwinTable:
         return report_of(self.name, done)
 
 
-class ManualStop:
-    """A stop event on a clock that advances while waiting; set at a given time, or by a call."""
+class StageClock(ManualClock):
+    """Time that moves while a loop waits and while a table merges, and what is to happen when."""
 
-    def __init__(self, clock: ManualClock, at: float = float("inf")) -> None:
-        self._clock = clock
-        self._at = at
-        self._is_set = threading.Event()
-        self.waits: list[float] = []
+    def __init__(self, start: datetime) -> None:
+        super().__init__(start)
+        self.waits: list[float | None] = []
+        self.is_merging: Callable[[], bool] = lambda: False
+        self._events: list[tuple[float, Callable[[], None]]] = []
 
-    def set(self) -> None:
-        """Request the stop."""
-        self._is_set.set()
+    def at(self, seconds: float, happens: Callable[[], None]) -> None:
+        """Call this when the time has come."""
+        self._events.append((seconds, happens))
 
-    def is_set(self) -> bool:
-        """Whether the stop was requested."""
-        return self._is_set.is_set() or self._clock.monotonic() >= self._at
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and happen what is due by then."""
+        super().advance(seconds)
+        due = [each for each in self._events if each[0] <= self.monotonic()]
+        for each in due:
+            self._events.remove(each)
+            each[1]()
 
-    def wait(self, timeout: float) -> bool:
-        """Advance the clock by the timeout, or less if the stop comes before."""
-        self.waits.append(timeout)
-        if not self.is_set():
-            left = self._at - self._clock.monotonic()
-            self._clock.advance(min(timeout, left))
-        return self.is_set()
+    def wait(self, event: threading.Event, seconds: float | None = None) -> None:
+        """Advance until the time is up or the event is set; a merge moves the clock itself."""
+        if self.is_merging():
+            assert event.wait(REAL_SECONDS)
+            return
+        self.waits.append(seconds)
+        end = float("inf") if seconds is None else self.monotonic() + seconds
+        while not event.is_set() and self.monotonic() < end:
+            then = min([end, *(when for when, _ in self._events)])
+            assert then < float("inf"), "nothing will ever wake the loop"
+            self.advance(then - self.monotonic())

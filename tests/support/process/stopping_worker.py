@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.process.stop_signals import StopSignals
 from frazil.cli.process.supervising import supervise
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.loops.merge_loop import MergeLoop
 from tests.support.merge.scripted import report_of
 
@@ -29,7 +30,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-class AnnouncedStop(threading.Event):
+class AnnouncedStop(StopRequest):
     """The request to stop, printed for the test before it takes effect."""
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ A test module of a source derives a class from those that fit it and gives it a 
 from __future__ import annotations
 
 import pickle
+import threading
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -222,6 +223,15 @@ class SourceContract:
         assert any(capture.source.wait(1.0, TIGHT) for _ in range(120))
         capture.catch_up()
         assert not capture.source.wait(0.05, TIGHT)
+
+    def test_waiting_ends_when_it_is_woken(self, subject: SourceUnderTest) -> None:
+        capture = begun(subject, ORDERS)
+        capture.catch_up()
+        # From another thread, or before the wait has begun.
+        for wake in (threading.Timer(0.2, capture.source.wake).start, capture.source.wake):
+            wake()
+            assert not capture.source.wait(600.0, ROOMY)
+        assert not capture.source.wait(0.05, ROOMY)
 
     def test_the_further_a_position_the_less_is_kept_for_it(self, subject: SourceUnderTest) -> None:
         capture = begun(subject, ORDERS)

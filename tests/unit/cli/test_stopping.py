@@ -7,18 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
+from frazil.cli.process.role import run_role
 from tests.support.process import stopping_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from frazil.cli.process.stop_signals import StopSignals
 
 ROOT = Path(__file__).resolve().parents[3]
 # Far above what a busy machine needs; a grace that is waited for is longer still.
@@ -135,3 +138,33 @@ def test_what_fails_on_the_way_out_of_an_interrupt_is_no_defect(
     monkeypatch.setattr("frazil.cli.app.app", interrupted_while_it_reads)
     assert main(["check"]) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err.splitlines() == ["interrupted: nothing is left running"]
+
+
+def run_that_is_signalled(
+    monkeypatch: pytest.MonkeyPatch, *, while_starting: bool
+) -> Callable[[], ExitCode]:
+    """A run that fails right after the signal."""
+
+    def start(*_: object, signals: StopSignals, **_options: object) -> ExitCode:
+        try:
+            with signals.raising() if while_starting else nullcontext():
+                os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            raise KeyError("c")
+
+    nothing: Any = None
+    monkeypatch.setattr("frazil.cli.process.role._run_role", start)
+    return lambda: run_role(nothing, None, nothing, nothing, once=False)
+
+
+@pytest.mark.fault("N52")
+def test_what_fails_on_the_way_out_of_a_start_that_was_interrupted_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_that_is_signalled(monkeypatch, while_starting=True)() == ExitCode.DONE
+    assert "interrupted before anything was begun" in capsys.readouterr().err
+
+
+def test_what_fails_after_a_request_to_stop_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyError):
+        run_that_is_signalled(monkeypatch, while_starting=False)()

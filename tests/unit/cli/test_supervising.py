@@ -13,7 +13,7 @@ import pytest
 from frazil.cli.process.stop_signals import StopSignals
 from frazil.cli.process.supervising import supervise
 from frazil.errors import RuntimeMissingError
-from frazil.pipeline.loops.merge_loop import Ending
+from frazil.pipeline.loops.loop import Ending, Intervals, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ GRACE = timedelta(seconds=20)
 class Loop:
     """Runs until stopped, and then fails because its engine is going away."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: StopRequest) -> None:
         self.is_abandoned = False
         self._stop = stop
 
@@ -38,10 +38,11 @@ class Loop:
     def abandon(self) -> None:
         self.is_abandoned = True
 
+    def reload(self, intervals: Intervals) -> None:
+        """Not used."""
 
-def supervised(
-    loop: Loop, stop: threading.Event, is_alive: Callable[[StopSignals], bool]
-) -> Ending:
+
+def supervised(loop: Loop, stop: StopRequest, is_alive: Callable[[StopSignals], bool]) -> Ending:
     with StopSignals() as signals:
         return supervise(
             loop,
@@ -61,7 +62,7 @@ def told_soon() -> None:
 
 @pytest.mark.usefixtures("told_soon")
 def test_a_signal_that_ended_the_engine_too_is_a_clean_end() -> None:
-    stop = threading.Event()
+    stop = StopRequest()
     ending = supervised(Loop(stop), stop, lambda signals: signals.received is None)
     assert ending is Ending.STOPPED
 
@@ -71,15 +72,34 @@ def test_a_loop_that_fails_after_a_signal_with_a_sound_engine_has_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("frazil.cli.process.supervising._DYING_SECONDS", 0.1)
-    stop = threading.Event()
+    stop = StopRequest()
     with pytest.raises(ConnectionError):
         supervised(Loop(stop), stop, lambda _signals: True)
 
 
 def test_an_engine_that_dies_by_itself_ends_everything() -> None:
-    stop = threading.Event()
+    stop = StopRequest()
     loop, answers = Loop(stop), iter([True, True])
     with pytest.raises(RuntimeMissingError):
         supervised(loop, stop, lambda _signals: next(answers, False))
     assert loop.is_abandoned
     assert stop.is_set()
+
+
+def test_no_signal_is_missed_that_comes_before_a_wait() -> None:
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        # Without a time-out: it would wait for ever.
+        signals.wait()
+        assert signals.take_reload()
+        signals.wait(0.0)
+        assert not signals.take_reload()
+
+
+def test_a_thread_may_wake_a_command_that_has_ended() -> None:
+    before = signal.set_wakeup_fd(-1)
+    with StopSignals() as signals:
+        signals.wake()
+        signals.wait()
+    signals.wake()
+    assert signal.set_wakeup_fd(before) == -1

@@ -10,7 +10,7 @@ from frazil.errors import (
     FrazilError,
     PermissionError,  # noqa: A004
 )
-from frazil.ingest.planning.table_decisions import judge_tables
+from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
 from frazil.ledger.table_state import (
     Copying,
     Gone,
@@ -21,6 +21,7 @@ from frazil.ledger.table_state import (
     TableState,
 )
 from frazil.model.cause import Cause
+from frazil.model.marker import Marker
 from frazil.model.source_table import Begin, SourceTable
 
 NAME = "public.users"
@@ -260,3 +261,30 @@ def test_a_paused_table_is_left_alone_unless_an_operator_may_have_acted() -> Non
         position=POSITION,
     )
     assert changed == ()
+
+
+ACKNOWLEDGED = Marker(pipeline="p", source="s", position=POSITION, batch="b", epoch=1)
+
+
+def states(**by_name: object) -> dict[str, TableState]:
+    return {name: replace(state_of(state), table=name) for name, state in by_name.items()}
+
+
+def test_a_source_keeps_what_tables_need_that_are_not_removed() -> None:
+    needs = plan_needs(states(a=Streaming(), b=Copying(), c=Removed(POSITION)), ACKNOWLEDGED)
+    assert (needs.tables, needs.since) == (("a", "b"), ACKNOWLEDGED)
+
+
+def test_a_source_may_begin_anywhere_if_every_table_is_to_be_copied_and_no_copy_runs() -> None:
+    known = states(a=Copying(), b=Removed(POSITION))
+    assert plan_needs(known, ACKNOWLEDGED).since is None
+    assert plan_needs(known, ACKNOWLEDGED, is_copying=True).since == ACKNOWLEDGED
+
+
+def test_after_a_loss_every_table_is_copied_and_the_source_may_begin_anywhere() -> None:
+    paused = Paused(POSITION, Cause(None, "why"))
+    needs = plan_needs(
+        states(a=Streaming(), b=paused, c=Removed(POSITION)), ACKNOWLEDGED
+    ).after_loss()
+    assert (needs.tables, needs.since) == (("a", "b"), None)
+    assert needs.table_states == states(a=Copying(), b=Copying(), c=Removed(POSITION))

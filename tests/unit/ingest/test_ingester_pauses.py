@@ -29,6 +29,7 @@ from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker, SnapshotRef
 from frazil.model.source_table import SourceTable
+from frazil.pipeline.recovery import may_pass
 from frazil.sources.protocol import Batch, Limit, Progress
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ class Source:
 def ingester_of(source: Source, ledger: Ledger, *, held_bytes: int = 1 << 40) -> Ingester:
     none: Any = None
     some: Any = source
-    settings = IngestSettings(pipeline="p", limit=Limit(1, 1), held_bytes=held_bytes)
+    settings = IngestSettings(
+        pipeline="p", limit=Limit(1, 1), held_bytes=held_bytes, may_pass=may_pass
+    )
     kept: Any = ledger
     ingester = Ingester(none, none, some, kept, settings=settings, captures=none)
     # What a live table says of itself is read from the lake, and there is none.
@@ -480,3 +483,29 @@ def test_a_new_timeline_is_written_down_before_any_table_moves_on_it() -> None:
     ingester_of(source, ledger).start()
     assert (ledger.marker.epoch, ledger.marker.position) == (2, BEGAN)
     assert ledger.marker.witness == "seen"
+
+
+def test_a_table_that_another_process_has_reset_is_announced_before_the_batch_is_planned() -> None:
+    """Its copy need not wait for a batch that takes long."""
+    source, ledger = Source(NAME), Ledger(state_of(NAME, Streaming()))
+    ingester = ingester_of(source, ledger)
+    announced: list[set[str]] = []
+    ingester.follow_states(lambda: announced.append(ingester.tables_to_copy))
+    ingester.step()
+    ledger.known[NAME] = state_of(NAME, Copying())
+    ledger.commits += 1
+    seen_when_planning: list[set[str]] = []
+    source.while_planning = lambda: seen_when_planning.append(announced[-1])
+    ingester.step()
+    assert seen_when_planning == [{NAME}]
+
+
+def test_a_table_that_is_new_is_announced() -> None:
+    source, ledger = Source(), Ledger()
+    ingester = ingester_of(source, ledger)
+    announced: list[set[str]] = []
+    ingester.follow_states(lambda: announced.append(ingester.tables_to_copy))
+    ingester.step()
+    source.tables = (NAME,)
+    ingester.step()
+    assert announced[-1] == {NAME}

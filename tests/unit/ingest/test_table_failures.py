@@ -18,6 +18,7 @@ from frazil.errors import (
 from frazil.ingest.batch_run import BatchResult, of_one_table
 from frazil.ingest.retrying_tables import RetryingTables
 from frazil.ingest.task import IngestJob, _TableWriters
+from frazil.pipeline.recovery import may_pass
 from frazil.sources.protocol import ChangeColumn, Limit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def result_of(failure: FrazilError | None, *, committed: bool = False) -> BatchR
 
 
 def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
-    retrying = RetryingTables(ATTEMPTS, LIMIT)
+    retrying = RetryingTables(ATTEMPTS, LIMIT, may_pass)
     for _ in range(ATTEMPTS - 1):
         met = result_of(DEFECT)
         retrying.count(met)
@@ -55,7 +56,7 @@ def test_a_defect_is_tried_a_few_times_and_then_pauses_its_table() -> None:
 
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_table_that_went_on_begins_to_count_again(*, forgets: bool) -> None:
-    retrying = RetryingTables(1, LIMIT)
+    retrying = RetryingTables(1, LIMIT, may_pass)
     retrying.count(result_of(DEFECT))
     assert not retrying.may_pass(NAME, DEFECT)
     if forgets:
@@ -66,7 +67,7 @@ def test_a_table_that_went_on_begins_to_count_again(*, forgets: bool) -> None:
 
 
 def test_what_is_met_outside_of_a_batch_counts_as_well() -> None:
-    retrying = RetryingTables(2, LIMIT)
+    retrying = RetryingTables(2, LIMIT, may_pass)
     with pytest.raises(WriteFailedError):
         retrying.require_final(NAME, DEFECT)
     retrying.require_final(NAME, DEFECT)
@@ -74,7 +75,7 @@ def test_what_is_met_outside_of_a_batch_counts_as_well() -> None:
 
 @pytest.mark.fault("O3")
 def test_batches_become_smaller_while_tasks_die_of_their_size_and_larger_again_after_it() -> None:
-    retrying = RetryingTables(ATTEMPTS, LIMIT)
+    retrying = RetryingTables(ATTEMPTS, LIMIT, may_pass)
     died, other = WriteFailedError("a worker died"), WriteFailedError("a disk is full")
     died.lacked_memory = True
     for error in (other, KeyboardInterrupt()):
@@ -93,14 +94,17 @@ def test_batches_become_smaller_while_tasks_die_of_their_size_and_larger_again_a
 
 
 def test_what_needs_a_person_is_not_tried_again() -> None:
-    retrying, final = RetryingTables(ATTEMPTS, LIMIT), UnrepresentableValueError("does not fit")
+    retrying, final = (
+        RetryingTables(ATTEMPTS, LIMIT, may_pass),
+        UnrepresentableValueError("does not fit"),
+    )
     retrying.require_final_of(result_of(final))
     assert not retrying.may_pass(NAME, final)
     assert retrying.may_pass(NAME, StorageError("away"))
 
 
 def test_a_copy_that_brought_nothing_waits_and_one_that_did_goes_on() -> None:
-    retrying = RetryingTables(ATTEMPTS, LIMIT)
+    retrying = RetryingTables(ATTEMPTS, LIMIT, may_pass)
     retrying.require_progress(result_of(SourceUnavailableError("away"), committed=True))
     retrying.require_progress(result_of(UnrepresentableValueError("does not fit")))
     with pytest.raises(SourceUnavailableError):

@@ -14,11 +14,10 @@ import pytest
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import decode_run, encode_run
 from frazil.errors import CatalogError
-from frazil.hooks import ManualClock
 from frazil.model.humanize import ago, until
-from frazil.pipeline.loops.merge_loop import JITTER
+from frazil.pipeline.loops.loop import JITTER
 from tests.support.merge.loop_stage import INTERVAL, Stage, status_of
-from tests.support.merge.scripted import ManualStop
+from tests.support.merge.scripted import StageClock
 from tests.unit.codec.index_rows import rows_of
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ MOMENTS = {
 RUNS = 5
 
 
-class SetClock(ManualClock):
+class SetClock(StageClock):
     """A clock that is set once, while time goes on as it did."""
 
     def __init__(self, start: datetime, *, at: float, by: timedelta) -> None:
@@ -61,7 +60,7 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def began_at(stage: Stage, *script: int | Exception) -> list[float]:
     """Merge for so many intervals; when each run of the table began."""
     seconds = INTERVAL.total_seconds()
-    stage.stop = ManualStop(stage.clock, at=RUNS * seconds)
+    stage.until(RUNS * seconds)
     table = stage.table("users", *script, seconds=1.0)
     loop = stage.loop()
     loop.run()
@@ -75,7 +74,7 @@ def began_at(stage: Stage, *script: int | Exception) -> list[float]:
 @pytest.mark.usefixtures("zone")
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_table_is_merged_on_its_interval_at_any_time(name: str) -> None:
-    began = began_at(Stage(clock=ManualClock(MOMENTS[name])), *range(RUNS))
+    began = began_at(Stage(clock=StageClock(MOMENTS[name])), *range(RUNS))
     assert len(began) >= RUNS
     for one, other in pairwise(began):
         assert (1 - JITTER) * INTERVAL.total_seconds() <= other - one <= INTERVAL.total_seconds()

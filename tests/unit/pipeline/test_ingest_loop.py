@@ -13,6 +13,7 @@ from frazil.errors import (
     FencedError,
     PositionLostError,
     ShutdownRequested,
+    SlotBusyError,
     SourceUnavailableError,
 )
 from frazil.hooks import SeededRandomness
@@ -20,8 +21,8 @@ from frazil.ingest.report import BatchReport
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming, TableState
 from frazil.model.cause import Cause
 from frazil.pipeline.loops.ingest_loop import IngestLoop
-from frazil.pipeline.loops.merge_loop import Ending
-from frazil.pipeline.next_step import NextStep, RetryAfter
+from frazil.pipeline.loops.loop import Ending, StopRequest
+from frazil.pipeline.next_step import STANDBY_SECONDS, NextStep, RetryAfter, Standby, plan_step
 from frazil.sources.protocol import Limit
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Script:
         self.table_states: dict[str, TableState] = {}
         self.is_closed = False
         self.when_empty: Callable[[], None] = lambda: None
+        self.notify: Callable[[], None] = lambda: None
+        self.waits: list[float] = []
+        self.when_waiting: Callable[[], None] = lambda: None
+        self.woken = threading.Event()
 
     @property
     def tables_to_copy(self) -> set[str]:
@@ -75,10 +80,19 @@ class Script:
         assert position == "0/9"
         return self.behind <= 0
 
+    def follow_states(self, notify: Callable[[], None]) -> None:
+        self.notify = notify
+
     def wait(self, seconds: float, limit: Limit) -> bool:
         assert seconds > 0
         assert limit == LIMIT
+        self.waits.append(seconds)
+        self.when_waiting()
+        self.woken.wait(seconds)
         return False
+
+    def wake(self) -> None:
+        self.woken.set()
 
     def _next(self, script: list[BatchReport | Exception | None]) -> BatchReport | None:
         if not script:
@@ -93,18 +107,25 @@ class Script:
 class Stage:
     """A loop over a script, and what it reported."""
 
-    def __init__(self, script: Script, *, is_alive: bool = True) -> None:
+    def __init__(
+        self,
+        script: Script,
+        *,
+        is_alive: bool = True,
+        interval: timedelta = timedelta(milliseconds=1),
+        retry: RetryPolicy = SOON,
+    ) -> None:
         self.script = script
-        self.stop = threading.Event()
+        self.stop = StopRequest()
         self.reports: list[BatchReport] = []
         self.errors: list[tuple[Exception, NextStep]] = []
         self.loop = IngestLoop(
             script,
             script,  # type: ignore[arg-type]
-            interval=timedelta(milliseconds=1),
+            interval=interval,
             limit=LIMIT,
             stop=self.stop,
-            retry=SOON,
+            retry=retry,
             randomness=SeededRandomness(1),
             on_report=self.reports.append,
             on_error=lambda error, step: self.errors.append((error, step)),
@@ -236,3 +257,101 @@ def test_an_engine_that_is_gone_ends_the_loop() -> None:
     stage = Stage(Script(SourceUnavailableError("away"), behind=2), is_alive=False)
     with pytest.raises(Exception, match="JVM"):
         stage.once()
+
+
+HOUR = timedelta(hours=1)
+SLOWLY = RetryPolicy(attempts=3, base_seconds=3600.0, longest_seconds=7200.0)
+
+
+def is_one_wait_of_an_hour(stage: Stage) -> bool:
+    return len(stage.script.waits) == 1 and stage.script.waits[0] > 3000
+
+
+def test_a_stop_ends_the_wait_for_changes_at_once() -> None:
+    stage = Stage(Script(), interval=HOUR)
+    stage.script.when_waiting = stage.stop.set
+    assert stage.loop.run() is Ending.STOPPED
+    assert is_one_wait_of_an_hour(stage)
+
+
+def test_a_stop_that_comes_just_before_a_wait_is_not_missed() -> None:
+    stage = Stage(Script(), interval=HOUR)
+    stage.loop._on_step = lambda _seconds: stage.stop.set()
+    assert stage.loop.run() is Ending.STOPPED
+    assert stage.script.waits == []
+
+
+def test_a_table_that_is_to_be_copied_is_copied_while_the_other_lane_waits() -> None:
+    stage = Stage(Script(), interval=HOUR)
+
+    def find_a_table() -> None:
+        stage.script.copy.append(report(copy=True))
+        stage.script.notify()
+
+    stage.script.when_waiting = find_a_table
+    stage.loop._on_report = lambda _report: stage.stop.set()
+    assert stage.loop.run() is Ending.STOPPED
+    assert "copy" in stage.script.done
+    assert is_one_wait_of_an_hour(stage)
+
+
+def test_a_failure_of_the_copies_ends_the_wait_for_changes_at_once() -> None:
+    stage = Stage(Script(), interval=HOUR)
+
+    def find_a_table() -> None:
+        stage.script.copy.append(PositionLostError("lost"))
+        stage.script.notify()
+
+    stage.script.when_waiting = find_a_table
+    with pytest.raises(PositionLostError):
+        stage.loop.run()
+    assert is_one_wait_of_an_hour(stage)
+
+
+def test_no_change_of_a_table_shortens_a_back_off_but_a_stop_does() -> None:
+    stage = Stage(
+        Script(copy=(SourceUnavailableError("away"), report(copy=True))),
+        interval=HOUR,
+        retry=SLOWLY,
+    )
+
+    def fail(_error: Exception, _step: NextStep) -> None:
+        stage.script.notify()
+        threading.Timer(0.05, stage.stop.set).start()
+
+    stage.loop._on_error = fail
+    assert stage.loop.run() is Ending.STOPPED
+    assert stage.script.done.count("copy") == 1
+
+
+def test_a_table_that_the_source_does_not_know_is_not_asked_for_all_the_time() -> None:
+    script = Script(copy=(None, None, report(copy=True)))
+    stage = Stage(script, interval=HOUR)
+    copies = threading.Event()
+    copy_tables = script.copy_tables
+
+    def copy_once() -> BatchReport | None:
+        copies.set()
+        return copy_tables()
+
+    script.copy_tables = copy_once  # type: ignore[method-assign]
+
+    def stop_soon() -> None:
+        assert copies.wait(60)
+        threading.Timer(0.05, stage.stop.set).start()
+
+    script.when_waiting = stop_soon
+    assert stage.loop.run() is Ending.STOPPED
+    assert script.done.count("copy") == 1
+
+
+def test_a_process_on_standby_asks_every_second_and_is_no_failure() -> None:
+    retry = RetryPolicy(attempts=3, base_seconds=60.0, longest_seconds=60.0)
+    for failures in (1, 2, 50):
+        step = plan_step(
+            SlotBusyError("another"),
+            failures=failures,
+            retry=retry,
+            randomness=SeededRandomness(1),
+        )
+        assert step == Standby(STANDBY_SECONDS)

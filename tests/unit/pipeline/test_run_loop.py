@@ -10,14 +10,17 @@ import pytest
 
 from frazil.errors import FencedError, PositionLostError, SlotBusyError
 from frazil.hooks import SystemClock
-from frazil.pipeline.loops.merge_loop import Ending, MergeLoop
-from frazil.pipeline.loops.run_loop import MergeSignal, RunLoop
+from frazil.pipeline.library import _passing_on
+from frazil.pipeline.loops.loop import Ending, Intervals, StopRequest
+from frazil.pipeline.loops.merge_loop import MergeLoop
+from frazil.pipeline.loops.run_loop import RunLoop
 from tests.support.merge.scripted import TwinTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE = 60.0
+HOURLY = Intervals(ingest=timedelta(hours=1), merge=timedelta(hours=1))
 
 
 class Ingest:
@@ -25,7 +28,7 @@ class Ingest:
 
     def __init__(
         self,
-        stop: threading.Event,
+        stop: StopRequest,
         outcome: Ending | Exception = Ending.DONE,
         *,
         began: Callable[[], None] = lambda: None,
@@ -33,7 +36,7 @@ class Ingest:
         self._stop = stop
         self._outcome = outcome
         self._began = began
-        self.interval: timedelta | None = None
+        self.intervals: Intervals | None = None
 
     def run(self, *, once: bool = False) -> Ending:
         self._began()
@@ -47,20 +50,17 @@ class Ingest:
     def abandon(self) -> None:
         """Not used."""
 
-    def set_interval(self, interval: timedelta) -> None:
-        self.interval = interval
+    def reload(self, intervals: Intervals) -> None:
+        self.intervals = intervals
 
 
 class Stage:
     """Merges of one table next to ingest loops that come one after the other."""
 
     def __init__(self, *script: int | Exception) -> None:
-        self.stop = threading.Event()
-        self.signal = MergeSignal(self.stop)
+        self.stop = StopRequest()
         self.table = TwinTable("users", *script, clock=SystemClock(), seconds=0.0)
-        self.merges = MergeLoop(
-            {"users": self.table}, interval=timedelta(hours=1), stop=self.signal
-        )
+        self.merges = MergeLoop({"users": self.table}, interval=HOURLY.merge, stop=self.stop)
 
     def run_loop(self, *ingests: Ingest, source_retry: float = 0.01) -> RunLoop:
         made = iter(ingests)
@@ -133,10 +133,10 @@ def test_an_interval_that_was_changed_is_kept_when_the_source_is_tried_again() -
     stage = Stage()
     repaired = Ingest(stage.stop, began=stage.stop.set)
     loop = stage.run_loop(Ingest(stage.stop, PositionLostError("lost")), repaired)
-    changed = timedelta(seconds=3)
-    loop.set_intervals(ingest=changed, merge=timedelta(hours=1))
+    changed = Intervals(ingest=timedelta(seconds=3), merge=timedelta(hours=1))
+    loop.reload(changed)
     loop.run()
-    assert repaired.interval == changed
+    assert repaired.intervals == changed
 
 
 def test_a_source_that_was_repaired_is_tried_at_once() -> None:
@@ -145,15 +145,15 @@ def test_a_source_that_was_repaired_is_tried_at_once() -> None:
     loop = stage.run_loop(
         Ingest(stage.stop, PositionLostError("lost")), repaired, source_retry=10 * PATIENCE
     )
-    saying = threading.Thread(target=say_until, args=(stage.stop, loop.try_source_again))
+    saying = threading.Thread(target=say_until, args=(stage.stop, loop))
     saying.start()
     assert loop.run() is Ending.STOPPED
     saying.join()
 
 
-def say_until(stop: threading.Event, say: Callable[[], None]) -> None:
+def say_until(stop: StopRequest, loop: RunLoop) -> None:
     while not stop.wait(0.05):
-        say()
+        loop.reload(HOURLY)
 
 
 def test_a_defect_in_the_ingest_ends_the_process() -> None:
@@ -171,7 +171,6 @@ def test_a_request_wakes_merges_that_wait_for_their_interval() -> None:
         while not stage.table.began:
             SystemClock().sleep(0.01)
         stage.merges.request(["users"])
-        stage.signal.ring()
         assert merged.wait(PATIENCE)
         stage.stop.set()
 
@@ -182,10 +181,51 @@ def test_a_request_wakes_merges_that_wait_for_their_interval() -> None:
     assert stage.table.batches >= 1
 
 
-def test_the_bell_ends_a_wait_and_is_heard_once() -> None:
-    signal = MergeSignal(threading.Event())
-    signal.ring()
-    assert signal.wait(PATIENCE) is False
-    began = SystemClock().monotonic()
-    assert signal.wait(0.05) is False
-    assert SystemClock().monotonic() - began >= 0.05
+class WatchedClock(SystemClock):
+    """Remembers how long it was asked to wait, and says when."""
+
+    def __init__(self, waiting: Callable[[], None]) -> None:
+        self.waits: list[float | None] = []
+        self._waiting = waiting
+
+    def wait(self, event: threading.Event, seconds: float | None = None) -> None:
+        self.waits.append(seconds)
+        self._waiting()
+        super().wait(event, PATIENCE)
+        assert event.is_set()
+
+
+def test_a_stop_ends_the_wait_for_a_source_to_be_repaired_at_once() -> None:
+    stage = Stage()
+    clock = WatchedClock(stage.stop.set)
+    lost = Ingest(stage.stop, PositionLostError("lost"))
+    loop = RunLoop(
+        iter((lost, Ingest(stage.stop))).__next__,
+        stage.merges,
+        stop=stage.stop,
+        clock=clock,
+        source_retry_seconds=3600.0,
+    )
+    assert loop.run() is Ending.STOPPED
+    assert clock.waits == [3600.0]
+
+
+def test_a_stop_request_wakes_whoever_waits_and_nobody_afterwards() -> None:
+    stop, woken = StopRequest(), []
+    with stop.waking(lambda: woken.append("early")):
+        stop.set()
+    with stop.waking(lambda: woken.append("late")):
+        pass
+    stop.set()
+    assert woken == ["early", "late"]
+
+
+def test_an_event_of_the_caller_is_passed_on_to_the_loops() -> None:
+    event, request = threading.Event(), StopRequest()
+    with _passing_on(event, request):
+        assert not request.wait(0.0)
+        event.set()
+        assert request.wait(PATIENCE)
+    before = StopRequest()
+    _passing_on(event, before)
+    assert before.is_set(), "nothing may begin"

@@ -18,14 +18,14 @@ from frazil.model.marker import Marker
 from frazil.model.postgres.facts import PublicationFacts, SlotFacts, WalStatus
 from frazil.model.postgres.lsn import format_lsn
 from frazil.sources.postgres.slot.continuity import (
+    SlotStep,
     as_observed,
-    check_continuation,
     check_continuity,
     check_publication,
     check_slot,
     check_source,
     check_timeline,
-    is_useless,
+    plan_slot,
     source_identity,
 )
 from tests.support.postgres.sound import PUBLICATION
@@ -200,12 +200,6 @@ def test_a_switch_away_from_the_very_timeline_we_are_on_is_checked() -> None:
     check_timeline(server(3), switches, generation=2, position=POSITION - 1)
 
 
-def test_what_a_slot_keeps_is_useless_when_it_is_lost_or_nothing_is_published() -> None:
-    assert not is_useless(slot(), PUBLICATION)
-    assert is_useless(slot(wal_status=WalStatus.LOST), PUBLICATION)
-    assert is_useless(slot(), None)
-
-
 def test_a_slot_that_is_valid_is_given_back() -> None:
     assert watch(slot()) == slot()
     check_publication(PUBLICATION, name="p")
@@ -217,15 +211,15 @@ SINCE = Marker(
 
 
 def continued(
-    since: Marker = SINCE,
+    since: Marker | None = SINCE,
     *,
     reached: int = 0,
     found: SystemIdentity | None = None,
     switches: tuple[TimelineSwitch, ...] = (),
     publication: PublicationFacts | None = PUBLICATION,
     kept: SlotFacts | None = None,
-) -> None:
-    check_continuation(
+) -> SlotStep:
+    return plan_slot(
         SETTINGS,
         since,
         reached=reached,
@@ -237,7 +231,7 @@ def continued(
 
 
 def test_all_of_it_is_checked_before_anything_is_read() -> None:
-    continued(kept=slot(confirmed_flush=POSITION))
+    assert continued(kept=slot(confirmed_flush=POSITION)) is SlotStep.KEEP
     with pytest.raises(SourceReplacedError):
         continued(replace(SINCE, source="postgres/7301/shop/other"), kept=slot())
     with pytest.raises(SourceReplacedError):
@@ -248,6 +242,15 @@ def test_all_of_it_is_checked_before_anything_is_read() -> None:
         continued(kept=None)
     with pytest.raises(PositionLostError, match="lost"):
         continued(kept=slot(confirmed_flush=POSITION + 1))
+
+
+def test_without_a_marker_a_slot_that_keeps_nothing_of_use_is_replaced() -> None:
+    assert continued(None) is SlotStep.CREATE
+    assert continued(None, kept=slot()) is SlotStep.KEEP
+    assert continued(None, kept=slot(wal_status=WalStatus.LOST)) is SlotStep.REPLACE
+    assert continued(None, kept=slot(), publication=None) is SlotStep.REPLACE
+    with pytest.raises(ConfigError):
+        continued(None, kept=slot(plugin="wal2json"))
 
 
 @pytest.mark.fault("N33")

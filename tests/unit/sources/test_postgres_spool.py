@@ -171,6 +171,27 @@ def test_a_wait_ends_with_the_time_when_nothing_comes(tmp_path: Path) -> None:
         assert not spool.wait(0.01, Limit(rows=2, bytes=1 << 40))
 
 
+def test_a_wait_ends_when_it_is_woken_and_the_next_one_waits_again(tmp_path: Path) -> None:
+    woken = threading.Event()
+    with StreamSpool(
+        TwinStream(), SpoolFiles(str(tmp_path)), max_bytes=LARGE, woken=woken
+    ) as spool:
+        woken.set()
+        assert not spool.wait(PATIENCE, LITTLE)
+        assert not woken.is_set()
+        threading.Timer(0.05, woken.set).start()
+        assert not spool.wait(PATIENCE, LITTLE)
+        assert not spool.wait(0.01, LITTLE)
+
+
+def test_what_came_while_no_one_waited_does_not_end_the_next_wait(tmp_path: Path) -> None:
+    with spooling(tmp_path) as (stream, spool):
+        stream.send(*transaction(10, relation(), insert()))
+        stream.wait_until_read()
+        spool.take(ALL)
+        assert not spool._woken.is_set()
+
+
 def test_taking_stops_at_the_limit_but_takes_at_least_one_segment(tmp_path: Path) -> None:
     with spooling(tmp_path, segment_bytes=1) as (stream, spool):
         stream.send(*transaction(10, relation(), insert(), insert(), insert()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from frazil.cli.process.supervising import supervise
 from frazil.clients.spark.session import is_alive, open_session
 from frazil.errors import CatalogError, CommitUnknownError, ConfigError, StorageError
 from frazil.pipeline.build_run import RunContext
-from frazil.pipeline.loops.merge_loop import Ending
+from frazil.pipeline.loops.loop import Ending, StopRequest
 from frazil.pipeline.reloading import plan_reload
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
@@ -69,7 +68,10 @@ def run_role(
     with StopSignals() as signals:
         try:
             return _run_role(role, document, invocation, loaded, once=once, signals=signals)
-        except Interrupted:
+        except (Interrupted, Exception):
+            # Leaving what was interrupted may fail: a reply of the JVM was read to one half.
+            if not signals.has_interrupted:
+                raise
             write_note("interrupted before anything was begun: nothing is left running")
             return signals.exit_code
 
@@ -96,7 +98,7 @@ def _run_role(
                 address = stack.enter_context(serving(app, config.telemetry.listen))
                 _log.info("serving", address=str(address))
             session = stack.enter_context(open_session(config))
-            stop = threading.Event()
+            stop = StopRequest()
             run = stack.enter_context(
                 role.build(RunContext(session, config, observed, board, stop))
             )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from frazil.cli.process.stop_signals import NOTICE_SECONDS
 from frazil.hooks import SystemClock
-from frazil.pipeline.loops.merge_loop import Ending, engine_ended
+from frazil.pipeline.loops.loop import Ending, engine_ended
 from frazil.pipeline.loops.periodic_thread import PeriodicThread
 from frazil.telemetry.logs import get_logger
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from frazil.cli.process.stop_signals import StopSignals
     from frazil.hooks import Clock
+    from frazil.pipeline.loops.loop import Loop, StopRequest
 
 _log = get_logger(__name__)
 
@@ -29,21 +29,11 @@ _DYING_SECONDS = 5.0
 _CLOCK = SystemClock()
 
 
-class Supervised(Protocol):
-    """A loop that can be stopped or abandoned."""
-
-    def run(self, *, once: bool = False) -> Ending:
-        """Run until the end."""
-
-    def abandon(self) -> None:
-        """Ignore what still runs."""
-
-
 def supervise(
-    loop: Supervised,
+    loop: Loop,
     *,
     once: bool,
-    stop: threading.Event,
+    stop: StopRequest,
     signals: StopSignals,
     grace: timedelta,
     interrupt: Callable[[], None],
@@ -74,8 +64,11 @@ def supervise(
     if signals.received is not None:
         _log.info("stopping", signal=signals.received.name, grace=grace.total_seconds())
         stop.set()
-        _join(run, grace, clock)
-        if run.is_alive():
+        deadline = clock.monotonic() + grace.total_seconds()
+        while not run.has_ended and (left := deadline - clock.monotonic()) > 0:
+            # Not for the thread: the second signal must be noticed at once.
+            signals.wait(left)
+        if not run.has_ended:
             _log.warning("abandoning what is not committed", grace=grace.total_seconds())
             loop.abandon()
             _cancel(interrupt)
@@ -95,13 +88,6 @@ def _cancel(interrupt: Callable[[], None]) -> None:
         _log.debug("the engine did not answer", error=type(error).__name__)
 
 
-def _join(run: _Run, grace: timedelta, clock: Clock) -> None:
-    """Wait in short pieces: the second signal must not be noticed at the end of the grace only."""
-    deadline = clock.monotonic() + grace.total_seconds()
-    while run.is_alive() and clock.monotonic() < deadline:
-        run.join(min(NOTICE_SECONDS, max(0.0, deadline - clock.monotonic())))
-
-
 def _wait(
     run: _Run, signals: StopSignals, is_alive: Callable[[], bool], on_reload: Callable[[], None]
 ) -> None:
@@ -112,6 +98,7 @@ def _wait(
 
 
 def _dies(is_alive: Callable[[], bool], clock: Clock) -> bool:
+    # Polled: another process wakes no thread of ours when it ends.
     deadline = clock.monotonic() + _DYING_SECONDS
     while is_alive() and clock.monotonic() < deadline:
         clock.sleep(_DYING_SECONDS / 50)
@@ -126,7 +113,7 @@ def _wake_if_dead(is_alive: Callable[[], bool], signals: StopSignals) -> None:
 class _Run(threading.Thread):
     """The loop's thread; a daemon, because it may have to be abandoned."""
 
-    def __init__(self, loop: Supervised, *, once: bool, ended: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, *, once: bool, ended: Callable[[], None]) -> None:
         super().__init__(name="frazil loop", daemon=True)
         self._loop = loop
         self._once = once

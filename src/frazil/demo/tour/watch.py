@@ -15,6 +15,7 @@ from frazil.errors import ServiceError
 from frazil.hooks import SystemClock
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.build_run import RunContext, build_run
+from frazil.pipeline.loops.loop import StopRequest
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.values import Phase
 
@@ -204,7 +205,7 @@ def pipeline_thread(
     session: Session, config: Config, observed: Observed
 ) -> Iterator[PipelineThread]:
     """Ingest and merge until the block is left."""
-    stop = threading.Event()
+    stop = StopRequest()
     board = StatusBoard(
         config.pipeline, roles=tuple(each.value for each in (MarkerRole.INGEST, MarkerRole.MERGE))
     )

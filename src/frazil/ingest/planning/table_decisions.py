@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from frazil.ledger.table_state import State
+    from frazil.model.marker import Marker
     from frazil.model.source_table import SourceTable
 
 
@@ -164,3 +165,30 @@ def _identified(state: TableState, table: SourceTable | None) -> TableState:
     if state.identity or table.obstacle is not None:
         return state
     return replace(state, identity=table.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNeeds:
+    """What a source has to keep for tables in these states.
+
+    Changes of ``tables`` since the marker; without one it may begin wherever it is.
+    """
+
+    table_states: Mapping[str, TableState]
+    tables: tuple[str, ...]
+    since: Marker | None
+
+    def after_loss(self) -> SourceNeeds:
+        """Every table is copied again, because changes are lost."""
+        copied = {name: replace(self.table_states[name], state=Copying()) for name in self.tables}
+        return replace(self, table_states={**self.table_states, **copied}, since=None)
+
+
+def plan_needs(
+    table_states: Mapping[str, TableState], acknowledged: Marker | None, *, is_copying: bool = False
+) -> SourceNeeds:
+    """What a source is prepared for; ``is_copying``: a copy runs that needs what follows it."""
+    states = {name: each.state for name, each in table_states.items()}
+    tables = tuple(name for name, state in states.items() if not isinstance(state, Removed))
+    counts_nothing = not is_copying and all(isinstance(states[name], Copying) for name in tables)
+    return SourceNeeds(table_states, tables, None if counts_nothing else acknowledged)

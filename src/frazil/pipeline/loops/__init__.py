@@ -1,1 +1,1 @@
-"""The loops of a running process and the threads they use. Start with ``run_loop.py``."""
+"""The loops of a running process and the threads they use. Start with ``loop.py``."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from frazil.clients.defects import as_ours
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
-from frazil.errors import ShutdownRequested, SlotBusyError
+from frazil.errors import ShutdownRequested
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.table_state import Copying, Gone, Paused, ResyncRequired
-from frazil.pipeline.loops.merge_loop import JITTER, Ending, engine_ended
+from frazil.pipeline.loops.loop import JITTER, Ending, engine_ended, ignore
 from frazil.pipeline.next_step import RetryAfter, plan_step
 
 if TYPE_CHECKING:
@@ -27,16 +27,15 @@ if TYPE_CHECKING:
     from frazil.ingest.report import BatchReport
     from frazil.ledger.table_state import TableState
     from frazil.model.marker import Position
-    from frazil.pipeline.loops.merge_loop import Stop
+    from frazil.pipeline.loops.loop import Intervals, StopRequest
     from frazil.pipeline.next_step import NextStep
     from frazil.sources.protocol import Limit, Source
 
 _Done = TypeVar("_Done")
 
-# How long a pipeline may be without a process before the one on standby takes over.
-STANDBY_SECONDS = 1.0
-# How often a stop request is checked.
-_GLANCE_SECONDS = 0.25
+# How often a server is asked whether it has sent everything: one without changes for us moves on
+# without a row that could wake anyone.
+_CATCH_UP_SECONDS = 0.25
 
 
 class Ingesting(Protocol):
@@ -50,6 +49,9 @@ class Ingesting(Protocol):
     def tables_to_copy(self) -> set[str]:
         """Tables that are to be copied."""
 
+    def follow_states(self, notify: Callable[[], None]) -> None:
+        """Call this, in any thread, when states of tables have changed; the last one counts."""
+
     def step(self) -> BatchReport | None:
         """The next changes; None when there are none yet."""
 
@@ -58,10 +60,6 @@ class Ingesting(Protocol):
 
     def close(self) -> None:
         """Let go of everything."""
-
-
-def _ignore(*_facts: object) -> None:
-    """There is no receiver."""
 
 
 class IngestLoop:
@@ -77,13 +75,13 @@ class IngestLoop:
         *,
         interval: timedelta,
         limit: Limit,
-        stop: Stop,
+        stop: StopRequest,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
-        on_report: Callable[[BatchReport], None] = _ignore,
-        on_step: Callable[[float], None] = _ignore,
-        on_error: Callable[[Exception, NextStep], None] = _ignore,
+        on_report: Callable[[BatchReport], None] = ignore,
+        on_step: Callable[[float], None] = ignore,
+        on_error: Callable[[Exception, NextStep], None] = ignore,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
         self._ingester = ingester
@@ -99,6 +97,7 @@ class IngestLoop:
         self._once = False
         self._is_abandoned = False
         self._ends_with: Exception | None = None
+        self._halted, self._states_changed = threading.Event(), threading.Event()
 
     def run(self, *, once: bool = False) -> Ending:
         """Ingest until stopped; with ``once``, until all that is there now is in.
@@ -107,10 +106,11 @@ class IngestLoop:
         """
         self._once = once
         try:
-            if once:
-                self._run_once()
-            else:
-                self._run_lanes()
+            with self._stop.waking(self._halt):
+                if once:
+                    self._run_once()
+                else:
+                    self._run_lanes()
         finally:
             self._ingester.close()
         if self._ends_with is not None and not isinstance(self._ends_with, ShutdownRequested):
@@ -119,18 +119,22 @@ class IngestLoop:
             return Ending.STOPPED
         return Ending.ACTION_REQUIRED if self._requires_action() else Ending.DONE
 
-    def set_interval(self, interval: timedelta) -> None:
-        """From the next batch on; from any thread."""
-        self._interval = interval.total_seconds()
+    def reload(self, intervals: Intervals) -> None:
+        """Use this interval from the next batch on; from any thread."""
+        self._interval = intervals.ingest.total_seconds()
 
     def abandon(self) -> None:
         """Take no more notice of what runs: what it runs on is being taken away."""
         self._is_abandoned = True
 
     def _run_lanes(self) -> None:
+        self._ingester.follow_states(self._states_changed.set)
         copies = threading.Thread(target=self._copy_tables, name="frazil copies", daemon=True)
         copies.start()
-        self._stream()
+        try:
+            self._stream()
+        finally:
+            self._halt()
         copies.join()
 
     def _run_once(self) -> None:
@@ -151,7 +155,7 @@ class IngestLoop:
         is_idle = not self._step()
         while not self._is_halted() and not self._source.has_reached(goal):
             if is_idle:
-                self._source.wait(_GLANCE_SECONDS, self._limit)
+                self._source.wait(_CATCH_UP_SECONDS, self._limit)
             is_idle = not self._step()
         return True
 
@@ -170,26 +174,26 @@ class IngestLoop:
                 return
             due = began + self._interval * self._randomness.uniform(1 - JITTER, 1)
             self._on_step(due - self._clock.monotonic())
-            self._wait_until(due)
+            left = due - self._clock.monotonic()
+            if left > 0 and not self._is_halted():
+                self._source.wait(left, self._limit)
 
     def _copy_tables(self) -> None:
         while not self._is_halted():
-            self._attempt(self._read_all)
-            # New ones are found by the other lane.
-            while not self._is_halted() and not self._ingester.tables_to_copy:
-                self._stop.wait(_GLANCE_SECONDS)
+            self._states_changed.clear()
+            if self._ingester.tables_to_copy:
+                self._attempt(self._read_all)
+            # New ones are found by the other lane. What the source does not know is looked for
+            # again after a while.
+            left = self._interval if self._ingester.tables_to_copy else None
+            if not self._is_halted():
+                self._clock.wait(self._states_changed, left)
 
     def _step(self) -> bool:
         report = self._ingester.step()
         if report is not None:
             self._on_report(report)
         return report is not None
-
-    def _wait_until(self, due: float) -> None:
-        while not self._is_halted():
-            left = due - self._clock.monotonic()
-            if left <= 0 or self._source.wait(min(left, _GLANCE_SECONDS), self._limit):
-                return
 
     def _attempt(self, work: Callable[[], _Done]) -> _Done | None:
         """Do this, again and again while that may help; None when the end has come."""
@@ -216,18 +220,22 @@ class IngestLoop:
             # Not a failure: what it waited for is not wished any longer.
             return False
         self._on_error(error, step)
-        if not self._is_alive():
-            self._ends_with = self._ends_with or engine_ended(error)
-        elif not isinstance(step, RetryAfter):
-            self._ends_with = self._ends_with or error
-        else:
-            is_standby = isinstance(error, SlotBusyError)
-            self._stop.wait(min(step.seconds, STANDBY_SECONDS) if is_standby else step.seconds)
+        is_alive = self._is_alive()
+        if is_alive and isinstance(step, RetryAfter):
+            self._clock.wait(self._halted, step.seconds)
             return True
+        self._ends_with = self._ends_with or (error if is_alive else engine_ended(error))
+        self._halt()
         return False
 
+    def _halt(self) -> None:
+        """End both lanes, whatever they wait for; from any thread."""
+        self._halted.set()
+        self._states_changed.set()
+        self._source.wake()
+
     def _is_halted(self) -> bool:
-        return self._stop.is_set() or self._ends_with is not None
+        return self._halted.is_set()
 
     def _requires_action(self) -> bool:
         return any(

@@ -13,14 +13,14 @@ import queue
 import threading
 from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
-from frazil.errors import DefectError, FrazilError, RuntimeMissingError, ShutdownRequested
+from frazil.errors import DefectError, FrazilError, ShutdownRequested
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.pipeline.loops.worker_pool import Attempt, WorkerPool
+from frazil.pipeline.loops.loop import JITTER, Ending, engine_ended, ignore
+from frazil.pipeline.loops.worker_pool import WorkerPool
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, plan_step
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
 
@@ -29,18 +29,13 @@ if TYPE_CHECKING:
 
     from frazil.hooks import Clock, Randomness
     from frazil.merge.report import MergeReport
+    from frazil.pipeline.loops.loop import Intervals, StopRequest
+    from frazil.pipeline.loops.worker_pool import Attempt
     from frazil.pipeline.next_step import NextStep
 
-# The interval is the longest wait, so chance only shortens it: enough that instances started
-# together drift apart, too little to be noticed.
-JITTER = 0.1
 # A merge that takes longer than its interval is followed by the next one, but not without a breath:
 # an interval of a millisecond must not become a catalog that is queried all the time.
 BREATH_SECONDS = 0.1
-# How long a request waits while another merge runs and a thread is free.
-_GLANCE_SECONDS = 0.25
-# When every table is stopped there is only the end to wait for, and any wait will do.
-_IDLE_SECONDS = 3600.0
 
 
 class TableMerge(Protocol):
@@ -50,37 +45,13 @@ class TableMerge(Protocol):
         """Merge what is pending, batch by batch, and end between two batches when requested."""
 
 
-class Stop(Protocol):
-    """A request that the loop ends; a ``threading.Event`` is one."""
-
-    def is_set(self) -> bool:
-        """Whether it was made."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for it, at most so many seconds."""
-
-
-class Ending(StrEnum):
-    """How a loop ended."""
-
-    DONE = "everything is merged"
-    STOPPED = "stopped"
-    ACTION_REQUIRED = "some tables require action, the rest is merged"
-    FAILED = "some tables failed, and their attempts are used up"
-
-
-def _ignore(*_facts: object) -> None:
-    """There is no receiver."""
-
-
 class MergeLoop:
     """Merges tables until stopped, or once.
 
     ``on_start``, ``on_report`` and ``on_error`` are called in the loop's thread with the table's
     name, what came of the run and the seconds it took, ``on_cycle`` when every table had its turn.
     ``is_alive`` is called after a failure: when the engine is gone, no attempt can succeed and the
-    loop ends. No run begins while ``may_start`` says no. The caller of ``join`` or ``request`` also
-    wakes ``stop``, if that can be woken.
+    loop ends. No run begins while ``may_start`` says no; when that changes, ``wake`` is called.
     """
 
     def __init__(
@@ -88,15 +59,15 @@ class MergeLoop:
         tables: Mapping[str, TableMerge],
         *,
         interval: timedelta,
-        stop: Stop,
+        stop: StopRequest,
         concurrency: int = 1,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
-        on_start: Callable[[str], None] = _ignore,
-        on_report: Callable[[str, MergeReport, float], None] = _ignore,
-        on_error: Callable[[str, Exception, NextStep, float], None] = _ignore,
-        on_cycle: Callable[[float], None] = _ignore,
+        on_start: Callable[[str], None] = ignore,
+        on_report: Callable[[str, MergeReport, float], None] = ignore,
+        on_error: Callable[[str, Exception, NextStep, float], None] = ignore,
+        on_cycle: Callable[[float], None] = ignore,
         is_alive: Callable[[], bool] = lambda: True,
         may_start: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -120,7 +91,9 @@ class MergeLoop:
         self._running: set[str] = set()
         # Requested while they were running.
         self._asked_again: set[str] = set()
+        # What other threads want done in this one; whoever puts something in wakes the loop.
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._woken = threading.Event()
         self._had_their_turn: set[str] = set()
         self._cycle_began: float | None = None
         self._changing = threading.Lock()
@@ -136,7 +109,7 @@ class MergeLoop:
 
     def join(self, table: str, merge: TableMerge) -> None:
         """Merge this one too, at once; from any thread."""
-        self._inbox.put(partial(self._add, table, merge))
+        self._post(partial(self._add, table, merge))
 
     def request(self, tables: Iterable[str], *, was_mended: bool = False) -> None:
         """Merge these as soon as a thread is free; from any thread.
@@ -145,11 +118,16 @@ class MergeLoop:
         only if ``was_mended``.
         """
         for table in tables:
-            self._inbox.put(partial(self._hasten, table, was_mended=was_mended))
+            self._post(partial(self._hasten, table, was_mended=was_mended))
 
-    def set_interval(self, interval: timedelta) -> None:
-        """From the next run of each table on; from any thread."""
-        self._interval = interval.total_seconds()
+    def reload(self, intervals: Intervals) -> None:
+        """Merge everything now, also what is stopped, and then in this interval."""
+        self._interval = intervals.merge.total_seconds()
+        self.request([each.table for each in self.statuses], was_mended=True)
+
+    def wake(self) -> None:
+        """Find out again what there is to do; from any thread."""
+        self._woken.set()
 
     def run(self, *, once: bool = False) -> Ending:
         """Merge until stopped; with ``once``, until nothing is left. A loop runs only once.
@@ -158,15 +136,14 @@ class MergeLoop:
         running merges have ended between two of their batches.
         """
         self._once = once
-        pool = WorkerPool(self._concurrency, self._merge, self._clock)
-        self._read_inbox()
+        pool = WorkerPool(self._concurrency, self._merge, self._clock, on_end=self._take)
         try:
-            while self._running or not self._is_over():
+            with self._stop.waking(self.wake):
                 self._read_inbox()
-                self._start_due(pool)
-                attempt = self._wait(pool)
-                if attempt is not None:
-                    self._settle(attempt)
+                while self._running or not self._is_over():
+                    self._start_due(pool)
+                    self._wait()
+                    self._read_inbox()
         finally:
             pool.dismiss()
         return self._end()
@@ -175,7 +152,15 @@ class MergeLoop:
         """Take no more notice of running merges: what they run on is being taken away."""
         self._is_abandoned = True
 
+    def _post(self, work: Callable[[], None]) -> None:
+        self._inbox.put(work)
+        self.wake()
+
+    def _take(self, attempt: Attempt) -> None:
+        self._post(partial(self._settle, attempt))
+
     def _read_inbox(self) -> None:
+        self._woken.clear()
         while not self._inbox.empty():
             self._inbox.get()()
 
@@ -229,25 +214,16 @@ class MergeLoop:
             self._on_start(name)
             pool.start(name)
 
-    def _wait(self, pool: WorkerPool) -> Attempt | None:
-        """Wait until a run ends, a table is due and a thread is free, or a stop is requested."""
+    def _wait(self) -> None:
+        """Wait until a table is due and a thread is free, or anything else wakes the loop."""
+        seconds = None
         has_room = len(self._running) < self._concurrency and not self._is_halted()
-        until_due = None
-        if has_room and self._due:
-            least = 0.0 if self._may_start() else _GLANCE_SECONDS
-            until_due = max(least, min(self._due.values()) - self._clock.monotonic())
-        if self._running:
-            if has_room:
-                # Another one may be requested meanwhile.
-                until_due = min(_GLANCE_SECONDS, until_due or _GLANCE_SECONDS)
-            return pool.wait(until_due)
-        if not self._is_over():
-            self._stop.wait(_IDLE_SECONDS if until_due is None else until_due)
-        return None
+        if self._due and has_room and self._may_start():
+            seconds = max(0.0, min(self._due.values()) - self._clock.monotonic())
+        if self._running or not self._is_over():
+            self._clock.wait(self._woken, seconds)
 
     def _settle(self, attempt: Attempt) -> None:
-        # A request for this table made while it ran counts before it is forgotten.
-        self._read_inbox()
         self._running.discard(attempt.table)
         if self._is_abandoned:
             return
@@ -327,13 +303,3 @@ class MergeLoop:
             return Ending.FAILED
         is_held = any(each.phase is MergeStep.STOPPED for each in self.statuses)
         return Ending.ACTION_REQUIRED if is_held else Ending.DONE
-
-
-def engine_ended(error: Exception | None = None) -> FrazilError:
-    """What ends a loop whose engine is gone, whatever it failed with."""
-    ended = RuntimeMissingError(
-        "the JVM that Spark runs in has ended.",
-        next_step="read the end of its log, and start frazil again",
-    )
-    ended.__cause__ = error
-    return ended

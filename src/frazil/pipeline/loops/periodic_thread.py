@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
+from frazil.pipeline.loops.loop import ignore
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 _END_SECONDS = 2.0
-
-
-def _nothing() -> None:
-    """There is nothing to release."""
 
 
 class PeriodicThread:
@@ -25,10 +22,10 @@ class PeriodicThread:
     def __init__(
         self,
         name: str,
-        beat: Callable[[], None],
+        beat: Callable[[], object],
         *,
         seconds: float,
-        at_end: Callable[[], None] = _nothing,
+        at_end: Callable[[], object] = ignore,
     ) -> None:
         self._beat = beat
         self._at_end = at_end

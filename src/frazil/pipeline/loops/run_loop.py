@@ -7,83 +7,27 @@ merging: what is in the changelogs still reaches the mirrors, and the source is 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError, SlotBusyError
+from frazil.errors import FrazilError
 from frazil.hooks import SystemClock
-from frazil.pipeline.loops.merge_loop import Ending
+from frazil.pipeline.loops.loop import Ending
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from frazil.hooks import Clock
-    from frazil.pipeline.loops.merge_loop import MergeLoop
+    from frazil.pipeline.loops.loop import Intervals, Loop, StopRequest
 
 _log = get_logger(__name__)
 
 # The source may have been repaired; a check costs a connection.
 SOURCE_RETRY_SECONDS = 60.0
-# How often a stop request is checked.
-_GLANCE_SECONDS = 0.25
 
 # What a run comes to when its two halves come to different things: the first that fits.
 _WORST_FIRST = (Ending.STOPPED, Ending.FAILED, Ending.ACTION_REQUIRED, Ending.DONE)
-
-
-class Ends(Protocol):
-    """A request that everything ends; a ``threading.Event`` is one."""
-
-    def is_set(self) -> bool:
-        """Whether it was made."""
-
-    def set(self) -> None:
-        """Make it."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for it, at most so many seconds."""
-
-
-class Capturing(Protocol):
-    """What captures; an ``IngestLoop`` does."""
-
-    def run(self, *, once: bool = False) -> Ending:
-        """Until stopped, or once."""
-
-    def abandon(self) -> None:
-        """Take no more notice of what runs."""
-
-    def set_interval(self, interval: timedelta) -> None:
-        """From the next batch on."""
-
-
-class MergeSignal:
-    """The stop request, as a merge loop waits for it; ``ring`` wakes the loop."""
-
-    def __init__(self, stop: Ends, clock: Clock | None = None) -> None:
-        self._stop = stop
-        self._clock = clock or SystemClock()
-        self._rung = threading.Event()
-
-    def ring(self) -> None:
-        """Let ``wait`` return; from any thread."""
-        self._rung.set()
-
-    def is_set(self) -> bool:
-        """Whether a stop is requested."""
-        return self._stop.is_set()
-
-    def wait(self, timeout: float) -> bool:
-        """Until the request, a ring, or the time is up; whether it was the request."""
-        end = self._clock.monotonic() + timeout
-        while not self._stop.is_set():
-            left = end - self._clock.monotonic()
-            if left <= 0 or self._rung.wait(min(left, _GLANCE_SECONDS)):
-                self._rung.clear()
-                break
-        return self._stop.is_set()
 
 
 class RunLoop:
@@ -94,10 +38,11 @@ class RunLoop:
 
     def __init__(
         self,
-        new_ingest: Callable[[], Capturing],
-        merges: MergeLoop,
+        new_ingest: Callable[[], Loop],
+        merges: Loop,
         *,
-        stop: Ends,
+        stop: StopRequest,
+        clock: Clock | None = None,
         is_alive: Callable[[], bool] = lambda: True,
         source_retry_seconds: float = SOURCE_RETRY_SECONDS,
     ) -> None:
@@ -105,12 +50,13 @@ class RunLoop:
         self._ingest = new_ingest()
         self._merges = merges
         self._stop = stop
+        self._clock = clock or SystemClock()
         self._is_alive = is_alive
         self._source_retry_seconds = source_retry_seconds
         self._is_abandoned = False
         self._retries_now = threading.Event()
-        # Differs from the ingest loop's own once the configuration was reloaded.
-        self._ingest_interval: timedelta | None = None
+        # Differ from those of a new ingest loop once the configuration was reloaded.
+        self._intervals: Intervals | None = None
         self._ends_with: Exception | None = None
 
     def run(self, *, once: bool = False) -> Ending:
@@ -127,15 +73,12 @@ class RunLoop:
         self._ingest.abandon()
         self._merges.abandon()
 
-    def try_source_again(self) -> None:
-        """Try a source that required action now: an operator reports it repaired."""
+    def reload(self, intervals: Intervals) -> None:
+        """Use these from the next runs on, and try a source that required action now."""
+        self._intervals = intervals
+        self._ingest.reload(intervals)
+        self._merges.reload(intervals)
         self._retries_now.set()
-
-    def set_intervals(self, *, ingest: timedelta, merge: timedelta) -> None:
-        """From the next runs on; from any thread."""
-        self._ingest_interval = ingest
-        self._ingest.set_interval(ingest)
-        self._merges.set_interval(merge)
 
     def _run_once(self) -> Ending:
         ingested = Ending.DONE
@@ -143,7 +86,7 @@ class RunLoop:
             ingested = self._ingest.run(once=True)
         except FrazilError as error:
             # The process that works for the source merges too.
-            if self._ends_all(error) or isinstance(error, SlotBusyError):
+            if self._ends_all(error) or recovery_for(error).is_standby:
                 raise
             self._ends_with = error
         merged = self._merges.run(once=True)
@@ -187,19 +130,13 @@ class RunLoop:
                 remedy=error.next_step or error.remedy,
                 next_try=self._source_retry_seconds,
             )
-            self._wait_for_mending()
+            # What was repaired before this failure did not help it.
+            self._retries_now.clear()
+            with self._stop.waking(self._retries_now.set):
+                self._clock.wait(self._retries_now, self._source_retry_seconds)
             self._ingest = self._new_ingest()
-            if self._ingest_interval is not None:
-                self._ingest.set_interval(self._ingest_interval)
-
-    def _wait_for_mending(self) -> None:
-        # What was mended before this failure did not help it.
-        self._retries_now.clear()
-        waited = 0.0
-        while waited < self._source_retry_seconds and not self._stop.is_set():
-            if self._retries_now.wait(_GLANCE_SECONDS):
-                return
-            waited += _GLANCE_SECONDS
+            if self._intervals is not None:
+                self._ingest.reload(self._intervals)
 
     def _ends_all(self, error: FrazilError) -> bool:
         return recovery_for(error).action is RecoveryAction.STOP or not self._is_alive()

@@ -1,4 +1,4 @@
-"""A few threads that merge tables, and the queue of their results."""
+"""A few threads that merge tables."""
 
 from __future__ import annotations
 
@@ -29,15 +29,23 @@ class Attempt:
 class WorkerPool:
     """Threads that live as long as the loop, because each holds a connection to the JVM.
 
-    They are daemons: a merge that hangs must not keep the process from ending.
+    They are daemons: a merge that hangs must not keep the process from ending. ``on_end`` is
+    called in the thread that has merged.
     """
 
-    def __init__(self, size: int, merge: Callable[[str], MergeReport], clock: Clock) -> None:
+    def __init__(
+        self,
+        size: int,
+        merge: Callable[[str], MergeReport],
+        clock: Clock,
+        *,
+        on_end: Callable[[Attempt], None],
+    ) -> None:
         self._merge = merge
         self._clock = clock
+        self._on_end = on_end
         self._size = size
         self._todo: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Attempt] = queue.SimpleQueue()
         for number in range(size):
             name = f"frazil merger {number + 1}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
@@ -45,13 +53,6 @@ class WorkerPool:
     def start(self, table: str) -> None:
         """Merge this table as soon as a thread is free."""
         self._todo.put(table)
-
-    def wait(self, seconds: float | None) -> Attempt | None:
-        """The next attempt that ends, or None when none does in that time."""
-        try:
-            return self._done.get(timeout=seconds)
-        except queue.Empty:
-            return None
 
     def dismiss(self) -> None:
         """End every thread after its current merge."""
@@ -67,4 +68,4 @@ class WorkerPool:
             except Exception as error:  # noqa: BLE001 - whatever one table fails with, the others go on
                 outcome = as_ours(error, table=table, doing="merging")
             seconds = self._clock.monotonic() - began
-            self._done.put(Attempt(table, began, seconds, outcome))
+            self._on_end(Attempt(table, began, seconds, outcome))

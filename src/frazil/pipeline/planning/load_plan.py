@@ -12,9 +12,9 @@ from frazil import errors
 from frazil.changelog.table import ChangelogTable
 from frazil.config import table_settings
 from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
-from frazil.ingest.planning.table_decisions import judge_tables
+from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
 from frazil.ledger.table import Ledger
-from frazil.ledger.table_state import Copying, Removed, Streaming, TableState
+from frazil.ledger.table_state import Streaming, TableState
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.pipeline.capture import capture_settings
 from frazil.pipeline.configured_source import configured_source
@@ -40,16 +40,15 @@ def load_run_plan(lake: Lake, config: Config, facts: PlanFacts) -> RunPlan:
     """What a run that begins now would do with a source in this state."""
     policy = configured_source(config).policy
     table_states, acknowledged = _load_ledger(lake, config)
-    after = {**table_states, **_judged(table_states, facts, acknowledged)}
-    names = [name for name, each in after.items() if not isinstance(each.state, Removed)]
-    counts_nothing = all(isinstance(after[name].state, Copying) for name in names)
-    since = None if counts_nothing else acknowledged
-    preparation = facts.plan_preparation(names, since)
+    judged = _judged(table_states, facts, acknowledged)
+    needs = plan_needs({**table_states, **judged}, acknowledged)
+    preparation = facts.plan_preparation(needs.tables, needs.since)
     if isinstance(preparation.problem, errors.PositionLostError) and policy.resyncs_lost:
-        after |= {name: replace(after[name], state=Copying()) for name in names}
-        preparation = facts.plan_preparation(names, None)
+        needs = needs.after_loss()
+        preparation = facts.plan_preparation(needs.tables, needs.since)
+    after = needs.table_states
     planner = _TablePlanner(lake, config, facts, policy)
-    lake_names = captured_names(config, names, table_states)
+    lake_names = captured_names(config, needs.tables, table_states)
     steps = []
     for name in sorted(after):
         recorded = table_states[name].state if name in table_states else None
@@ -58,7 +57,7 @@ def load_run_plan(lake: Lake, config: Config, facts: PlanFacts) -> RunPlan:
     return RunPlan(
         preparation=preparation,
         tables=tuple(steps),
-        names={**captured_names(config, after.keys() - set(names)), **lake_names},
+        names={**captured_names(config, after.keys() - set(needs.tables)), **lake_names},
     )
 
 

@@ -26,7 +26,7 @@ from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle
 from frazil.sources.postgres.checks.server_checks import is_usable
 from frazil.sources.postgres.publication.changing import plan_publication, refuse_unfit
 from frazil.sources.postgres.settings import table_options
-from frazil.sources.postgres.slot.continuity import check_continuation, check_kind, is_useless
+from frazil.sources.postgres.slot.continuity import SlotStep, plan_slot
 from frazil.sources.postgres.stream.pending_changes import load_pending
 from frazil.sources.postgres.tables.catalog_views import load_all_views, load_names
 from frazil.sources.postgres.tables.description import describe_table
@@ -167,13 +167,19 @@ def plan_preparation(
     since: Marker | None,
 ) -> SourcePreparation:
     """What ``PostgresSource.prepare`` would do for these tables; pure."""
-    publication, slot = facts.publication, facts.slot
+    publication = facts.publication
     wanted = [view.table for name, view in facts.views.items() if name in tables]
     try:
-        if since is not None:
-            _check_continuation(facts, settings, since)
-        elif slot is not None:
-            check_kind(slot, database=facts.server.database)
+        step = plan_slot(
+            settings,
+            since,
+            # Where the tables are, and where timelines parted, a run checks.
+            reached=0,
+            server=_identity(facts),
+            switches=(),
+            publication=publication,
+            slot=facts.slot,
+        )
         refuse_unfit(publication)
         plan = plan_publication(
             publication,
@@ -187,7 +193,7 @@ def plan_preparation(
     return describe_preparation(
         settings,
         statements=plan.statements,
-        creates_slot=slot is None or is_useless(slot, publication),
+        creates_slot=step is not SlotStep.KEEP,
         kept_bytes=facts.kept_bytes,
     )
 
@@ -220,23 +226,13 @@ def describe_preparation(
     )
 
 
-def _check_continuation(facts: ServerSnapshot, settings: PostgresSettings, since: Marker) -> None:
-    server = SystemIdentity(
+def _identity(facts: ServerSnapshot) -> SystemIdentity:
+    return SystemIdentity(
         system_identifier=facts.server.system_identifier,
         timeline=facts.server.timeline,
         log_end=facts.position,
         database=facts.server.database,
         is_standby=facts.server.is_standby,
-    )
-    check_continuation(
-        settings,
-        since,
-        # Where the tables are, and where timelines parted, a run checks.
-        reached=0,
-        server=server,
-        switches=(),
-        publication=facts.publication,
-        slot=facts.slot,
     )
 
 

@@ -24,12 +24,11 @@ from frazil.sources.postgres.copy.round import CopyRound, copy_slot_name
 from frazil.sources.postgres.preparation import discover_tables
 from frazil.sources.postgres.publication.changing import publish_tables
 from frazil.sources.postgres.slot.continuity import (
+    SlotStep,
     as_observed,
-    check_continuation,
     check_continuity,
-    check_kind,
     check_slot,
-    is_useless,
+    plan_slot,
     source_identity,
 )
 from frazil.sources.postgres.slot.watch import advance_slot
@@ -95,6 +94,8 @@ class PostgresSource:
         # The position of the log as of which tables were read last.
         self._observed_at: int | None = None
         self._stream: OpenStream | None = None
+        # Ends a wait for changes: set by the stream, and by others that have no more patience.
+        self._woken = threading.Event()
         # What was read of the log last, as the ledger has it or will have it.
         self._witness: Witness | None = None
         self._round: CopyRound | None = None
@@ -141,32 +142,31 @@ class PostgresSource:
         if self._stream is None:
             # An open stream knows more than the ledger, and no other process can read the slot.
             self._witness = None if since is None else decode_witness(since.witness)
-        read_to = 0 if self._witness is None else self._witness.end
+        read_to = [] if self._witness is None else [self._witness.end]
+        if since is not None:
+            read_to += [parse_lsn(str(each)) for each in reached]
         with self._replication("slot") as connection:
             server = self._server = connection.identify()
             self._require_unread()
             publication, slot = self._load_artifacts()
+            step = plan_slot(
+                settings,
+                since,
+                reached=max(read_to, default=0),
+                server=as_observed(server, self._observed_at),
+                switches=() if since is None else connection.load_history(server.timeline),
+                publication=publication,
+                slot=slot,
+            )
+            if step is SlotStep.REPLACE:
+                connection.drop_slot(settings.slot)
+                _log.warning("slot dropped, to begin again", slot=settings.slot)
             if since is not None:
-                check_continuation(
-                    settings,
-                    since,
-                    reached=max((read_to, *(parse_lsn(str(each)) for each in reached))),
-                    server=as_observed(server, self._observed_at),
-                    switches=connection.load_history(server.timeline),
-                    publication=publication,
-                    slot=slot,
-                )
                 self._prove_history(slot)
-                self._publish(tables)
-                return since.position
-            if slot is not None:
-                check_kind(slot, database=server.database)
-                if is_useless(slot, publication):
-                    connection.drop_slot(settings.slot)
-                    _log.warning("slot dropped, to begin again", slot=settings.slot)
-                    slot = None
             self._publish(tables)
-            if slot is not None:
+            if since is not None:
+                return since.position
+            if slot is not None and step is SlotStep.KEEP:
                 return format_lsn(slot.confirmed_flush or 0)
             # Where servers have such slots, it is kept when another one takes over.
             created = connection.create_slot(settings.slot, failover=True)
@@ -207,13 +207,18 @@ class PostgresSource:
     def wait(self, seconds: float, limit: Limit) -> bool:
         """Until a batch is full, or the stream has failed."""
         if self._stream is None:
-            self._clock.sleep(seconds)
+            self._clock.wait(self._woken, seconds)
+            self._woken.clear()
             return False
         try:
             return self._stream.spool.wait(seconds, limit)
         except errors.FrazilError:
             # Raised again by the next plan, where it belongs.
             return True
+
+    def wake(self) -> None:
+        """Let ``wait`` return."""
+        self._woken.set()
 
     def newest(self) -> Position:
         """How far the server's log is."""
@@ -321,7 +326,9 @@ class PostgresSource:
         check_continuity(slot, after)
         stream, backend = self._read_slot(after, purpose="stream")
         try:
-            spool = StreamSpool(stream, settings.spool, max_bytes=settings.spool_bytes)
+            spool = StreamSpool(
+                stream, settings.spool, max_bytes=settings.spool_bytes, woken=self._woken
+            )
         except BaseException:
             stream.close()
             raise
@@ -394,6 +401,8 @@ class PostgresSource:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.spool.close()
+            # It is no news to the thread that closes it.
+            self._woken.clear()
 
     def _open_round(self, refused: Mapping[str, errors.FrazilError]) -> CopyRound:
         slot = copy_slot_name(self._settings.slot, self._randomness)

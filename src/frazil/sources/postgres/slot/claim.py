@@ -15,7 +15,7 @@ from frazil.errors import FrazilError, SlotBusyError
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from frazil.clients.postgres.session import Session
     from frazil.sources.postgres.settings import PostgresSettings
@@ -63,6 +63,7 @@ class SlotClaim:
         self._is_standby: bool | None = None
         # How often this process began to work.
         self.turns = 0
+        self.on_turn: Callable[[], None] = lambda: None
 
     @property
     def may_merge(self) -> bool:
@@ -84,19 +85,25 @@ class SlotClaim:
             self._is_standby = True
             raise
         except BaseException:
-            self._is_standby = self._is_standby or False
+            if not self._is_standby:
+                self._begin()
             raise
         if self._is_standby:
             _log.info("taking over", slot=self._settings.slot)
         if self._is_standby or not self.turns:
             self.turns += 1
-        self._is_standby = False
+        self._begin()
 
     def release(self) -> None:
         """Let another process work."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+    def _begin(self) -> None:
+        before, self._is_standby = self._is_standby, False
+        if before is not False:
+            self.on_turn()
 
     def _hold(self) -> None:
         if self._session is not None:

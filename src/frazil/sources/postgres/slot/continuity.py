@@ -7,6 +7,7 @@ wherever the slot is.
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from frazil.errors import (
@@ -139,32 +140,41 @@ def check_continuity(slot: SlotFacts, position: int) -> None:
         raise PositionLostError(message, position=format_lsn(position), next_step=_RESYNC)
 
 
-def is_useless(slot: SlotFacts, publication: PublicationFacts | None) -> bool:
-    """Whether a slot is replaced by a new one when all tables are copied again.
+class SlotStep(StrEnum):
+    """What becomes of the slot before anything is captured."""
 
-    What it keeps was written before there was a publication, if it keeps any.
-    """
-    return slot.is_lost or publication is None
+    KEEP = "keep"
+    CREATE = "create"
+    REPLACE = "replace"
 
 
-def check_continuation(
+def plan_slot(
     settings: PostgresSettings,
-    since: Marker,
+    since: Marker | None,
     *,
     reached: int,
     server: SystemIdentity,
     switches: Iterable[TimelineSwitch],
     publication: PublicationFacts | None,
     slot: SlotFacts | None,
-) -> None:
+) -> SlotStep:
     """Refuse a server that cannot give what follows this marker, for any of the reasons above.
 
-    ``reached`` is how far anything was captured: a table may be ahead of the marker while another
-    one is paused or being copied, and a server without what that table has is another history.
+    Without a marker it may begin anywhere. ``reached`` is how far anything was captured: a table
+    may be ahead of the marker while another one is paused or being copied, and a server without
+    what that table has is another history.
     """
-    position = parse_lsn(str(since.position))
-    check_source(server, settings.slot, since.source)
-    check_timeline(server, switches, generation=since.epoch, position=max(position, reached))
-    check_publication(publication, name=settings.publication)
-    found = check_slot(slot, name=settings.slot, database=server.database)
-    check_continuity(found, position)
+    if since is not None:
+        position = parse_lsn(str(since.position))
+        check_source(server, settings.slot, since.source)
+        check_timeline(server, switches, generation=since.epoch, position=max(position, reached))
+        check_publication(publication, name=settings.publication)
+        found = check_slot(slot, name=settings.slot, database=server.database)
+        check_continuity(found, position)
+        return SlotStep.KEEP
+    if slot is None:
+        return SlotStep.CREATE
+    check_kind(slot, database=server.database)
+    # What it keeps was written before there was a publication, if it keeps any.
+    is_useless = slot.is_lost or publication is None
+    return SlotStep.REPLACE if is_useless else SlotStep.KEEP

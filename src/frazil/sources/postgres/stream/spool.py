@@ -90,7 +90,9 @@ class StreamSpool:
         large_bytes: int = LARGE_BYTES,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         randomness: Randomness = _RANDOMNESS,
+        woken: threading.Event | None = None,
     ) -> None:
+        """``woken`` ends a wait: it is set here, and may be set by others."""
         self._stream = stream
         self._files = files
         self._max_bytes = max_bytes
@@ -103,7 +105,8 @@ class StreamSpool:
             segment_bytes=segment_bytes,
             large_bytes=large_bytes,
         )
-        # Guards all that follows and the spooling; notified when something changed.
+        self._woken = woken or threading.Event()
+        # Guards all that follows and the spooling; notified when something was released.
         self._changed = threading.Condition()
         # Segments that must be taken together: one, or all of a large transaction.
         self._complete: deque[tuple[Segment, ...]] = deque()
@@ -175,16 +178,22 @@ class StreamSpool:
             return self._spooling.position, oids
 
     def wait(self, timeout: float, limit: Limit) -> bool:
-        """Until so many rows or bytes can be taken, no more is read, or the time is up.
+        """Until so many rows or bytes can be taken, no more is read, or it is woken or too late.
 
         Says whether there is a reason to take. Raises what the reader met.
         """
-        with self._changed:
-            self._wanted = limit
-            try:
-                return self._changed.wait_for(self._is_worth_taking, timeout)
-            finally:
-                self._wanted = _NEVER
+        try:
+            with self._changed:
+                self._wanted = limit
+                if self._is_worth_taking():
+                    return True
+            # Without the lock, which the reader holds while it writes files: waking never blocks.
+            self._woken.wait(timeout)
+            with self._changed:
+                return self._is_worth_taking()
+        finally:
+            self._wanted = _NEVER
+            self._woken.clear()
 
     def take(self, limit: Limit) -> Taken:
         """The oldest complete transactions up to the limit, but at least one if there are any.
@@ -226,6 +235,7 @@ class StreamSpool:
                 return
             self._is_closed = True
             self._changed.notify_all()
+        self._woken.set()
         self._stream.close()
         self._reader.join(_CLOSE_SECONDS)
         if not self._reader.is_alive():
@@ -254,8 +264,7 @@ class StreamSpool:
             self._require_sound()
             self._spooling.take_frames(frames)
             self._collect()
-            if self._is_worth_taking():
-                self._changed.notify_all()
+            self._wake_waiting()
             is_overfull = self._spooling.is_large and self._used >= self._max_bytes
             if is_overfull and not self._is_overfull:
                 _LOG.warning("a transaction is larger than the spool", bytes=self._max_bytes)
@@ -270,15 +279,19 @@ class StreamSpool:
                 event = "the spool is full" if is_full else "the spool has space again"
                 # Not news where tables are slower than the source: it comes with every batch.
                 _LOG.debug(event, used=self._used)
-                self._changed.notify_all()
+                self._wake_waiting()
             if is_full and not self._is_closed:
                 self._changed.wait(self._keep_alive_seconds)
             return not is_full
 
+    def _wake_waiting(self) -> None:
+        if self._wanted is not _NEVER and self._is_worth_taking():
+            self._woken.set()
+
     def _fail(self, error: Exception) -> None:
         if self._error is None and not self._is_closed:
             self._error = error
-        self._changed.notify_all()
+        self._woken.set()
 
     def _require_sound(self) -> None:
         if self._is_closed:
