@@ -55,11 +55,6 @@ class DeadLetterTable:
         self._randomness = randomness or SystemRandomness()
 
     @classmethod
-    def open(cls, lake: Lake, name: TableName) -> DeadLetterTable:
-        """A table that exists; TableNotFoundError otherwise."""
-        return cls(lake.open(name))
-
-    @classmethod
     def ensure(
         cls, lake: Lake, name: TableName, *, format_version: int = NEWEST_FORMAT
     ) -> DeadLetterTable:
@@ -114,10 +109,6 @@ class DeadLetterTable:
             changes = write_rows(target, rows, clock=self._clock, randomness=self._randomness)
             self.table.append(StrictCommit(move=move, changes=changes))
         return tuple(new)
-
-    def count(self) -> int:
-        """How many letters there are; Iceberg answers from its metadata."""
-        return self.table.read().count()
 
     def _taken(self, why: str) -> ConfigError:
         next_step = "name another table under dead_letters"

@@ -29,7 +29,8 @@ class RejectedRecord:
     """A record, where it was read, and why it is none of its table's rows.
 
     Offsets in a partition of its table rise from batch to batch: what is kept once is not kept
-    again. The message is for people and shows nothing of the payload, which is in no log.
+    again. A copy has none, because what a table holds are rows. The message is for people and shows
+    nothing of the payload, which is in no log.
     """
 
     table: str

@@ -279,6 +279,7 @@ class SourceRow:
     origin: str
     committed_at: datetime | None
     row: LoggedRow
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,14 +304,15 @@ class InMemoryReader:
                 yield TableRows(name, _record_batch(self.tables[name], good))
             for each in rows:
                 if each.row.rejected is not None:
-                    yield _rejected(each.row.rejected, each.position)
+                    yield _rejected(each.row.rejected, each)
 
 
-def _rejected(record: RejectRecord, position: int) -> RejectedRecord:
+def _rejected(record: RejectRecord, read: _SourceRow) -> RejectedRecord:
     # Both records of one transaction have its position: a batch has both or none.
     return RejectedRecord(
         table=record.table,
-        offset=position,
+        partition=read.partition,
+        offset=read.position,
         reason=record.reason,
         message="the record is none of the table's rows.",
         payload=record.payload,
