@@ -79,6 +79,7 @@ def value_of(type_: str, text: str) -> Any:
         ("date", '"1969-12-31T01:00:00Z"', date(1969, 12, 31)),
         ("date", '"2024-13-01"', RANGE),
         ("date", "true", WRONG),
+        ("date", "2932897", RANGE),
         ("string", "null", None),
     ],
 )

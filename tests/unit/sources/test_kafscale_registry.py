@@ -65,7 +65,7 @@ def test_formats_are_rules_in_the_older_drafts_only() -> None:
         {"$ref": "http://127.0.0.1:9/x.json"},
         {"$ref": "file:///etc/hostname"},
         {"type": 3},
-        {"$schema": "http://example.com/unknown"},
+        {"$schema": "urn:unknown"},
         [],
     ],
 )

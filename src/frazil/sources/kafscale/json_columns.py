@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_OF_MILLISECOND = 1000
+_MICROSECONDS_OF_DAY = 86_400_000_000
 # What Go's time.RFC3339 reads; a fraction of any length.
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_INT, _LONG = (1 << 31), (1 << 63)
+_INT, _LONG = range(-(1 << 31), 1 << 31), range(-(1 << 63), 1 << 63)
+# The years 1 to 9999, which is what every reader of a table can show.
+_DAYS = range((date.min - _EPOCH.date()).days, (date.max - _EPOCH.date()).days + 1)
+_MICROSECONDS = range(_DAYS.start * _MICROSECONDS_OF_DAY, _DAYS.stop * _MICROSECONDS_OF_DAY)
 
 ARROW_TYPES: Mapping[Type, pa.DataType] = {
     Type.BOOLEAN: pa.bool_(),
@@ -160,10 +164,10 @@ def _number(value: object) -> int | float:
     raise _WrongValueError(ValueProblemKind.WRONG_TYPE)
 
 
-def _integer(limit: int) -> Callable[[object], int]:
+def _integer(within: range) -> Callable[[object], int]:
     def convert(value: object) -> int:
         number = _number(value)
-        if -limit <= number < limit:
+        if within.start <= number < within.stop:
             # As the processor does, a fraction is cut off.
             return int(number)
         raise _WrongValueError(ValueProblemKind.OUT_OF_RANGE)
@@ -195,14 +199,14 @@ def _text(value: object) -> str:
 def _timestamp(value: object) -> int:
     """Microseconds since 1970; a number has milliseconds."""
     if not isinstance(value, str):
-        return _integer(_LONG)(_number(value) * _MICROSECONDS_OF_MILLISECOND)
+        return _integer(_MICROSECONDS)(_number(value) * _MICROSECONDS_OF_MILLISECOND)
     return (_moment(value) - _EPOCH) // _MICROSECOND
 
 
 def _date(value: object) -> int:
     """Days since 1970; a number has days."""
     if not isinstance(value, str):
-        return _integer(_INT)(value)
+        return _integer(_DAYS)(value)
     if _DAY.fullmatch(value):
         try:
             return (date.fromisoformat(value) - _EPOCH.date()).days
