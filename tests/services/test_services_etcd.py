@@ -29,7 +29,7 @@ from frazil.errors import (
     PermissionError,  # noqa: A004 - the published name of this error
     SourceUnavailableError,
 )
-from tests.support.faults.proxy import AnswerInstead, HttpProxy, LoseReply, Refuse, TimeOut
+from tests.support.faults.proxy import Answer, AnswerInstead, HttpProxy, LoseReply, Refuse, TimeOut
 from tests.support.faults.tls_front import make_certificate
 from tests.support.kafscale.etcd_history import request
 
@@ -154,10 +154,16 @@ def test_what_changes_nothing_is_asked_of_the_next_endpoint(etcd: EtcdServer, ke
         assert len(proxy.requests) == 1
 
 
-def test_something_else_than_etcd_is_not_taken_for_it(object_store: object) -> None:
-    endpoint: str = object_store.endpoint  # type: ignore[attr-defined]
-    with pytest.raises(SourceUnavailableError, match="answer"):
-        Etcd([endpoint]).grant_lease(5)
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"ID":"x","TTL":"y"}'])
+@pytest.mark.parametrize("status", [200, 302, 404])
+def test_something_else_than_etcd_is_not_taken_for_it(
+    etcd: EtcdServer, status: int, body: bytes
+) -> None:
+    with HttpProxy(etcd.endpoint) as proxy:
+        proxy.script(every, Answer(status, body, {"Location": etcd.endpoint}))
+        with pytest.raises(SourceUnavailableError, match="answer"):
+            Etcd([proxy.url]).grant_lease(5)
+        assert len(proxy.requests) == 1, "a redirect is not followed"
 
 
 @pytest.fixture(scope="module")
