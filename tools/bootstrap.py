@@ -30,7 +30,8 @@ NO_JAVA = 3
 UNREACHABLE = re.compile(
     r"dns error|error sending request|Could not connect|Connection refused|timed? ?out"
     r"|Temporary failure in name resolution|Network is unreachable|Max retries exceeded"
-    r"|NewConnectionError|[Cc]onnect error|tunnel error|tls handshake|not allowed in offline",
+    r"|NewConnectionError|[Cc]onnect error|tunnel error|tls handshake|not allowed in offline"
+    r"|no such host",
     re.IGNORECASE,
 )
 NO_SPACE = re.compile(r"No space left on device|os error 28|ENOSPC", re.IGNORECASE)

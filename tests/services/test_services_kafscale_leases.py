@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections import Counter
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from frazil.sources.kafscale.coordination_keys import CoordinationKeys, offset_v
 from frazil.sources.kafscale.leases import PartitionLeases
 from frazil.sources.kafscale.object_keys import TopicPartition
 from frazil.sources.kafscale.offsets import PartitionOffsets
-from tests.support.faults.proxy import HttpProxy, LoseReply, TcpProxy
+from tests.support.faults.proxy import HoldUntilReleased, HttpProxy, LoseReply, TcpProxy
 from tests.support.kafscale.etcd_history import (
     claim_as_processor,
     encode,
@@ -185,12 +186,8 @@ def test_leaving_deletes_no_key_of_another(
 ) -> None:
     worker = join("a")
     worker.rebalance(ORDERS)
-    # A processor that lost its lease deletes whatever is there, and another one claims it; a third
-    # one renews by writing over it.
-    request(etcd.endpoint, "kv/deleterange", key=encode(keys.lease(FIRST)))
-    assert claim_as_processor(etcd.endpoint, keys.lease(FIRST)) is not None
-    lease = request(etcd.endpoint, "lease/grant", TTL=60)["ID"]
-    put(etcd.endpoint, keys.lease(ORDERS[1]), b"theirs", lease=lease)
+    delete_and_claim(etcd.endpoint, keys.lease(FIRST))
+    write_over(etcd.endpoint, keys.lease(ORDERS[1]))
     theirs = [value_at(etcd.endpoint, keys.lease(each)) for each in ORDERS[:2]]
     with pytest.raises(LeaseLostError, match="orders/0, orders/1 was"):
         worker.require_held(ORDERS)
@@ -201,19 +198,48 @@ def test_leaving_deletes_no_key_of_another(
     assert value_at(etcd.endpoint, keys.lease(ORDERS[2])) is None
 
 
+def delete_and_claim(endpoint: str, key: str) -> None:
+    """As a processor does that lost its lease, and then another one."""
+    request(endpoint, "kv/deleterange", key=encode(key))
+    assert claim_as_processor(endpoint, key) is not None
+
+
+def write_over(endpoint: str, key: str) -> None:
+    """As a processor does that renews a claim which was deleted meanwhile."""
+    put(endpoint, key, b"theirs", lease=request(endpoint, "lease/grant", TTL=60)["ID"])
+
+
 @pytest.mark.fault("L4", "L5")
-def test_a_claim_that_was_replaced_unseen_is_neither_released_nor_written_for(
-    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+@pytest.mark.parametrize("replace", [delete_and_claim, write_over])
+def test_no_offset_is_written_for_a_claim_that_was_replaced_unseen(
+    join: Callable[..., PartitionLeases],
+    etcd: EtcdServer,
+    keys: CoordinationKeys,
+    replace: Callable[[str, str], None],
 ) -> None:
     worker = join("a")
     worker.rebalance(ORDERS)
-    request(etcd.endpoint, "kv/deleterange", key=encode(keys.lease(FIRST)))
-    claim_as_processor(etcd.endpoint, keys.lease(FIRST))
+    replace(etcd.endpoint, keys.lease(FIRST))
     assert FIRST in worker.held(), "the worker cannot know it yet"
     with pytest.raises(LeaseLostError, match="orders/0 was"):
         offsets_of(worker, etcd, keys).write({FIRST: 7, ORDERS[1]: 8})
     assert value_at(etcd.endpoint, keys.offset(FIRST)) is None
     assert json.loads(value_at(etcd.endpoint, keys.offset(ORDERS[1])) or b"")["offset"] == 8
+
+
+@pytest.mark.parametrize("replace", [delete_and_claim, write_over])
+def test_a_claim_that_was_replaced_is_noticed_by_its_renewal(
+    join: Callable[..., PartitionLeases],
+    etcd: EtcdServer,
+    keys: CoordinationKeys,
+    replace: Callable[[str, str], None],
+) -> None:
+    worker = join("a", ttl=SHORT)
+    worker.rebalance(ORDERS)
+    replace(etcd.endpoint, keys.lease(FIRST))
+    theirs = value_at(etcd.endpoint, keys.lease(FIRST))
+    wait_until(lambda: worker.held() == set(ORDERS[1:]))
+    assert value_at(etcd.endpoint, keys.lease(FIRST)) == theirs
 
 
 @pytest.mark.fault("L7")
@@ -227,6 +253,24 @@ def test_a_claim_whose_answer_was_lost_is_found_again(
             worker.rebalance(ORDERS)
         assert worker.held() == frozenset()
         assert worker.rebalance(ORDERS) == set(ORDERS)
+        worker.require_held(ORDERS)
+
+
+@pytest.mark.fault("L7")
+def test_a_release_that_arrives_late_does_not_end_the_claim_after_it(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    with HttpProxy(etcd.endpoint) as proxy:
+        proxy.script(
+            lambda _method, _path, body: b"request_delete_range" in body, HoldUntilReleased("late")
+        )
+        worker = join("a", endpoint=proxy.url)
+        worker.rebalance(ORDERS)
+        with pytest.raises(SourceUnavailableError):
+            worker.rebalance(ORDERS[1:])
+        request(etcd.endpoint, "kv/deleterange", key=encode(keys.lease(FIRST)))
+        assert worker.rebalance(ORDERS) == set(ORDERS)
+        proxy.release("late")
         worker.require_held(ORDERS)
 
 
@@ -248,6 +292,26 @@ def test_offsets_and_watermarks_are_written_as_the_processor_writes_them(
     offsets.write({ORDERS[1]: 50})
     assert value_at(endpoint, f"{prefix}/watermarks/orders") == value
     assert offsets.load(ORDERS[:3]) == {ORDERS[0]: 40, ORDERS[1]: 50, ORDERS[2]: -1}
+
+
+def test_a_topics_watermark_is_not_overwritten_by_what_was_read_before(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    offsets = offsets_of(worker, etcd, keys)
+    offsets.write({ORDERS[0]: 2, ORDERS[1]: 3})
+    with HttpProxy(etcd.endpoint) as proxy:
+        proxy.script(lambda _method, _path, body: b"LESS" in body, HoldUntilReleased("watermark"))
+        slow = PartitionOffsets(Etcd([proxy.url], timeout_seconds=60), keys, worker)
+        writing = threading.Thread(target=slow.write, args=({ORDERS[0]: 5},))
+        writing.start()
+        proxy.wait_withheld("watermark")
+        offsets.write({ORDERS[1]: 10})
+        proxy.release("watermark")
+        writing.join(60)
+    watermark = value_at(etcd.endpoint, keys.topic_watermark("orders"))
+    assert watermark == value_at(etcd.endpoint, keys.watermark(ORDERS[0]))
 
 
 @pytest.mark.fault("L6")
