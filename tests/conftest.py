@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
 from tests.support.reporting import RunReporting
+from tests.support.sampling import examples
 
 # Here, so that all suites of a worker share them: an idle service still costs.
 from tests.support.services import (
@@ -34,7 +36,11 @@ __all__ = [
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
 settings.register_profile(
-    "frazil", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "frazil",
+    examples(100),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("frazil")
 
@@ -84,6 +90,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     services finds the session's JVM among the processes it looks at.
     """
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded by now stays: no collection of garbage looks at its objects again.
+
+    There are 300,000 of them, which takes a sixth of a second, and tests with Spark collect often.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> tuple[bool, int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.partition_spill import PartitionSpill
@@ -29,6 +29,7 @@ from frazil.model.schema.partitioning import (
     parse_transform,
 )
 from frazil.model.schema.types import Field, Primitive, Schema, Struct, list_of, map_of
+from tests.support.sampling import examples
 from tests.unit.iceberg_writer.schemas import batch_of, uuid_of
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     parts,
     st.lists(st.lists(st.integers(0, 10**6), max_size=40), min_size=1, max_size=5),
@@ -436,7 +437,9 @@ print(len(files), int(peak[1]) * 1024)
 """
 
 
-@pytest.mark.parametrize(("partitioned", "expected"), [(0, 3), (1, 16)])
+@pytest.mark.parametrize(
+    ("partitioned", "expected"), [pytest.param(0, 3, marks=pytest.mark.deep), (1, 16)]
+)
 def test_a_task_stays_below_half_a_gigabyte(
     tmp_path: Path, partitioned: int, expected: int
 ) -> None:
