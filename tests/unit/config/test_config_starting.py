@@ -6,6 +6,7 @@ import re
 from functools import cache
 from itertools import cycle, product
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from frazil.config import (
     CatalogKind,
@@ -33,7 +34,9 @@ HIDDEN = re.compile(r"(?m)^( *)# ([a-z0-9_]+:)")
 
 @cache
 def texts() -> list[tuple[FirstAnswers, str]]:
-    return [(each, first_document(each)) for each in EVERY]
+    # Which is the same for all of them.
+    with patch("frazil.config.starter_document.config_schema", cache(config_schema)):
+        return [(each, first_document(each)) for each in EVERY]
 
 
 def meaning(text: str, answers: FirstAnswers, folder: Path) -> dict[str, str]:

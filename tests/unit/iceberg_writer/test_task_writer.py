@@ -236,7 +236,7 @@ def test_positions_are_true_for_any_rows_partitions_and_sizes(
 
 
 @pytest.mark.fault("N31")
-@pytest.mark.parametrize("partitions", [1_500, pytest.param(6_000, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("partitions", [1_100, pytest.param(6_000, marks=pytest.mark.deep)])
 def test_each_of_many_partitions_gets_one_file(tmp_path: Path, partitions: int) -> None:
     writer = writer_to(target(tmp_path, (1, "truncate[2]")))
     # As a merge does it: every batch has rows of every partition.
