@@ -8,9 +8,10 @@ DEEP_SECONDS ?= 600
 FAST := tests/repository tests/unit --dist worksteal -m "not deep"
 FAST_WORKERS ?= 2
 # Tests with a JVM, a service or a browser share the cores too: each worker has one session and services of its
-# own, together less than 10 GiB. tests/conftest.py says which files come first.
+# own, less than 5 GiB. A third one, where there is memory for it, works while others wait for intervals, retries
+# and processes. tests/conftest.py says which files come first.
 FULL := tests/services tests/spark tests/web -m "not deep"
-FULL_WORKERS ?= 2
+FULL_WORKERS ?= $(shell awk '/MemTotal/ {if ($$2 > 15000000) n = 3} END {print n ? n : 2}' /proc/meminfo || echo 2)
 FULL_ORDER := --dist loadfile --no-loadscope-reorder
 
 # Hundreds of processes load the same modules: they are compiled once, whatever the machine's habit is.
@@ -28,9 +29,11 @@ setup: ## Install everything into .venv and the machine's cache
 demo: setup ## Run the tour on embedded services and prove the result
 	@$(BIN)/frazil demo
 
-test: check ## Run the checks and all tests (what CI runs)
+# The checks leave a core idle, which makes the archive meanwhile.
+test: setup ## Run the checks and all tests (what CI runs)
+	@$(BIN)/python -m tests.support.process.class_archive & \
+	  archive=$$!; $(MAKE) --no-print-directory check; checked=$$?; wait $$archive && exit $$checked
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
-	@$(BIN)/python -m tests.support.process.class_archive
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
 
 test-fast: setup ## Run the tests that need no JVM, no service and no browser

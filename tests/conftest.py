@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 
 from tests.support.reporting import RunReporting
+from tests.support.sampling import examples
 
 # Here, so that all suites of a worker share them: an idle service still costs.
 from tests.support.services import (
@@ -33,41 +35,35 @@ __all__ = [
 ]
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
-settings.register_profile(
-    "frazil", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+PATIENT = settings(examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("frazil", PATIENT, print_blob=True)
 settings.load_profile("frazil")
 
-# The files that take a minute or more, longest first. One that is missing costs nothing but time:
-# taken last, it is run by one worker while the other has nothing to do.
+# The files that take a minute or more: first those with processes of their own, before there is a
+# session beside them, then the longest. One that is missing costs nothing but time: taken last, it
+# is run by one worker while the others have nothing to do.
 LONGEST = (
     "test_other_masters",
     "test_rolling_update",
-    "test_run_process",
-    "test_merge_verbs",
-    "test_demo",
-    "test_signals",
-    "test_remedies_captured",
-    "test_postgres_handover",
     "test_soak",
-    "test_merge_crashes",
-    "test_merge_model",
-    "test_postgres_schema_changes",
-    "test_postgres_outages",
-    "test_verify_source",
+    "test_run_process",
+    "test_demo",
     "test_tutorial",
-    "test_commit_processes",
-    "test_remedies",
-    "test_rollbacks_and_expiry",
-    "test_verifying",
-    "test_merge_changelogs",
-    "test_postgres_values",
+    "test_merge_model",
+    "test_remedies_captured",
+    "test_verify_source",
+    "test_catalog_faults",
     "test_postgres_faults",
-    "test_lake_contract",
-    "test_merge_foreign",
-    "test_merge_equal_sequences",
-    "test_merge_settings",
     "test_store_faults",
+    "test_merge_foreign",
+    "test_verifying",
+    "test_remedies",
+    "test_merge_verbs",
+    "test_merge_changelogs",
+    "test_merge_index_trust",
+    "test_ingest_in_memory",
+    "test_merge_maintenance",
+    "test_rollbacks_and_expiry",
 )
 
 
@@ -84,6 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     services finds the session's JVM among the processes it looks at.
     """
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded by now stays: after tests with Spark, garbage is looked for in the rest."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> tuple[bool, int]:

@@ -6,20 +6,22 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import types
-from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, SecretStr
 
+from frazil.cli.main import main
 from frazil.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault("G11", "N46")]
 
 CANARY = "canary-5f3a"
-FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
 
 COMMON = """
 pipeline: aviary
@@ -166,15 +168,19 @@ def test_a_canary_is_planted_in_every_secret_field_there_is() -> None:
         assert any(CANARY in line for line in lines), path
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        env={**os.environ, **VARIABLES},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+@pytest.fixture
+def config_show(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """The command in this process: its status and all that it wrote."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+
+    def show(document: Path, *words: str, before: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        status = main((*before, "config", "show", "-c", str(document), *words))
+        return int(status), *capfd.readouterr()
+
+    return show
 
 
 def written(folder: Path, name: str) -> Path:
@@ -186,11 +192,13 @@ def written(folder: Path, name: str) -> Path:
 @pytest.mark.fault("G11")
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_config_show_sings_no_canary(tmp_path: Path, name: str, output: str) -> None:
-    finished = run(FRAZIL, "config", "show", "-c", written(tmp_path, name), "-o", output)
-    assert finished.returncode == 0, finished.stderr
-    assert "*****" in finished.stdout
-    assert CANARY not in finished.stdout + finished.stderr
+def test_config_show_sings_no_canary(
+    tmp_path: Path, name: str, output: str, config_show: Callable[..., tuple[int, str, str]]
+) -> None:
+    status, out, err = config_show(written(tmp_path, name), "-o", output)
+    assert status == 0, err
+    assert "*****" in out
+    assert CANARY not in out + err
 
 
 def spoilt(text: str) -> list[str]:
@@ -205,13 +213,16 @@ def spoilt(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_mistakes_next_to_and_inside_secrets_sing_no_canary(tmp_path: Path, name: str) -> None:
+def test_mistakes_next_to_and_inside_secrets_sing_no_canary(
+    tmp_path: Path, name: str, config_show: Callable[..., tuple[int, str, str]]
+) -> None:
     document = tmp_path / "spoilt.yaml"
     for text in spoilt(DOCUMENTS[name]):
         document.write_text(text)
-        finished = run(FRAZIL, "--debug", "config", "show", "-c", document)
-        assert finished.returncode == 2
-        assert CANARY not in finished.stdout + finished.stderr
+        status, out, err = config_show(document, before=("--debug",))
+        assert status == 2
+        assert err
+        assert CANARY not in out + err
 
 
 @pytest.mark.fault("G11")
@@ -226,7 +237,14 @@ def test_a_running_session_sings_no_canary(tmp_path: Path) -> None:
     spark.eventLog.dir: '{events.as_uri()}'
 """
     document.write_text(document.read_text().replace("  conf:\n", insecure_options))
-    finished = run(sys.executable, "-c", PROGRAM, document, "json")
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, document, "json"],
+        env={**os.environ, **VARIABLES},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert finished.returncode == 1
     for event in ("loaded", "jvm says", "listing failed", "job failed", "could not sign in with"):
         assert event in finished.stderr, finished.stderr

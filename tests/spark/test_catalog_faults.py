@@ -69,7 +69,12 @@ def world_of(spark: SparkSession, catalog: RestCatalog, uri: str, folder: Path, 
 @pytest.mark.fault("C7")
 @pytest.mark.parametrize(
     "tables",
-    [["users_changelog"], ["ledger"], ["users"], ["users_changelog", "ledger", "users"]],
+    [
+        pytest.param(["users_changelog"], marks=pytest.mark.deep),
+        ["ledger"],
+        pytest.param(["users"], marks=pytest.mark.deep),
+        ["users_changelog", "ledger", "users"],
+    ],
     ids=["the changelog", "the ledger", "the mirror", "everything"],
 )
 def test_a_catalog_that_answers_with_what_was_loses_and_doubles_nothing(

@@ -447,7 +447,7 @@ def test_what_a_column_added_by_hand_holds_is_lost_where_rows_change_and_plan_sa
 
 
 @pytest.mark.fault("N31")
-@pytest.mark.parametrize("hours", [4_500, pytest.param(50_000, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("hours", [2_000, pytest.param(50_000, marks=pytest.mark.deep)])
 def test_thousands_of_partitions_are_written_by_one_task(
     sql_changelog: Callable[..., SqlChangelog], hours: int
 ) -> None:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 SEEDS = range(SHAPES)
 # Together they have every feature that any of the seeds has.
-CI_SEEDS = frozenset({6, 7, 8, 11, 14, 16, 22, 24, 27, 29, 34, 37, 39, 45})
+CI_SEEDS = frozenset({11, 14, 18, 22, 24, 25, 27, 28, 29, 31, 32, 45})
 REPLAYS = sorted((Path(__file__).parents[1] / "golden" / "merge-replays").glob("*.json"))
 
 

@@ -96,6 +96,8 @@ def test_a_table_with_action_required_does_not_block_the_other(shop: MergeShop) 
     assert shop.rows("orders") == {1: "one", 2: "two"}
 
 
+# In test_run_process the same loops, server and JVM are those of ``run``.
+@pytest.mark.deep
 @pytest.mark.fault("K10")
 def test_a_service_merges_on_its_interval_and_ends_with_its_jvm(shop: MergeShop) -> None:
     shop.change("users", (1, "one", "INSERT"))
@@ -212,6 +214,8 @@ def test_a_merge_that_outlasts_the_grace_is_abandoned(shop: MergeShop, tmp_path:
     assert shop.rows("users") == {1: "one"}
 
 
+# The same race is in test_merge_crashes, and what the command makes of it in test_commands.
+@pytest.mark.deep
 @pytest.mark.fault("C1")
 def test_two_instances_that_overlap_never_both_commit(spark: SparkSession, tmp_path: Path) -> None:
     shop = MergeShop.open(spark, tmp_path, max_rows=2)

@@ -23,6 +23,7 @@ from frazil.clients.spark.jars import ICEBERG_RUNTIME, SQLITE_DRIVER, ensure_jar
 from frazil.clients.spark.java import find_java
 from tests.support.lake.mirrored import files_catalog, write_document
 from tests.support.process import cluster_merge
+from tests.support.process.jvms import QUICK_JAVA
 from tests.support.process.standalone_cluster import standalone_cluster
 
 # A cluster is six JVMs, on a machine that may be busy.
@@ -151,6 +152,7 @@ def test_a_session_under_spark_submit_uses_its_jvm(tmp_path: Path) -> None:
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
     }
     command = (submit, "--master", "local[2]", "--jars", jars, program, config)
     finished = run(*command, **environment)
@@ -251,7 +253,11 @@ def test_a_session_without_iceberg_is_refused_with_the_package_to_add(tmp_path: 
         "    print(error.code, error)\n"
         "spark.stop()\n"
     )
-    environment = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
+    }
     command = (sys.executable, "-c", program, document(tmp_path, "local[1]"))
     finished = run(*command, **environment)
     assert finished.returncode == 0, finished.stderr

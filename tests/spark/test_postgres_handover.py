@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 CONF = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JAVA}
-KILLS = 3
+KILLS = 2
 # Of each database; every other one is copied again while it is written to.
 KILLS_OF_MANY = 10
 MOST_KILLS = 200

@@ -157,7 +157,7 @@ def test_a_second_ctrl_c_does_not_leave_a_jvm_either(folder: Path) -> None:
 def test_sigterm_to_the_process_group_is_a_clean_end(folder: Path) -> None:
     draw = random.Random(a_seed())  # noqa: S311
     run_until_signalled(folder, signal.SIGTERM, draw.uniform(0.02, 4))
-    run_until_signalled(folder, signal.SIGINT, draw.uniform(10, 20))
+    run_until_signalled(folder, signal.SIGINT, draw.uniform(6, 12))
 
 
 @pytest.mark.deep

@@ -29,7 +29,7 @@ DESCRIPTOR_ROOM, THREAD_ROOM = 40, 20
 @pytest.mark.timeout(600)
 def test_mirrors_equal_their_source_after_kills_pauses_and_restarts(tmp_path: Path) -> None:
     # Each kind of event once. How available a pipeline is needs a longer time to be judged.
-    soak(tmp_path, seconds=8.0, every=3.0, least_availability=0.0)
+    soak(tmp_path, seconds=8.0, every=3.0, least_availability=0.0, merge_interval="2s")
 
 
 @pytest.mark.fault("K12", "O8")
@@ -44,9 +44,18 @@ def test_a_long_run_stays_available_and_flat(
     soak(tmp_path, seconds=seconds, every=every, least_availability=least_availability)
 
 
-def soak(folder: Path, *, seconds: float, every: float, least_availability: float) -> None:
+def soak(
+    folder: Path,
+    *,
+    seconds: float,
+    every: float,
+    least_availability: float,
+    merge_interval: str = "10s",
+) -> None:
     print(f"seed {SEED}")  # noqa: T201
-    with Soak(folder, seed=SEED, transactions_per_second=20.0) as world:
+    with Soak(
+        folder, seed=SEED, transactions_per_second=20.0, merge_interval=merge_interval
+    ) as world:
         world.start()
         world.wait_until_fresh()
         world.disturb(seconds, every=every)

@@ -278,8 +278,17 @@ def test_a_mirror_that_the_specification_made_agrees(
     assert found.columns == tuple(COLUMNS.values())
 
 
-@pytest.mark.parametrize("deletes", Deletes)
-@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize(
+    ("order", "deletes"),
+    [
+        (Order.APPEND, Deletes.APPLY),
+        (Order.APPEND, Deletes.IGNORE),
+        (Order.PER_KEY, Deletes.SOFT),
+        pytest.param(Order.APPEND, Deletes.SOFT, marks=pytest.mark.deep),
+        pytest.param(Order.PER_KEY, Deletes.APPLY, marks=pytest.mark.deep),
+        pytest.param(Order.PER_KEY, Deletes.IGNORE, marks=pytest.mark.deep),
+    ],
+)
 def test_a_mirror_that_merges_made_agrees(
     proofs: Proofs, tmp_path: Path, order: Order, deletes: Deletes
 ) -> None:

@@ -45,7 +45,7 @@ source:
   dsn: '{dsn}'
   tables: ['shop.*']
 ingest: {{interval: 1s}}
-merge: {{interval: 10s}}
+merge: {{interval: {merge_interval}}}
 retry: {{base: 100ms, max: 2s}}
 telemetry: {{listen: '127.0.0.1:{port}', log: {{format: json}}}}
 spark:
@@ -96,8 +96,11 @@ class Life:
 class Soak:
     """Services, workload, pipeline and the watch over them; everything ends with the block."""
 
-    def __init__(self, folder: Path, *, seed: int, transactions_per_second: float) -> None:
+    def __init__(
+        self, folder: Path, *, seed: int, transactions_per_second: float, merge_interval: str
+    ) -> None:
         self._folder = folder
+        self._merge_interval = merge_interval
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._rate = transactions_per_second
         self._clock = SystemClock()
@@ -120,6 +123,7 @@ class Soak:
                     uri=self.catalog.uri,
                     warehouse=self.catalog.warehouse,
                     dsn=self.postgres.dsn,
+                    merge_interval=self._merge_interval,
                     port=self._port,
                     java=QUICK_JAVA,
                 )

@@ -17,6 +17,7 @@ import pyspark
 
 from frazil.clients.spark.java import find_java
 from frazil.hooks import SystemClock
+from tests.support.process.jvms import QUICK_JAVA
 from tests.support.process.pipeline_process import free_port
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _running(folder: Path, name: str, *arguments: str) -> Iterator[None]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_DIRS": str(folder),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     }
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

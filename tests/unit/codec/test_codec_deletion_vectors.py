@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
@@ -28,6 +28,7 @@ from frazil.codec.deletes.deletion_vector import (
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin import BlobCompression, read_footer
 from tests.support.codec.fuzz import sealed
+from tests.support.sampling import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 POSITIONS = st.integers(0, 2**40)
@@ -47,7 +48,7 @@ def serialized(positions: list[int]) -> bytes:
 
 
 @given(st.lists(POSITIONS, max_size=200), st.lists(RUNS, max_size=3))
-@settings(max_examples=60)
+@examples(60)
 def test_a_vector_is_read_back_as_it_was_written(
     single: list[int], runs: list[tuple[int, int]]
 ) -> None:
@@ -156,7 +157,7 @@ def test_a_vector_cut_at_any_byte_is_refused() -> None:
 
 
 @given(st.lists(POSITIONS, min_size=1, max_size=30), st.data())
-@settings(max_examples=50)
+@examples(50)
 def test_every_flipped_bit_is_noticed(positions: list[int], data: st.DataObject) -> None:
     blob = encode_deletion_vector(DeletionVector.from_positions(positions))
     first = data.draw(st.integers(0, 8 * len(blob) - 1))

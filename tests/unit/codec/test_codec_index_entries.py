@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.key_index.entries import Entries, bucket_of, rank_sequences
+from tests.support.sampling import examples
 from tests.unit.codec.index_rows import entries_of, rows_of
 
 # Few enough that they meet, and on both sides of the sign.
@@ -20,7 +21,7 @@ ROWS = st.lists(st.tuples(HALVES, HALVES, st.integers(0, 2), st.integers(0, 3)),
 
 
 @given(ROWS)
-@settings(max_examples=60)
+@examples(60)
 def test_entries_are_sorted_as_unsigned_numbers(rows: list[tuple[int, int, int, int]]) -> None:
     entries = entries_of(rows)
     assert rows_of(entries.sorted()) == sorted(rows)
@@ -39,7 +40,7 @@ def test_other_columns_go_with_their_entry() -> None:
 
 
 @given(ROWS, st.integers(0, 4))
-@settings(max_examples=60)
+@examples(60)
 def test_buckets_are_the_topmost_bits_and_cover_everything(
     rows: list[tuple[int, int, int, int]], bits: int
 ) -> None:

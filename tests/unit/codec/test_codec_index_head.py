@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.key_index.head import MANIFEST_BLOB_TYPE, read_head, write_head
@@ -16,6 +16,7 @@ from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin import Blob, BlobCompression, read_blob, read_footer, write_puffin
 from tests.support.codec.fuzz import bent
 from tests.support.lake.manifests import SAMPLE, manifests
+from tests.support.sampling import a_seed, examples
 
 if TYPE_CHECKING:
     from frazil.model.key_index import IndexManifest
@@ -51,7 +52,7 @@ def is_refused_or_right(data: bytes) -> bool:
 
 
 @given(manifests(), st.binary(max_size=200))
-@settings(max_examples=50)
+@examples(50)
 def test_what_is_written_is_read_back(manifest: IndexManifest, run: bytes) -> None:
     young = run if manifest.young_entries else None
     assert read_head(write_head(manifest, young).data) == (manifest, young)
@@ -93,12 +94,13 @@ def test_a_head_cut_at_any_byte_is_refused() -> None:
 
 def test_a_head_with_any_bit_flipped_is_refused_or_read_as_it_was_written() -> None:
     refused = 0
-    for bit in range(8 * len(HEAD)):
+    # A quarter of the bits, others in every run.
+    for bit in range(a_seed() % 4, 8 * len(HEAD), 4):
         data = bytearray(HEAD)
         data[bit // 8] ^= 1 << bit % 8
         refused += is_refused_or_right(bytes(data))
     # What no one relies on may change: the name of the writer, a count next to a blob.
-    assert refused > 4 * len(HEAD)
+    assert refused > len(HEAD)
 
 
 def test_a_head_with_any_byte_replaced_is_refused_or_read_as_it_was_written() -> None:

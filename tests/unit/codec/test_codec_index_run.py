@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.key_index.entries import Entries
@@ -28,6 +28,7 @@ from frazil.codec.key_index.run import (
 from frazil.codec.malformed import MalformedFileError
 from frazil.codec.puffin import read_footer
 from frazil.model.key_index import TOMBSTONE, RunBlob
+from tests.support.sampling import examples
 from tests.unit.codec.index_rows import entries_of, rows_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_what_is_encoded_is_decoded(count: int, *, lower: bool, sequence: bool) 
         max_size=20,
     )
 )
-@settings(max_examples=40)
+@examples(40)
 def test_any_entries_survive(rows: list[tuple[int, int, int, int]]) -> None:
     fitting = [(hi, lo, file, position % 2**63) for hi, lo, file, position in rows]
     assert rows_of(decode_run(encode_run(entries_of(fitting).sorted()))) == sorted(fitting)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
@@ -111,7 +111,7 @@ def test_a_message_is_read_as_the_server_writes_it(message: Message) -> None:
 
 @pytest.mark.fault("P12")
 @given(MESSAGES)
-@settings(max_examples=60)
+@examples(60)
 def test_a_message_cut_at_any_byte_or_with_one_too_many_is_refused(message: Message) -> None:
     data = encode_message(message)
     in_stream = is_streamed(message)

@@ -98,7 +98,7 @@ def test_an_array_of_anything_is_what_it_was_before_it_was_printed(
     assert found.values.to_pylist() == expected
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.lists(st.none() | st.floats()))
 def test_a_double_has_every_bit_that_python_reads(numbers: list[float | None]) -> None:
     texts = [None if each is None else float_text(each) for each in numbers]
@@ -108,7 +108,7 @@ def test_a_double_has_every_bit_that_python_reads(numbers: list[float | None]) -
     ]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.lists(st.none() | st.floats(width=32)))
 def test_a_real_is_the_number_that_was_printed_and_not_rounded_twice(
     numbers: list[float | None],

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.deletes.deletion_vector import DeletionVector, FilePartition
@@ -17,6 +17,7 @@ from frazil.codec.deletes.position_deletes import (
     position_delete_descriptor,
 )
 from frazil.codec.malformed import MalformedFileError
+from tests.support.sampling import examples
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
 PATH = "s3://bucket/table/data/ünïcode, and longer than any bound that is cut.parquet"
@@ -43,7 +44,7 @@ def foreign_file(
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=100))
-@settings(max_examples=40)
+@examples(40)
 def test_what_is_written_is_read_back(positions: list[int]) -> None:
     vector = DeletionVector.from_positions(positions)
     assert decode_position_deletes(encode_position_deletes(PATH, vector)) == {PATH: vector}

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.malformed import MalformedFileError
@@ -16,6 +16,7 @@ from frazil.codec.pgoutput.bulk_decoder import decode_frames
 from frazil.codec.pgoutput.frames import MAGIC, Frames, SegmentAssembly, read_segment
 from tests.support.pgoutput.golden import golden
 from tests.support.pgoutput.histories import decoded_history
+from tests.support.sampling import examples
 
 
 def segment(*batches: list[bytes]) -> bytes:
@@ -31,7 +32,7 @@ def sealed(body: bytes, lengths: list[int], *, count: int | None = None) -> byte
 
 
 @given(st.lists(st.lists(st.binary(max_size=30), max_size=5), max_size=4))
-@settings(max_examples=60)
+@examples(60)
 def test_messages_are_read_back_in_their_order(batches: list[list[bytes]]) -> None:
     data = segment(*batches)
     messages = [each for batch in batches for each in batch]

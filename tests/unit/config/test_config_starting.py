@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import cycle, product
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from frazil.config.loader import parse_config
 from frazil.config.showing import config_schema, show_document
@@ -22,8 +24,14 @@ EVERY = [
         product(FirstSource, CatalogKind), cycle(WAREHOUSES), strict=False
     )
 ]
-TEXTS = [(each, first_document(each)) for each in EVERY]
 HIDDEN = re.compile(r"(?m)^( *)# ([a-z0-9_]+:)")
+
+
+@cache
+def texts() -> list[tuple[FirstAnswers, str]]:
+    # Which is the same for all of them.
+    with patch("frazil.config.starter_document.config_schema", cache(config_schema)):
+        return [(each, first_document(each)) for each in EVERY]
 
 
 def meaning(text: str, answers: FirstAnswers, folder: Path) -> dict[str, str]:
@@ -37,7 +45,7 @@ def meaning(text: str, answers: FirstAnswers, folder: Path) -> dict[str, str]:
 def test_a_first_document_loads_and_commented_values_are_the_defaults(
     tmp_path: Path,
 ) -> None:
-    for answers, text in TEXTS:
+    for answers, text in texts():
         uncovered = HIDDEN.sub(r"\1\2", text)
         assert uncovered != text
         assert meaning(uncovered, answers, tmp_path) == meaning(text, answers, tmp_path)
@@ -51,7 +59,7 @@ def test_every_comment_is_a_description_of_the_models() -> None:
         for section in sections
         for entry in (section, *section.get("properties", {}).values())
     }
-    for _, text in TEXTS:
+    for _, text in texts():
         body = text.split("\n\n", maxsplit=1)[1]
         comments = [line.rpartition("  # ")[2] for line in body.splitlines() if "  # " in line]
         assert {each for each in comments if each[0].isupper()} <= descriptions
@@ -63,4 +71,4 @@ def test_nothing_secret_is_in_it_but_by_the_name_of_a_variable() -> None:
 
 
 def test_it_has_no_more_than_three_screens() -> None:
-    assert max(text.count("\n") for _, text in TEXTS) < 150
+    assert max(text.count("\n") for _, text in texts()) < 150

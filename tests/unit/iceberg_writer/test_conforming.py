@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema, parquet_name, parquet_schema
@@ -22,6 +22,7 @@ from frazil.model.schema.types import (
     list_of,
     map_of,
 )
+from tests.support.sampling import examples
 from tests.unit.iceberg_writer.schemas import batches, schemas
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def test_columns_are_matched_by_name_and_not_by_position() -> None:
     assert conform(batch, schema, arrow_schema(schema)).to_pylist() == [{"a": 1, "b": 2}]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_any_rows_that_fit_come_through_unchanged(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.write.partition_split import PartitionSpill
@@ -29,6 +29,7 @@ from frazil.model.schema.partitioning import (
     parse_transform,
 )
 from frazil.model.schema.types import Field, Primitive, Schema, Struct, list_of, map_of
+from tests.support.sampling import examples
 from tests.unit.iceberg_writer.schemas import batch_of, uuid_of
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     parts,
     st.lists(st.lists(st.integers(0, 10**6), max_size=40), min_size=1, max_size=5),
@@ -235,7 +236,7 @@ def test_positions_are_true_for_any_rows_partitions_and_sizes(
 
 
 @pytest.mark.fault("N31")
-@pytest.mark.parametrize("partitions", [1_500, pytest.param(6_000, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("partitions", [1_100, pytest.param(6_000, marks=pytest.mark.deep)])
 def test_each_of_many_partitions_gets_one_file(tmp_path: Path, partitions: int) -> None:
     writer = writer_to(target(tmp_path, (1, "truncate[2]")))
     # As a merge does it: every batch has rows of every partition.
@@ -436,7 +437,9 @@ print(len(files), int(peak[1]) * 1024)
 """
 
 
-@pytest.mark.parametrize(("partitioned", "expected"), [(0, 3), (1, 16)])
+@pytest.mark.parametrize(
+    ("partitioned", "expected"), [pytest.param(0, 3, marks=pytest.mark.deep), (1, 16)]
+)
 def test_a_task_stays_below_half_a_gigabyte(
     tmp_path: Path, partitioned: int, expected: int
 ) -> None:

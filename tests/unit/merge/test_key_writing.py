@@ -8,13 +8,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import DuplicateKeyError, MissingImageError
 from frazil.merge.writing.key_writer import ORDINALS_A_BLOCK
 from frazil.model.key_index import TOMBSTONE
 from frazil.model.policy import Deletes
+from tests.support.sampling import examples
 from tests.unit.merge.folder_mirror import DEL, UP, SentChange, Table
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ _CHANGES = st.lists(
 
 
 @pytest.mark.fault("N29")
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(first=_CHANGES, second=_CHANGES, deletes=st.sampled_from(Deletes), chunk=st.integers(1, 3))
 def test_what_comes_of_changes_does_not_depend_on_how_a_task_cuts_them(
     first: list[SentChange], second: list[SentChange], deletes: Deletes, chunk: int

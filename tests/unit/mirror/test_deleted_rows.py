@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.file_system import InputFiles
@@ -21,6 +21,7 @@ from frazil.mirror.deleted_rows import (
     load_deleted,
     load_many,
 )
+from tests.support.sampling import examples
 from tests.unit.mirror.index_files import data_file, position_deletes, vectors
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_an_unavailable_store_is_not_damage(tmp_path: Path) -> None:
     st.sets(st.integers(0, 300)),
     st.lists(st.integers(0, 300), max_size=60),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_membership_is_that_of_the_set(dead: set[int], requested: list[int]) -> None:
     vector = DeletionVector.from_positions(sorted(dead))
     found = is_deleted(vector, np.array(requested, np.int64))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.key_index.entries import Entries
@@ -17,6 +17,7 @@ from frazil.codec.key_index.run import encode_run
 from frazil.errors import DamagedIndexError, StorageError
 from frazil.mirror.index.locating import KeyLocator, LocatedRows, TaskIndex
 from frazil.model.key_index import TOMBSTONE
+from tests.support.sampling import examples
 from tests.unit.codec.index_rows import entries_of
 from tests.unit.mirror.index_files import (
     data_file,
@@ -109,7 +110,7 @@ def files_of(folder: Path, dead: dict[int, set[int]]) -> tuple[IndexedFile, ...]
 
 @pytest.mark.parametrize("lower", [True, False], ids=["both halves", "upper half"])
 @given(scene=SCENES)
-@settings(max_examples=40)
+@examples(40)
 def test_every_live_row_of_every_key_is_found(scene: Scene, *, lower: bool) -> None:
     def halved(key: tuple[int, int]) -> tuple[int, int]:
         return key if lower else (key[0], 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.iceberg.file_system import InputFiles
@@ -15,6 +15,7 @@ from frazil.codec.key_index.entries import Entries
 from frazil.errors import DamagedIndexError
 from frazil.mirror.index.run_merging import merge_entries
 from frazil.model.key_index import TOMBSTONE
+from tests.support.sampling import examples
 from tests.unit.codec.index_rows import entries_of, rows_of
 from tests.unit.mirror.index_files import data_file, position_deletes, vectors
 
@@ -51,7 +52,7 @@ def with_sequences(rows: list[tuple[int, int, int, int | None, int]]) -> Entries
 
 
 @given(st.lists(st.lists(ROW, max_size=15), max_size=4))
-@settings(max_examples=60)
+@examples(60)
 def test_live_rows_are_there_once_and_in_order(
     parts: list[list[tuple[int, int, int, int]]],
 ) -> None:
@@ -95,7 +96,7 @@ def expected_of(
 
 
 @given(st.lists(st.lists(CHANGE, max_size=12), max_size=3), st.none() | st.integers(0, 10))
-@settings(max_examples=80)
+@examples(80)
 def test_of_tombstones_the_newest_is_kept_until_it_expires(
     parts: list[list[tuple[int, int, int, int | None, int]]], before: int | None
 ) -> None:

@@ -44,6 +44,7 @@ HOSTILE = [
 BASH = shutil.which("bash")
 SOURCES = sorted(Path(frazil.__file__).parent.rglob("*.py"))
 VERBS = "|".join(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+MENTION = re.compile(r"frazil[\s\"']")
 COMMAND = re.compile(rf"\bfrazil (?:{VERBS})\b[^`\n]*?\{{\}}")
 
 
@@ -132,6 +133,9 @@ def test_commands_with_names_are_built_in_one_module() -> None:
     elsewhere = [
         f"{path.name}:{line}: {text}"
         for path in SOURCES
-        for line, text in built_commands(ast.parse(path.read_text(encoding="utf-8")))
+        for code in [path.read_text(encoding="utf-8")]
+        # Most modules speak of no command at all.
+        if MENTION.search(code)
+        for line, text in built_commands(ast.parse(code))
     ]
     assert elsewhere == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.codec.pgoutput.frames import SegmentAssembly
@@ -62,6 +62,7 @@ from tests.support.postgres.stream import (
     segment,
     transaction,
 )
+from tests.support.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,7 +213,7 @@ def test_many_changes_become_what_they_do_one_by_one(seed: int, is_honest: bool)
 
 
 @given(SEEDS)
-@settings(max_examples=50)
+@examples(50)
 def test_a_transaction_cut_into_segments_has_the_same_rows(seed: int) -> None:
     chance = chance_of(seed)
     histories = ChangeHistories(chance, is_honest=True)

@@ -56,7 +56,10 @@ def test_no_module_outside_the_sources_names_a_kind() -> None:
         for package in PACKAGES
         for path in sorted((SOURCE / package).rglob("*.py"))
         if path.relative_to(SOURCE).as_posix() not in EXCEPT
-        for line, word in words_of(path.read_text(encoding="utf-8"))
+        for text in [path.read_text(encoding="utf-8")]
+        # Most modules have no such letters at all.
+        if KIND.search(text) or any(kind in text for kind in KINDS)
+        for line, word in words_of(text)
         if KIND.search(word) or word in {f'sources."{kind}"' for kind in KINDS}
     ]
     assert not found
