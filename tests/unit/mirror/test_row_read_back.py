@@ -53,10 +53,6 @@ WITH_DEFAULT = [each for each in P if not each.endswith("_ns")]
 
 WIDER = {P.INT: P.LONG, P.FLOAT: P.DOUBLE}
 
-# For as long as the process lives: Arrow's own threads give the last buffers back after a read has
-# returned, and to a pool that is gone they give them with a crash.
-COUNTING = pa.proxy_memory_pool(pa.default_memory_pool())
-
 
 class OneFile:
     """The batch as a data file of three rows a group; locations do not matter."""
