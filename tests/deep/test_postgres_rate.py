@@ -133,7 +133,7 @@ def _sample(capture: Capture) -> list[Sample]:
 
 def _behind(capture: Capture, newest: str) -> int:
     reached = capture.source.reached
-    return 0 if reached is None else parse_lsn(newest) - reached
+    return parse_lsn(newest) - reached if isinstance(reached, int) else 0
 
 
 def _resident() -> int:

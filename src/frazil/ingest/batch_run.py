@@ -25,11 +25,12 @@ from frazil.ledger.rows import LedgerEntry
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole, moved_from
 from frazil.model.policy import OnWiden
-from frazil.model.source_table import Begin
+from frazil.model.source_table import TableBegin
+from frazil.sources.protocol import TableFailure
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from frazil.ingest.task import TaskOutcome
     from frazil.model.marker import Position
     from frazil.model.rejected_record import RejectedRecord
-    from frazil.sources.protocol import Batch, Split, TablePart
+    from frazil.sources.protocol import Batch, PartitionFailure, Split, TablePart
 
 _log = get_logger(__name__)
 
@@ -68,7 +69,11 @@ _LEAST_REJECTED_BYTES = 4 * 2**20
 
 @dataclass(slots=True)
 class BatchResult:
-    """The outcome of a batch: tables committed, tables that failed, tables to copy again."""
+    """The outcome of a batch: tables committed, tables that failed, tables to copy again.
+
+    ``skipped`` are tables that wait for the next batch, because one of their partitions was
+    ``stopped`` while it was read.
+    """
 
     batch: str
     committed: dict[str, TableIngested] = field(default_factory=dict)
@@ -76,6 +81,28 @@ class BatchResult:
     failures: dict[str, FrazilError] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
     rejected: Mapping[str, int] = field(default_factory=dict)
+    stopped: list[PartitionFailure] = field(default_factory=list)
+    skipped: set[str] = field(default_factory=set)
+
+    @property
+    def left_out(self) -> set[str]:
+        """Tables of the batch of which nothing is committed."""
+        return {*self.failures, *self.reread, *self.skipped}
+
+    def take_planned(self, failures: Iterable[TableFailure | PartitionFailure]) -> None:
+        """What the source left out of the batch."""
+        for each in failures:
+            if isinstance(each, TableFailure):
+                self.failures[each.table] = each.error
+            else:
+                self.stopped.append(each)
+
+    def take_read(self, outcome: TaskOutcome) -> None:
+        """What a task could not read."""
+        for table, error in outcome.failures.items():
+            self.failures.setdefault(table, error)
+        self.stopped += outcome.stopped
+        self.skipped |= {each.table for each in outcome.stopped}
 
     @property
     def pending(self) -> int:
@@ -94,6 +121,7 @@ class BatchResult:
         self, acknowledged: Position | None, *, seconds: float, is_copy: bool = False
     ) -> BatchReport:
         """What came of it."""
+        stopped = {each.partition: each.error for each in self.stopped}
         return BatchReport(
             batch=self.batch,
             tables=tuple(self.committed.values()),
@@ -102,6 +130,7 @@ class BatchResult:
             is_copy=is_copy,
             failures=dict(self.failures),
             rejected=self.rejected,
+            stopped=stopped,
         )
 
 
@@ -122,22 +151,21 @@ def run_batch(
     markers, and everything that may pass.
     """
     failpoint(Failpoint.INGEST_PLANNED)
-    result.failures |= {each.table: each.error for each in batch.failures}
+    result.take_planned(batch.failures)
     for part in batch.parts:
         _prepare(part, tables[part.table.name], result)
     began = clock.monotonic()
     most = rejected.most_bytes
     outcomes = _read(session, batch, result, clock=clock, watch=watch, most_rejected_bytes=most)
     for outcome in outcomes:
-        for table, error in outcome.failures.items():
-            result.failures.setdefault(table, error)
+        result.take_read(outcome)
     batch.check()
     failpoint(Failpoint.INGEST_WRITTEN)
     reading = clock.monotonic() - began
     if records := _rejected(outcomes, result, most_bytes=most):
         result.rejected = rejected.keep(batch, records, name=result.batch)
     for table in result.prepared:
-        if table not in result.failures:
+        if table not in result.left_out:
             _commit(table, tables[table], outcomes, result, clock=clock, reading=reading)
             failpoint(Failpoint.INGEST_COMMITTED)
 
@@ -155,7 +183,7 @@ def _prepare(part: TablePart, captured: CapturedTable, result: BatchResult) -> N
     except Exception as error:  # noqa: BLE001 - of one table, or raised again
         result.failures[table] = of_one_table(error, table, "preparing its changelog")
         return
-    if widened and captured.on_widen is OnWiden.VERIFY and part.table.begins is Begin.COPY:
+    if widened and captured.on_widen is OnWiden.VERIFY and part.table.begins is TableBegin.COPY:
         # Values may have changed without a row being sent, and only reading all of them shows it.
         result.reread.add(table)
         return
@@ -213,7 +241,7 @@ def _rejected(
 
     def found() -> list[RejectedRecord]:
         records = (each for outcome in outcomes for each in outcome.rejected)
-        return [each for each in records if each.table not in result.failures]
+        return [each for each in records if each.table not in result.left_out]
 
     result.failures |= over_bound(found(), most_bytes)
     return found()

@@ -12,7 +12,6 @@ each moves its own partitions of a table and of the ledger, and plans again when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,7 +26,7 @@ from frazil.ingest.opened_tables import OpenedTables
 from frazil.ingest.planning.acknowledgement import plan_acknowledgement
 from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
 from frazil.ingest.rejected_records import RejectedRecords
-from frazil.ingest.retrying_tables import RetryingTables
+from frazil.ingest.retrying_tables import RetryingTables, StoppedPartitions
 from frazil.ingest.state_log import (
     log_paused,
     log_state,
@@ -36,7 +35,7 @@ from frazil.ingest.state_log import (
     states_after,
     states_after_copy,
 )
-from frazil.ledger.rows import position_text
+from frazil.ledger.rows import brief_position
 from frazil.ledger.table_state import Copying, Gone, Paused, Streaming, TableState
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker
@@ -44,7 +43,7 @@ from frazil.sources.protocol import Progress, TableProgress
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import UnionType
 
     from pyspark.sql import SparkSession
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _UUID_BYTES = 16
-# How often states of tables are decided again because another process wrote in the ledger.
+# How often states of tables are decided again because another process wrote some meanwhile.
 _LEDGER_ATTEMPTS = 3
 
 
@@ -97,6 +96,7 @@ class Ingester:
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
         self._retrying = RetryingTables(settings.defect_attempts, settings.limit, settings.may_pass)
+        self._stopped = StoppedPartitions()
         self._is_started, self._retries_paused = False, True
         self._released: Position | None = None
 
@@ -110,12 +110,17 @@ class Ingester:
         """What the source was acknowledged to."""
         return self._ledger.position
 
+    @property
+    def stopped_partitions(self) -> Mapping[str, errors.FrazilError]:
+        """Partitions that failed here, and why."""
+        return self._stopped.errors
+
     def start(self) -> None:
         """Load the ledger, the tables and the source; raises what prevents a start.
 
-        What is read here stays valid: no other process works for the source by then.
+        What is read here stays valid: no other process works for the source or these partitions.
         """
-        with self._ledger.lock, self._turn():
+        with planning_again(self._ledger), self._ledger.lock, self._turn():
             if self._is_started:
                 return
             self._ledger.refresh()
@@ -124,6 +129,7 @@ class Ingester:
             self._prepare_source(self._check_tables(retries_paused=self._retries_paused))
             if self._retries_paused:
                 self._retrying.forget()
+                self._stopped.forget()
             self._is_started, self._retries_paused = True, False
 
     def retry_paused(self) -> None:
@@ -227,6 +233,7 @@ class Ingester:
         finally:
             self._running.remove(result)
         self._retrying.count(result)
+        self._stopped.take(result.stopped)
         return result
 
     def _watch(self, progress: ReadingProgress) -> None:
@@ -270,7 +277,8 @@ class Ingester:
             streaming = [each for each in states if isinstance(each.state, Streaming)]
             known = {each.table: self._table_progress(each) for each in streaming}
             tables = {name: each for name, each in known.items() if each is not None}
-            return Progress(acknowledged=self.acknowledged, tables=tables)
+            stopped = self._stopped.offsets(tables)
+            return Progress(acknowledged=self.acknowledged, tables=tables, stopped=stopped)
 
     def _table_progress(self, state: TableState) -> TableProgress | None:
         """The progress of a streaming table; one whose marker cannot be read is paused."""
@@ -293,12 +301,9 @@ class Ingester:
     def _pause(self, name: str, error: errors.FrazilError) -> None:
         cause = Cause.of(error)
         log_paused(name, cause)
-        paused = Paused(self._position_text(), cause)
+        paused = Paused(brief_position(self.acknowledged), cause)
         states = [replace(self._ledger.table_states[name], state=paused)]
         self._ledger.record(states, batch=self._new_name())
-
-    def _position_text(self) -> str:
-        return "" if self.acknowledged is None else position_text(self.acknowledged)
 
     # --- the source ---
 
@@ -309,7 +314,7 @@ class Ingester:
             found,
             selects=self._source.selects,
             explain_identity_change=self._source.explain_identity_change,
-            position=self._position_text(),
+            position=brief_position(self.acknowledged),
             retries_paused=retries_paused,
             obstacles_met=self._obstacles_met,
         )
@@ -380,7 +385,7 @@ class Ingester:
             self._ledger.restart_at(self._marker(position, batch=self._new_name()))
         elif needs.since.epoch != self._source.generation:
             # Before any table moves on it: what a table has is of this generation or before.
-            stays = {} if isinstance(position, Mapping) else position
+            stays: Position = {} if self._ledger.is_shared else position
             goal = self._marker(stays, batch=self._new_name(), witness=self._ledger.witness)
             self._ledger.move(goal)
 
@@ -401,7 +406,7 @@ class Ingester:
     ) -> Position | None:
         """Write the batch down; what may be acknowledged after it.
 
-        States that were decided before another process wrote in the ledger are decided again.
+        States that were decided before another process wrote some are decided again.
         """
         for _ in range(_LEDGER_ATTEMPTS if self._ledger.is_shared else 0):
             with suppress(errors.FencedError):
@@ -422,14 +427,16 @@ class Ingester:
             # Before every acknowledgement: what the source does not announce is found here.
             checked = {each.table: each for each in self._check_tables()}
             known = self._ledger.table_states
-            table_states = states_after(result, known, checked, position=self._position_text())
+            table_states = states_after(
+                result, known, checked, position=brief_position(self.acknowledged)
+            )
             if self._has(Paused | Gone, table_states) and self._holds_too_much(batch.end):
                 table_states |= self._give_up_paused(table_states)
             goal = plan_acknowledgement(
                 batch,
                 self.acknowledged,
                 {**known, **table_states},
-                left_out=result.failures.keys() | result.reread,
+                left_out=result.left_out,
                 planned_for=progress.tables,
                 is_copying=bool(self._being_copied),
             )
@@ -442,7 +449,6 @@ class Ingester:
                 tuple(table_states.values()),
                 ledger_entries(result, self._clock.now()),
                 planned_on=progress.acknowledged,
-                unless_written=self._ledger.is_shared and bool(table_states),
             )
             return goal
 
@@ -480,7 +486,9 @@ class Ingester:
         return any(isinstance(each.state, kind) for each in table_states)
 
     def _give_up_paused(self, changed: Mapping[str, TableState]) -> dict[str, TableState]:
-        return require_resync({**self._ledger.table_states, **changed}, self._position_text())
+        return require_resync(
+            {**self._ledger.table_states, **changed}, brief_position(self.acknowledged)
+        )
 
     def _end_copy(self) -> None:
         with self._ledger.lock:

@@ -39,7 +39,8 @@ class LedgerCache:
         self._pipeline = pipeline
         # The newest commit that was read or written here; none while it may not be the newest.
         self._seen: SnapshotRef | None = None
-        self._is_read = False
+        # The newest commit whose states of tables, and all before it, are known here.
+        self._known_to: SnapshotRef | None = None
         self._acknowledged: Marker | None = None
         self._table_states: dict[str, TableState] = {}
         self.lock = threading.RLock()
@@ -73,15 +74,20 @@ class LedgerCache:
         return self._table_states
 
     def refresh(self) -> bool:
-        """Read what another process wrote; returns whether one did."""
+        """Read what another process wrote; returns whether one did.
+
+        Those that share a source by partition write all the time: what counts are states of tables.
+        """
         with self.lock:
             head = self._ledger.table.load_state().head
             newest = None if head is None else SnapshotRef(head.id, head.sequence)
-            if self._is_read and newest is not None and newest == self._seen:
+            if newest is not None and newest == self._seen:
                 return False
             self._acknowledged = self._ledger.acknowledged()
+            since, self._seen, self._known_to = self._known_to, newest, newest
+            if self.is_shared and since is not None and not self._ledger.has_new_states(since):
+                return False
             self._table_states = {each.table: each for each in self._ledger.table_states()}
-            self._seen, self._is_read = newest, True
             self.on_change()
             return True
 
@@ -95,7 +101,8 @@ class LedgerCache:
     ) -> None:
         """Record states of tables; the position stays.
 
-        With ``unless_moved`` it raises FencedError when another process moved the position.
+        With ``unless_moved`` it raises FencedError when another process moved the position; of a
+        shared source, when one wrote states since they were read here.
         """
         with self.lock:
             receipt = self._ledger.note(
@@ -104,6 +111,7 @@ class LedgerCache:
                 batch=batch,
                 table_states=table_states,
                 position=self.position if unless_moved else None,
+                states_since=self._known_to if self.is_shared else None,
             )
             self._wrote(receipt, table_states)
 
@@ -119,8 +127,8 @@ class LedgerCache:
         """Write down a batch, and where the source may be acknowledged to after it.
 
         By partition, the goal names those that move, and raises FencedError when another process
-        moved one of them since ``planned_on``. With ``unless_written`` it does when another process
-        wrote anything since the states of tables were read here.
+        moved one of them since ``planned_on``, or wrote states while there are some to write. With
+        ``unless_written`` it does when another process wrote anything since states were read here.
         """
         with self.lock:
             if unless_written and self._seen is None:
@@ -132,6 +140,7 @@ class LedgerCache:
                 goal=goal,
                 table_states=table_states,
                 head=self._seen if unless_written else None,
+                states_since=self._known_to if self.is_shared and table_states else None,
             )
             self._acknowledged = receipt.marker
             self._wrote(receipt, table_states)
@@ -156,6 +165,8 @@ class LedgerCache:
         follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
         # Where another process wrote in between, all of it is read again.
         self._seen = ours if follows else None
+        if follows:
+            self._known_to = ours
         self.on_change()
 
 

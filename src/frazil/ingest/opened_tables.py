@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ from frazil.errors import CommitConflictError, PositionLostError
 from frazil.ingest.batch_run import position_if_known
 from frazil.ingest.captured_table import CapturedPosition
 from frazil.ledger.table_state import Gone, Paused, Streaming
+from frazil.sources.protocol import PartitionFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from frazil.ingest.batch_run import BatchResult
     from frazil.ingest.captured_table import CapturedTable
@@ -61,7 +63,9 @@ class OpenedTables:
                 continue
             self._positions.pop(each.table, None)
             now = self.load_position(each.table)
-            if (None if now is None else now.position) != known.position:
+            partition = each.partition if isinstance(each, PartitionFailure) else None
+            position = None if now is None else now.position
+            if _at(known.position, partition) != _at(position, partition):
                 message = "another process captured what seemed to be lost."
                 raise CommitConflictError(message, table=each.table)
 
@@ -82,3 +86,10 @@ class OpenedTables:
             self._positions[name] = CapturedPosition(
                 position=done.goal, epoch=prepared.epoch, shape=prepared.part.table.shape
             )
+
+
+def _at(position: Position | None, partition: str | None) -> object:
+    """The position, or where one partition is."""
+    if partition is None or not isinstance(position, Mapping):
+        return position
+    return position.get(partition)

@@ -38,8 +38,8 @@ class TableIngested:
 class BatchReport:
     """A batch that is recorded; the source was acknowledged up to ``acknowledged``.
 
-    ``failures`` are the tables that were left out, and why. ``rejected`` counts the records that
-    became dead letters, by reason.
+    ``failures`` are the tables that were left out, and why; ``stopped`` the same of partitions.
+    ``rejected`` counts the records that became dead letters, by reason.
     """
 
     batch: str
@@ -49,6 +49,7 @@ class BatchReport:
     is_copy: bool = False
     failures: Mapping[str, FrazilError] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
+    stopped: Mapping[str, FrazilError] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -1,19 +1,24 @@
-"""Which problems of one table are tried again before they pause it, and with how much at a time."""
+"""Which problems are tried again before they pause a table, and which partitions failed."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.clients.spark.memory_backoff import MemoryBackoff
 from frazil.sources.protocol import Limit
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from frazil.errors import FrazilError
     from frazil.ingest.batch_run import BatchResult
+    from frazil.sources.protocol import PartitionFailure, TableProgress
+
+_log = get_logger(__name__)
 
 
 class RetryingTables:
@@ -78,6 +83,49 @@ class RetryingTables:
     def _raise_passing(self, name: str, error: FrazilError) -> None:
         if isinstance(error, errors.DefectError) and self.may_pass(name, error):
             raise _passing(error)
+
+
+class StoppedPartitions:
+    """Partitions that failed, until an operator or another process tries them again.
+
+    Only in memory: a process that reads a partition again meets what stopped it again.
+    """
+
+    def __init__(self) -> None:
+        self._failures: dict[str, PartitionFailure] = {}
+
+    @property
+    def errors(self) -> Mapping[str, FrazilError]:
+        """Why each of them was stopped."""
+        return {name: each.error for name, each in self._failures.items()}
+
+    def forget(self) -> None:
+        """An operator may have fixed what was wrong."""
+        self._failures.clear()
+
+    def take(self, failures: Iterable[PartitionFailure]) -> None:
+        """Stop these, each where it failed first."""
+        for each in failures:
+            known = self._failures.get(each.partition)
+            if known is None or each.offset < known.offset:
+                self._failures[each.partition] = each
+                _log.error(
+                    "partition stopped",
+                    table=each.table,
+                    partition=each.partition,
+                    position=each.offset,
+                    code=each.error.code,
+                    reason=each.error.reason,
+                    remedy=each.error.next_step or each.error.remedy,
+                )
+
+    def offsets(self, tables: Mapping[str, TableProgress]) -> dict[str, int]:
+        """Where they stopped; one that its table has passed meanwhile, by a resync, goes on."""
+        for name, each in tuple(self._failures.items()):
+            position = tables[each.table].position if each.table in tables else None
+            if isinstance(position, Mapping) and position.get(name, each.offset) > each.offset:
+                del self._failures[name]
+        return {name: each.offset for name, each in self._failures.items()}
 
 
 def _passing(error: FrazilError) -> FrazilError:

@@ -16,7 +16,7 @@ from frazil.errors import FrazilError, MalformedChangeError, SchemaError, Source
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.humanize import size
 from frazil.model.rejected_record import RejectedRecord
-from frazil.sources.protocol import ChangeColumn, TableRows
+from frazil.sources.protocol import ChangeColumn, PartitionFailure, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,10 +48,11 @@ class TableWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What came of a task: what it wrote, which tables failed, and records that are no rows."""
+    """What a task wrote, which tables and partitions failed, and records that are no rows."""
 
     written: Mapping[str, TableWritten]
     failures: Mapping[str, FrazilError]
+    stopped: tuple[PartitionFailure, ...] = ()
     rejected: Sequence[RejectedRecord] = ()
 
 
@@ -85,6 +86,8 @@ class IngestJob:
                         rows += reading.rows.num_rows
                     elif isinstance(reading, RejectedRecord):
                         writers.reject(reading)
+                    elif isinstance(reading, PartitionFailure):
+                        writers.stop(reading)
                     else:
                         writers.refuse(reading.table, reading.error)
                 if self.gauge is not None:
@@ -127,6 +130,7 @@ class _TableWriters:
     failures: dict[str, FrazilError] = field(default_factory=dict)
     rejected: list[RejectedRecord] = field(default_factory=list)
     rejected_bytes: int = 0
+    stopped: list[PartitionFailure] = field(default_factory=list)
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
         target = self.targets.get(table)
@@ -163,6 +167,10 @@ class _TableWriters:
         if writer is not None:
             writer.abandon()
 
+    def stop(self, failure: PartitionFailure) -> None:
+        """A partition has failed: its table is written by the next batch."""
+        self.stopped.append(failure)
+
     def close(self) -> TaskOutcome:
         written = {}
         for table, writer in tuple(self.writers.items()):
@@ -174,7 +182,15 @@ class _TableWriters:
                 operations = dict(self.operations[table])
                 written[table] = TableWritten(files=files, operations=operations)
         self.writers.clear()
-        return TaskOutcome(written=written, failures=self.failures, rejected=self.rejected)
+        for each in self.stopped:
+            # Its rows cannot be taken out of the files again.
+            written.pop(each.table, None)
+        return TaskOutcome(
+            written=written,
+            failures=self.failures,
+            stopped=tuple(self.stopped),
+            rejected=self.rejected,
+        )
 
     def abandon(self) -> None:
         """What was not closed stays for maintenance."""

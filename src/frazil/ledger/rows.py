@@ -45,6 +45,9 @@ _ONE_TEXT = re.compile(
 )
 _REMEDIES = {leaf.code: leaf.remedy for leaf in leaves()}
 
+# Partitions that a line of a log or a state of a table names one by one.
+_MOST_SHOWN = 16
+
 
 class RowKind(StrEnum):
     """What a row is about."""
@@ -115,6 +118,15 @@ def position_text(position: Position) -> str:
     if isinstance(position, Mapping):
         return json.dumps(dict(position), ensure_ascii=False, separators=(",", ":"))
     return position
+
+
+def brief_position(position: Position | None) -> str:
+    """The same where a line has to do; of many partitions, how many they are."""
+    if position is None:
+        return ""
+    if isinstance(position, Mapping) and len(position) > _MOST_SHOWN:
+        return f"{len(position)} partitions"
+    return position_text(position)
 
 
 def plan_rows(

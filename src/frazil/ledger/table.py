@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 # The marker's source while notes were written and no source was ever read.
 _NO_SOURCE = ""
-
+# How many states of tables a commit wrote; in the summary of its snapshot.
+STATES_KEY = "frazil.states"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -101,15 +102,18 @@ class Ledger:
         goal: Marker,
         table_states: Sequence[TableState] = (),
         head: SnapshotRef | None = None,
+        states_since: SnapshotRef | None = None,
     ) -> Receipt:
         """Record a batch after all its tables have committed, in one commit.
 
         ``goal`` is what the source may then be acknowledged to, ``table_states`` are those that
         changed. Repeating the same batch is a no-op, and the receipt says so. Raises FencedError
-        when the ledger is not at ``start``, or has another head than this one.
+        when the ledger is not at ``start``, has another head than this one, or got states of tables
+        after ``states_since``.
         """
 
         def move(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
+            self._require_states(states_since)
             if head is not None and (state.head is None or state.head.id != head.id):
                 message = "another process wrote in the ledger meanwhile."
                 raise FencedError(message, table=str(self.table.name))
@@ -141,14 +145,17 @@ class Ledger:
         batch: str,
         table_states: Sequence[TableState] = (),
         position: Position | None = None,
+        states_since: SnapshotRef | None = None,
     ) -> Receipt:
         """Record what moves no source, a merge or an operator's act, and leave the position alone.
 
-        May run during an ingest of another process. Not idempotent: each call writes again.
+        May run during an ingest of another process. Not idempotent: each call writes again. Raises
+        FencedError when the ledger is not at ``position``, or got states after ``states_since``.
         """
         blank = Marker(pipeline=pipeline, source=_NO_SOURCE, position="", batch=batch)
 
         def stay(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
+            self._require_states(states_since)
             if position is not None and (found is None or found.position != position):
                 message = "another process moved the ledger meanwhile."
                 raise FencedError(message, table=str(self.table.name))
@@ -163,6 +170,20 @@ class Ledger:
         A table that is not among them is new, whatever marker it has.
         """
         return tuple(each.state for each in self.dated_states())
+
+    def has_new_states(self, since: SnapshotRef) -> bool:
+        """Whether a commit after this one wrote states, or may have; without reading rows."""
+        for each in self.table.iter_ancestry():
+            if each.id == since.id:
+                return False
+            if each.summary.get(STATES_KEY) != "0":
+                break
+        return True
+
+    def _require_states(self, since: SnapshotRef | None) -> None:
+        if since is not None and self.has_new_states(since):
+            message = "another process wrote states of tables meanwhile."
+            raise FencedError(message, table=str(self.table.name))
 
     def dated_states(self) -> tuple[DatedState, ...]:
         """The same, with the time since when."""
@@ -212,7 +233,7 @@ class Ledger:
         verdict = judge_move(found, move) if isinstance(move, MarkerMove) else Allowed(move.goal)
         if isinstance(verdict, AlreadyDone):
             return Receipt(CommitOutcome.ALREADY_DONE, verdict.marker)
-        commit = StrictCommit(move=move)
+        commit = StrictCommit(move=move, summary={STATES_KEY: str(len(table_states))})
         if isinstance(verdict, Allowed):
             # Every commit here lands on the head it was planned on, so numbers are in its order.
             number = 1 if state.head is None else state.head.sequence + 1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Default, Type
 
 
-class Begin(StrEnum):
+class TableBegin(StrEnum):
     """How the capture of a table begins."""
 
     COPY = "copy"
@@ -65,7 +65,7 @@ class SourceTable:
     highest_number: int = 0
     obstacle: FrazilError | None = None
     layout: TableLayout = CDC_LAYOUT
-    begins: Begin = Begin.COPY
+    begins: TableBegin = TableBegin.COPY
 
     def column(self, number: int) -> SourceColumn:
         """The column with this number; KeyError for any other."""

@@ -10,6 +10,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.ledger.rows import brief_position
 from frazil.merge.report import MergePhase
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, Standby
@@ -245,7 +246,7 @@ class IngestRecorder:
             self._metrics.observe(ours.BATCH_DURATION, report.seconds, role=_INGEST)
         for reason, records in report.rejected.items():
             self._metrics.add(ours.DEAD_LETTERS, records, reason=reason)
-        for error in report.failures.values():
+        for error in (*report.failures.values(), *report.stopped.values()):
             self._metrics.add(ours.ERRORS, code=error.code)
             self._report(error)
         _log.info(
@@ -253,7 +254,7 @@ class IngestRecorder:
             batch=report.batch,
             tables=len(report.tables),
             rows=report.rows,
-            position=report.acknowledged,
+            position=brief_position(report.acknowledged) or None,
             seconds=round(report.seconds, 3),
         )
 
@@ -311,6 +312,11 @@ class TracedIngest:
     def table_states(self) -> Mapping[str, TableState]:
         """As the ingest has them."""
         return self._inner.table_states
+
+    @property
+    def stopped_partitions(self) -> Mapping[str, errors.FrazilError]:
+        """As the ingest has them."""
+        return self._inner.stopped_partitions
 
     @property
     def tables_to_copy(self) -> set[str]:

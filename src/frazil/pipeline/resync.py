@@ -14,6 +14,8 @@ from frazil.hooks import SystemRandomness
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying, TableState
 from frazil.merge.merger import Merger
+from frazil.model.command import command
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
 from frazil.pipeline.tables.merge_settings import merge_settings, retry_policy
@@ -65,7 +67,14 @@ class Rebuild:
 
 
 def load_resync(lake: Lake, config: Config, chosen: Sequence[str], *, everything: bool) -> Resync:
-    """The tables that are meant; raises ConfigError for a name that is none of them."""
+    """The tables that are meant; raises ConfigError for a name that is none of them.
+
+    Also for a source that cannot give any table again.
+    """
+    kind = configured_source(config)
+    if not kind.can_resync:
+        message = f"a source of the kind {kind.name} does not keep what was captured."
+        raise ConfigError(message, next_step=command("position", "set"))
     try:
         ledger = Ledger.open(lake, ledger_name(config))
     except TableNotFoundError:

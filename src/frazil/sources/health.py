@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - the JSON status reads annotations
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
 
 Fact: TypeAlias = str | int | float | bool | None
+# Bytes of one log, or an offset for each partition.
+LogPlace: TypeAlias = int | Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class SourceHealth:
     ``problem`` is why a run could not continue, where an operator has to act.
     """
 
-    newest: int
+    newest: LogPlace
     facts: HealthFacts | None = None
     problem: FrazilError | None = None
 

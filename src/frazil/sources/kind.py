@@ -70,6 +70,8 @@ class SourceKind:
     """
 
     name: ClassVar[str]
+    # Whether it can give a table again, from its first row or its oldest change on.
+    can_resync: ClassVar[bool] = True
 
     def __init__(self, config: Config, tables: TableSettingsOf) -> None:
         self.config = config

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.model.marker import Marker, Position
     from frazil.model.source_table import SourceTable
+    from frazil.sources.health import LogPlace
 
 
 class ChangeColumn:
@@ -72,7 +73,21 @@ class TableFailure:
     error: FrazilError
 
 
-Reading: TypeAlias = TableRows | TableFailure | RejectedRecord
+@dataclass(frozen=True, slots=True)
+class PartitionFailure:
+    """Why a partition cannot be read from this offset on; its table goes on with the others.
+
+    When it is met while a batch is read, all of the table waits for the next batch, which is
+    planned up to this offset.
+    """
+
+    table: str
+    partition: str
+    offset: int
+    error: FrazilError
+
+
+Reading: TypeAlias = TableRows | TableFailure | PartitionFailure | RejectedRecord
 
 
 class SplitReader(Protocol):
@@ -115,11 +130,12 @@ def _no_check() -> None:
 class Batch:
     """Splits that are read together, what they bring, and how far the source is then.
 
-    ``failures`` are tables that this batch leaves out, and why. Once all parts are committed, the
-    source may be acknowledged up to ``end``; None leaves it where it is. By partition, those of a
-    table that was not committed stay, and all others move. ``most_tasks`` bounds how many read at a
-    time. ``check`` is called when all is read and before anything is committed: it raises when the
-    rows must not be used, as when the snapshot of a copy or the lease of a partition was lost.
+    ``failures`` are tables and partitions that this batch leaves out, and why. Once all parts are
+    committed, the source may be acknowledged up to ``end``; None leaves it where it is. By
+    partition, those of a table that was not committed stay, and all others move. ``most_tasks``
+    bounds how many read at a time. ``check`` is called when all is read and before anything is
+    committed: it raises when the rows must not be used, as when the snapshot of a copy or the lease
+    of a partition was lost.
     ``witness`` is what the source can find again after a restart, to prove that its history is
     still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
     ``keep_rejected`` is for sources with dead letters of their own: it is given those of a batch
@@ -130,7 +146,7 @@ class Batch:
     splits: tuple[Split, ...]
     parts: tuple[TablePart, ...]
     end: Position | None
-    failures: tuple[TableFailure, ...] = ()
+    failures: tuple[TableFailure | PartitionFailure, ...] = ()
     most_tasks: int | None = None
     check: Callable[[], None] = _no_check
     witness: str | None = None
@@ -143,10 +159,12 @@ class Progress:
 
     ``acknowledged`` is what the ledger says, None before the first batch. ``tables`` are those to
     be captured in the stream, each with the position of its marker and the identity recorded.
+    ``stopped`` are partitions that are not planned beyond an offset, because they failed there.
     """
 
     acknowledged: Position | None
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
+    stopped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +190,10 @@ class Limit:
 
 
 class Claim(Protocol):
-    """The right to work for a source, which one process has at a time."""
+    """The right to work for a source, which one process has at a time.
+
+    Where leases of partitions say who reads what, every process has it, and one of them merges.
+    """
 
     on_turn: Callable[[], None]
     """Called, in the thread that takes the claim, when ``may_merge`` has become true."""
@@ -248,7 +269,7 @@ class Source(Protocol):
         planned again after ``close``.
 
         By partition, only those are planned that this process has a lease of, and what the ledger
-        says of them is acknowledged. PositionLostError among the failures is a table with
+        says of them is acknowledged. PositionLostError among the failures is a partition with
         changes that the source does not have any more.
         """
 
@@ -300,14 +321,17 @@ class ReadProgress(Protocol):
     """How far a source has read; any thread may ask."""
 
     @property
-    def reached(self) -> int | None:
-        """Every change before this position was planned; None while nothing is streamed."""
+    def reached(self) -> LogPlace | None:
+        """Every change before this position was planned; None while nothing is streamed.
+
+        By partition, of those that this process reads.
+        """
 
     @property
     def followed(self) -> frozenset[str]:
         """The tables that the stream has all changes of."""
 
-    def received(self) -> tuple[int, frozenset[str]] | None:
+    def received(self) -> tuple[LogPlace, frozenset[str]] | None:
         """How far everything was received, and the tables of which nothing waits to be written."""
 
     @property

@@ -1,4 +1,5 @@
 """For authors of sources: the in-memory source and the contract suite.
 
-Production code never imports it. Start with ``in_memory_source.py``.
+Production code never imports it. Start with ``in_memory_source.py``, which has one log, copies and
+transactions; ``in_memory_topic_source.py`` has partitions and several processes.
 """

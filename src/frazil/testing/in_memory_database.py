@@ -19,7 +19,7 @@ from frazil.model.change import Operation
 from frazil.model.postgres.lsn import format_lsn
 from frazil.model.rejected_record import RejectReason
 from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
-from frazil.model.source_table import Begin, SourceColumn, SourceTable
+from frazil.model.source_table import SourceColumn, SourceTable, TableBegin
 from frazil.sources.change_schema import arrow_type
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class InMemoryDatabase:
     transaction, and a change that is refused has not happened.
     """
 
-    def __init__(self, clock: Clock | None = None, *, begins: Begin = Begin.COPY) -> None:
+    def __init__(self, clock: Clock | None = None, *, begins: TableBegin = TableBegin.COPY) -> None:
         self._clock = clock or SystemClock()
         self._begins = begins
         self._lock = Lock()

@@ -19,7 +19,7 @@ from frazil.model.change import Operation
 from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.rejected_record import RejectedRecord
-from frazil.model.source_table import Begin
+from frazil.model.source_table import TableBegin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (
     Batch,
@@ -189,7 +189,7 @@ class InMemorySource:
         if not chosen:
             return None
         # What begins live restarts without rows, where the stream begins.
-        is_live = chosen[0].table.begins is Begin.STREAM
+        is_live = chosen[0].table.begins is TableBegin.STREAM
         at = max(self._moment.begins, self._since) if is_live else self._moment.ends
         restart = Restart(position=at - 1, origin=format_lsn(at))
         rows = [

@@ -12,14 +12,19 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import CommitConflictError, FencedError, MarkerLostError
+from frazil.errors import (
+    CommitConflictError,
+    FencedError,
+    MalformedChangeError,
+    MarkerLostError,
+)
 from frazil.hooks import InjectedFault
 from frazil.ingest import batch_run, ingester
 from frazil.ingest.captured_table import CapturedPosition, Prepared
 from frazil.ingest.ingester import Ingester
 from frazil.ingest.settings import IngestSettings
 from frazil.ingest.task import TableWritten, TaskOutcome
-from frazil.ledger.table import Ledger
+from frazil.ledger.table import STATES_KEY, Ledger
 from frazil.ledger.table_state import Copying, Removed, TableState
 from frazil.model.marker import (
     Allowed,
@@ -34,8 +39,16 @@ from frazil.model.marker import (
 )
 from frazil.model.policy import OnWiden
 from frazil.model.schema.types import Primitive
-from frazil.sources.protocol import ChangeColumn, Limit, TableRows
-from frazil.testing.in_memory_topics import InMemoryTopics, InMemoryTopicSource
+from frazil.pipeline.recovery import may_pass
+from frazil.sources.protocol import (
+    ChangeColumn,
+    Limit,
+    PartitionFailure,
+    TableFailure,
+    TableRows,
+)
+from frazil.testing.in_memory_topic_source import InMemoryTopicSource
+from frazil.testing.in_memory_topics import InMemoryTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -133,7 +146,8 @@ class MemoryTable:
         )
         move: MarkerMove | Override = MarkerMove(MarkerRole.INGEST, part.start, goal)
         if part.restart is not None:
-            if table.marker is not prepared.seen:
+            seen: Any = prepared.seen
+            if table.marker != seen:
                 raise CommitConflictError("the marker was moved by another process.")
             move = Override(MarkerRole.INGEST, None, goal)
         moved = _committed(table.marker, move)
@@ -152,6 +166,8 @@ class MemoryLedger(Ledger):
         self._marker: Marker | None = None
         self._states: dict[str, TableState] = {}
         self._commits = 0
+        self._snapshots: list[Any] = []
+        self.reads = 0
         self.history: list[TableState] = []
         self.before_write = before_write
         head = self._head
@@ -159,10 +175,12 @@ class MemoryLedger(Ledger):
             name="ledger",
             load_state=lambda: SimpleNamespace(head=head()),
             load_marker=lambda _role: self._marker,
+            iter_ancestry=lambda: reversed(self._snapshots),
         )
         super().__init__(memory)
 
     def table_states(self) -> tuple[TableState, ...]:
+        self.reads += 1
         return tuple(self._states.values())
 
     def _head(self) -> SnapshotRef | None:
@@ -176,6 +194,8 @@ class MemoryLedger(Ledger):
         if moved is not None:
             self._commits += 1
             self._marker = moved.written_by(SnapshotRef(self._commits, self._commits))
+            summary = {STATES_KEY: str(len(table_states))}
+            self._snapshots.append(SimpleNamespace(id=self._commits, summary=summary))
             self.history += table_states
             for each in table_states:
                 self._states[each.table] = each
@@ -203,23 +223,29 @@ class MemoryIngester(Ingester):
         return MemoryTable(self.changelogs, name, self._source.identity)
 
 
-def _read(_session: object, batch: Batch, *_others: object, **_more: object) -> tuple[Any, ...]:
+def read_batch(
+    _session: object, batch: Batch, *_others: object, **_more: object
+) -> tuple[Any, ...]:
     """The tasks of a batch, one for each split."""
     return tuple(_task(batch, split) for split in batch.splits)
 
 
 def _task(batch: Batch, split: Any) -> TaskOutcome:
-    written, failures = {}, {}
+    written, failures, stopped = {}, {}, []
     for reading in batch.reader.read(split):
-        if not isinstance(reading, TableRows):
+        if isinstance(reading, PartitionFailure):
+            stopped.append(reading)
+            continue
+        if isinstance(reading, TableFailure):
             failures[reading.table] = reading.error
+        if not isinstance(reading, TableRows):
             continue
         rows = reading.rows.to_pylist()
         file: Any = SimpleNamespace(
             size=1, rows=[(row[ChangeColumn.ORIGIN], row["1"]) for row in rows]
         )
         written[reading.table] = TableWritten(files=(file,), operations={"INSERT": len(rows)})
-    return TaskOutcome(written=written, failures=failures)
+    return TaskOutcome(written=written, failures=failures, stopped=tuple(stopped))
 
 
 class Workers:
@@ -237,6 +263,7 @@ class Workers:
         self.passed: list[str] = []
         self.running: dict[str, MemoryIngester] = {}
         self.sources: dict[str, WatchedSource] = {}
+        self.damaged: dict[str, int] = {}
         self._made = 0
         for topic in TOPICS:
             columns = {"id": Primitive.LONG, "name": Primitive.STRING}
@@ -258,7 +285,9 @@ class Workers:
             none,
             source,
             self.ledger,
-            settings=IngestSettings(pipeline="p", limit=Limit(3, 1 << 20), held_bytes=0),
+            settings=IngestSettings(
+                pipeline="p", limit=Limit(3, 1 << 20), held_bytes=0, may_pass=may_pass
+            ),
             captures=none,
         )
         made.changelogs = self.changelogs
@@ -269,6 +298,11 @@ class Workers:
         for _ in range(count):
             self._made += 1
             self.topics.produce(partition, {"id": self._made, "name": "new"})
+
+    def damage(self, partition: str) -> None:
+        """A record that does not decode: its partition stops there."""
+        self.damaged.setdefault(partition, self.topics.partitions[partition].ends)
+        self.topics.produce(partition, {}, error=MalformedChangeError("cut short"))
 
     def step(self, name: str) -> BatchReport | None:
         """A step of a process as its loop makes it; one that dies or is overtaken starts again."""
@@ -308,7 +342,8 @@ class Workers:
         acknowledged = self.ledger.acknowledged()
         for topic in TOPICS:
             partitions = self.topics.of_topic(topic)
-            expected = {f"{each.name}@{at}" for each in partitions for at in range(each.ends)}
+            ends = {each.name: self.damaged.get(each.name, each.ends) for each in partitions}
+            expected = {f"{name}@{at}" for name, end in ends.items() for at in range(end)}
             table = self.changelogs.get(topic)
             if table is None or table.marker is None:
                 # A process may have ended between the two.
@@ -318,11 +353,11 @@ class Workers:
             assert len(rows) == len(set(rows)), "a record is there twice"
             assert set(rows) == expected, "a record is missing"
             for each in partitions:
-                if each.ends:
+                if end := ends[each.name]:
                     assert acknowledged is not None
                     found = (table.marker.position, acknowledged.position)
-                    assert [at[each.name] for at in found] == [each.ends] * 2  # type: ignore[index]
-                    assert each.acknowledged == each.ends
+                    assert [at[each.name] for at in found] == [end] * 2  # type: ignore[index]
+                    assert each.acknowledged == end
 
 
 def die() -> None:
@@ -335,7 +370,7 @@ def workers(
 ) -> Iterator[Workers]:
     made = Workers(forgets=forgets, partitions=partitions)
     with monkeypatch.context() as patch:
-        patch.setattr(batch_run, "_read", _read)
+        patch.setattr(batch_run, "_read", read_batch)
         for module in (batch_run, ingester):
             patch.setattr(module, "failpoint", made.pass_point)
         yield made

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from frazil.errors import LeaseLostError, PositionLostError
-from frazil.model.source_table import Begin
-from frazil.sources.protocol import ChangeColumn
+from frazil.model.source_table import TableBegin
+from frazil.sources.protocol import ChangeColumn, PartitionFailure
 from tests.support.source.contract import COLUMNS, ITEMS, ORDERS, begun, insert, names
-from tests.support.source.replay import TIGHT, Capture, read
+from tests.support.source.replay import ROOMY, TIGHT, Capture, read, row_position
 from tests.support.source.under_test import SourceUnderTest
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class PartitionedSource(SourceUnderTest, Protocol):
 
     def add_partition(self, table: str) -> None:
         """Give a table one more."""
+
+    def damage(self, table: str) -> None:
+        """Add a record whose bytes do not decode."""
 
     def expire(self, partition: str) -> None:
         """Drop all records that a partition has by now."""
@@ -50,7 +54,7 @@ class LiveContract:
 
     def test_a_table_says_that_it_begins_live(self, subject: SourceUnderTest) -> None:
         begun(subject, ORDERS)
-        assert [each.begins for each in subject.open().discover()] == [Begin.STREAM]
+        assert [each.begins for each in subject.open().discover()] == [TableBegin.STREAM]
 
     def test_a_table_without_a_position_gets_all_that_is_kept(
         self, subject: SourceUnderTest
@@ -93,7 +97,7 @@ class LiveContract:
         # The first was acknowledged, and may be forgotten.
         assert names(capture.received(ORDERS))[-1] == "b"
         assert all(
-            row[ChangeColumn.POSITION] >= part.restart.position for row in capture.received(ORDERS)
+            row_position(row)[0] >= part.restart.position for row in capture.received(ORDERS)
         )
 
 
@@ -158,19 +162,61 @@ class PartitionContract:
         assert offsets(capture.acknowledged)[new] == 1
         capture.expect_the_truth()
 
-    def test_records_that_expired_are_a_gap_of_their_table_alone(
+    def test_records_that_expired_are_a_gap_of_their_partition_alone(
         self, subject: PartitionedSource
     ) -> None:
-        capture = begun(subject, ORDERS, ITEMS)
-        subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1, "lost"), insert(ORDERS, 2, "kept"))
         first = capture.next_batch()
         assert first is not None
         # The partitions are known by then, and nothing of them was captured.
         capture.commit(first)
-        subject.expire(subject.partitions_of(ORDERS)[0])
-        capture.catch_up()
-        assert isinstance(capture.failures[ORDERS], PositionLostError)
-        assert names(capture.received(ITEMS)) == ["a"]
+        expired, *_ = subject.partitions_of(ORDERS)
+        subject.expire(expired)
+        batch = capture.next_batch()
+        assert batch is not None
+        (failure,) = batch.failures
+        assert isinstance(failure, PartitionFailure)
+        assert isinstance(failure.error, PositionLostError)
+        assert (failure.table, failure.partition, failure.offset) == (ORDERS, expired, 0)
+        assert names(read(batch).rows[ORDERS]) == ["kept"]
+        # Once it is known, it is not reported again.
+        known = replace(capture.progress, stopped={expired: 0})
+        again = capture.source.plan(known, ROOMY)
+        assert again is not None
+        assert (again.failures, again.end) == ((), batch.end)
+
+    def test_a_record_that_does_not_decode_stops_its_partition_there(
+        self, subject: PartitionedSource
+    ) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(*(insert(ORDERS, number, str(number)) for number in range(3)))
+        subject.damage(ORDERS)
+        subject.transact(*(insert(ORDERS, number, str(number)) for number in range(3, 7)))
+        stopped, *_ = subject.partitions_of(ORDERS)
+        first = capture.next_batch()
+        assert first is not None
+        capture.commit(first)
+        batch = capture.next_batch()
+        assert batch is not None
+        found = [
+            each
+            for split in batch.splits
+            for each in batch.reader.read(split)
+            if isinstance(each, PartitionFailure)
+        ]
+        assert [(each.table, each.partition, each.offset) for each in found] == [
+            (ORDERS, stopped, 1)
+        ]
+        capture.source.close()
+        newest = capture.source.newest()
+        known = replace(capture.progress, stopped={stopped: 1})
+        batch = capture.source.plan(known, ROOMY)
+        assert batch is not None
+        assert offsets(batch.end)[stopped] == 1
+        # The fifth is behind it.
+        assert sorted(map(str, names(read(batch).rows[ORDERS]))) == list("012346")
+        assert capture.source.has_reached(newest), "it is not waited for"
 
     def test_what_was_committed_and_not_recorded_is_acknowledged_without_rows(
         self, subject: PartitionedSource

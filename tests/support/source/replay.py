@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from frazil.model.change import Operation
 from frazil.model.marker import Marker
 from frazil.model.rejected_record import RejectedRecord
-from frazil.model.source_table import Begin
+from frazil.model.source_table import TableBegin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import ChangeColumn, Limit, Progress, TableProgress, TableRows
 
@@ -226,7 +226,7 @@ class Capture:
             return
         for each in self.source.discover():
             if each.name in tables:
-                assert each.begins is Begin.STREAM
+                assert each.begins is TableBegin.STREAM
                 self.replays[each.name] = Replay(by_partition=self._is_by_partition)
                 self.markers[each.name] = TableProgress(None, "", "")
 

@@ -22,7 +22,7 @@ from frazil.ledger.table_state import (
 )
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker
-from frazil.model.source_table import Begin, SourceTable
+from frazil.model.source_table import SourceTable, TableBegin
 
 NAME = "public.users"
 POSITION = "0/20"
@@ -68,7 +68,7 @@ def judged(
 
 
 def live(identity: str = "same", obstacle: FrazilError | None = None) -> SourceTable:
-    return replace(table(identity), begins=Begin.STREAM, obstacle=obstacle)
+    return replace(table(identity), begins=TableBegin.STREAM, obstacle=obstacle)
 
 
 @pytest.mark.parametrize("before", [None, state_of(Removed("0/10"), "other")])

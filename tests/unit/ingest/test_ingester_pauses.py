@@ -69,7 +69,9 @@ class Ledger:
         goal: Marker,
         table_states: Sequence[TableState],
         head: SnapshotRef | None = None,
+        states_since: object = None,
     ) -> Any:
+        assert states_since is None, "it is not shared"
         if head is not None and head.id != self.commits:
             raise FencedError("another process wrote.")
         assert start == self.marker.position
@@ -84,8 +86,10 @@ class Ledger:
         batch: str,
         table_states: Sequence[TableState],
         position: object = None,
+        states_since: object = None,
     ) -> Any:
         del pipeline, batch
+        assert states_since is None, "it is not shared"
         if position is not None and position != self.marker.position:
             raise FencedError("another process moved it.")
         return self._committed(table_states)

@@ -159,6 +159,22 @@ def test_the_ledger_never_goes_back_behind_another_process(shared: Workers) -> N
     assert shared.topics.partitions[U0].acknowledged == 3
 
 
+def test_rows_of_the_ledger_are_not_read_again_because_another_process_moved_it(
+    shared: Workers,
+) -> None:
+    both_begun(shared)
+    shared.step(A)
+    before = shared.ledger.reads
+    for _ in range(5):
+        for partition, worker in ((U0, A), (U1, B)):
+            shared.produce(partition)
+            assert shared.step(worker) is not None
+    assert shared.ledger.reads <= before + 1, "the other one reads that the table began"
+    shared.resync(USERS)
+    shared.step(A)
+    assert shared.running[A].table_states[USERS].state == Copying()
+
+
 def test_a_table_that_fails_holds_its_own_partitions_only(shared: Workers) -> None:
     both_begun(shared)
     shared.topics.produce(U0, {}, error=UnrepresentableValueError("spoilt"))
@@ -174,6 +190,54 @@ def test_a_table_that_fails_holds_its_own_partitions_only(shared: Workers) -> No
     assert isinstance(shared.running[B].table_states[USERS].state, Paused), "both know"
 
 
+def test_a_record_that_does_not_decode_stops_its_partition_there_and_nothing_else(
+    shared: Workers,
+) -> None:
+    both_begun(shared)
+    shared.produce(U0)
+    shared.damage(U0)
+    for partition in (U0, U1, O0):
+        shared.produce(partition)
+    for each in (A, A, B):
+        shared.step(each)
+    offsets = {name: each.acknowledged for name, each in shared.topics.partitions.items()}
+    assert offsets == {U0: 2, U1: 2, O0: 1, O1: 0}
+    assert set(shared.running[A].stopped_partitions) == {U0}
+    assert not shared.running[B].stopped_partitions
+    assert all(isinstance(each.state, Streaming) for each in shared.ledger.table_states())
+    # Its topic goes on elsewhere, with this process too.
+    shared.topics.end_lease(U1)
+    shared.topics.lease(U1, A)
+    shared.produce(U1)
+    # Where the table is by now is found with the first attempt.
+    for _ in range(2):
+        shared.step(A)
+    assert shared.topics.partitions[U1].acknowledged == 3
+    # The next process meets the same.
+    worker = shared.finish()
+    assert set(worker.stopped_partitions) == {U0}
+    assert shared.topics.partitions[U0].acknowledged == 2
+
+
+def test_a_gap_stops_its_partition_until_a_resync_passes_it(shared: Workers) -> None:
+    both_begun(shared)
+    shared.produce(U0, 2)
+    shared.produce(U1)
+    log = shared.topics.partitions[U0]
+    log.expire(log.ends)
+    for each in (A, B):
+        shared.step(each)
+    assert set(shared.running[A].stopped_partitions) == {U0}
+    assert shared.topics.partitions[U1].acknowledged == 2
+    shared.resync(USERS)
+    shared.produce(U0)
+    for _ in range(3):
+        shared.step(B)
+        shared.step(A)
+    assert not shared.running[A].stopped_partitions
+    assert shared.topics.partitions[U0].acknowledged == 4
+
+
 def test_a_pause_is_not_undone_by_a_state_that_was_decided_before(shared: Workers) -> None:
     """One process fails with the first batch of a table, with which the other one begins it."""
     both_begun(shared)
@@ -184,6 +248,31 @@ def test_a_pause_is_not_undone_by_a_state_that_was_decided_before(shared: Worker
     shared.step(B)
     (state,) = [each for each in shared.ledger.table_states() if each.table == ORDERS]
     assert isinstance(state.state, Paused)
+
+
+def test_a_resync_is_not_undone_by_a_process_that_starts(shared: Workers) -> None:
+    both_begun(shared)
+    shared.topics.produce(U0, {}, error=UnrepresentableValueError("spoilt"))
+    shared.step(A)
+    assert isinstance(shared.running[A].table_states[USERS].state, Paused)
+    # It has read that the table is paused, and tries it again.
+    shared.start("c")
+    shared.meanwhile["ledger"] = lambda: shared.resync(USERS)
+    assert shared.step("c") is None
+    (state,) = [each for each in shared.ledger.table_states() if each.table == USERS]
+    assert state.state == Copying()
+
+
+def test_a_state_is_written_while_another_process_moves_the_ledger(shared: Workers) -> None:
+    both_begun(shared)
+    shared.topics.produce(U0, {}, error=UnrepresentableValueError("spoilt"))
+    shared.produce(O1)
+    shared.step(B)
+    shared.produce(O1)
+    shared.meanwhile["ledger"] = lambda: shared.step(B)
+    assert shared.step(A) is not None, "its batch must not be read again for that"
+    assert isinstance(shared.running[A].table_states[USERS].state, Paused)
+    assert shared.topics.partitions[O1].acknowledged == 2
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -279,6 +368,11 @@ class Produce:
 
 
 @dataclass(frozen=True)
+class Damage:
+    partition: str
+
+
+@dataclass(frozen=True)
 class EndLease:
     partition: str
 
@@ -309,10 +403,12 @@ class Step:
 _simple = st.one_of(
     st.builds(Produce, _partitions, st.integers(1, 3)),
     st.builds(EndLease, _partitions),
+    st.builds(EndLease, _partitions),
+    st.builds(Damage, _partitions),
     st.builds(Resync, st.sampled_from((USERS, ORDERS))),
     st.builds(AddPartition, st.sampled_from((USERS, ORDERS))),
 )
-_steps = st.deferred(
+_steps: st.SearchStrategy[Step] = st.deferred(
     lambda: st.builds(
         Step,
         _names,
@@ -339,6 +435,8 @@ class Player:
                 shared.produce(partition, count)
             case EndLease(partition):
                 shared.topics.end_lease(partition)
+            case Damage(partition):
+                shared.damage(partition)
             case AddPartition(topic):
                 shared.topics.add_partitions(topic, 1)
                 shared.produce(shared.topics.of_topic(topic)[-1].name)

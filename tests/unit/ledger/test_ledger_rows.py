@@ -12,6 +12,7 @@ from frazil.ledger.rows import (
     SCHEMA,
     STATE_COLUMNS,
     LedgerEntry,
+    brief_position,
     parse_state,
     plan_rows,
     position_text,
@@ -130,3 +131,11 @@ def test_a_rejected_record_does_not_show_its_payload() -> None:
         payload=b"canary-of-a-row",
     )
     assert "canary" not in repr(record)
+
+
+def test_many_partitions_are_counted_where_a_line_has_to_do() -> None:
+    few, many = {"t/0": 5}, {f"t/{number}": 5 for number in range(100)}
+    assert brief_position(None) == ""
+    assert brief_position("0/1") == "0/1"
+    assert brief_position(few) == position_text(few)
+    assert brief_position(many) == "100 partitions"

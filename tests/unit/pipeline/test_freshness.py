@@ -101,3 +101,42 @@ def test_a_merge_that_failed_with_nothing_to_merge_makes_the_mirror_older_from_t
     mirrors.begin_merge("users")
     mirrors.fail_merge("users", 6.0)
     assert mirrors.through("users", 9.0) == 6.0
+
+
+def test_every_partition_that_is_read_must_have_come_there() -> None:
+    capture = CaptureFreshness()
+    capture.observe(1.0, {"t/0": 5, "t/1": 5, "read elsewhere": 9})
+    capture.reach({"t/0": 9, "t/1": 4})
+    # The sum of them is not enough.
+    assert (capture.through, capture.lag_bytes) == (None, None)
+    capture.reach({"t/0": 9, "t/1": 5})
+    assert (capture.through, capture.lag_bytes) == (1.0, None)
+
+
+def test_a_partition_whose_lease_was_lost_is_waited_for_by_another_process() -> None:
+    capture = CaptureFreshness()
+    capture.reach({"t/0": 5, "t/1": 5})
+    capture.observe(1.0, {"t/0": 6, "t/1": 6})
+    assert (capture.through, capture.lag_bytes) == (None, None)
+    capture.reach({"t/1": 6})
+    assert (capture.through, capture.lag_bytes) == (1.0, None)
+
+
+def test_partitions_that_begin_again_are_fresh_only_when_they_were_reached_again() -> None:
+    capture = CaptureFreshness()
+    capture.observe(1.0, {"t/0": 10, "t/1": 10})
+    capture.reach({"t/0": 10, "t/1": 10})
+    capture.observe(2.0, {"t/0": 1, "t/1": 10})
+    assert capture.through == 1.0
+    capture.reach({"t/0": 1, "t/1": 10})
+    assert capture.through == 2.0
+
+
+def test_observations_of_many_partitions_are_remembered_in_bounded_space() -> None:
+    capture = CaptureFreshness()
+    capture.reach({str(number): 0 for number in range(100)})
+    for second in range(1000):
+        capture.observe(float(second), {str(number): second + 1 for number in range(100)})
+    capture.reach({str(number): 500 for number in range(100)})
+    assert capture.through is not None
+    assert 300 < capture.through < 500

@@ -11,6 +11,8 @@ import pytest
 from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.errors import (
     FencedError,
+    FrazilError,
+    MalformedChangeError,
     PositionLostError,
     ShutdownRequested,
     SlotBusyError,
@@ -50,6 +52,7 @@ class Script:
         self.behind = behind
         self.done: list[str] = []
         self.table_states: dict[str, TableState] = {}
+        self.stopped_partitions: dict[str, FrazilError] = {}
         self.is_closed = False
         self.when_empty: Callable[[], None] = lambda: None
         self.notify: Callable[[], None] = lambda: None
@@ -188,6 +191,12 @@ def test_tables_that_require_action_are_reported_at_the_end(state: object) -> No
         "a": TableState(table="a", identity="", state=Streaming()),
         "b": TableState(table="b", identity="", state=state),  # type: ignore[arg-type]
     }
+    assert stage.once() is Ending.ACTION_REQUIRED
+
+
+def test_partitions_that_were_stopped_are_reported_at_the_end() -> None:
+    stage = Stage(Script(behind=1))
+    stage.script.stopped_partitions = {"t/0": MalformedChangeError("cut short")}
     assert stage.once() is Ending.ACTION_REQUIRED
 
 

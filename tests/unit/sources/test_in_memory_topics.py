@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.errors import UnrepresentableValueError
+from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.hooks import ManualClock
-from frazil.model.source_table import Begin
+from frazil.model.source_table import TableBegin
 from frazil.testing.in_memory_database import InMemoryDatabase, InsertRow
-from frazil.testing.in_memory_topics import InMemoryTopics, InMemoryTopicSource
+from frazil.testing.in_memory_topic_source import InMemoryTopicSource
+from frazil.testing.in_memory_topics import InMemoryTopics
 from tests.support.source.contract import KeyContract, LogContract, SourceContract
 from tests.support.source.contract_partitions import (
     LiveContract,
@@ -38,7 +39,7 @@ class LiveSubject(InMemorySubject):
 
     def __init__(self) -> None:
         super().__init__()
-        self.database = InMemoryDatabase(self.clock, begins=Begin.STREAM)
+        self.database = InMemoryDatabase(self.clock, begins=TableBegin.STREAM)
 
 
 class TestLiveSource(LiveContract, SourceContract, LogContract, KeyContract, TroubleContract):
@@ -87,6 +88,10 @@ class TopicsSubject:
 
     def spoil(self, table: str) -> None:
         error = UnrepresentableValueError("spoilt", table=table)
+        self.topics.produce(self._next_partition(table), {}, error=error)
+
+    def damage(self, table: str) -> None:
+        error = MalformedChangeError("cut short", table=table)
         self.topics.produce(self._next_partition(table), {}, error=error)
 
     def partitions_of(self, table: str) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tokenize
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -16,6 +16,7 @@ from frazil.config import load_config
 from frazil.config.models.document import Source
 from frazil.errors import ConfigError
 from frazil.pipeline.configured_source import configured_source
+from frazil.pipeline.resync import load_resync
 from frazil.sources.registry import KINDS
 
 if TYPE_CHECKING:
@@ -91,6 +92,16 @@ def test_a_kind_is_made_from_its_section_and_connects_nothing(name: str, tmp_pat
         with pytest.raises(ConfigError, match=f"of the kind {name}"):
             use()
     assert (kind.rows(), kind.load_plan_facts()) == (None, None)
+
+
+def test_a_source_that_keeps_nothing_refuses_a_resync(tmp_path: Path) -> None:
+    document = tmp_path / "frazil.yaml"
+    catalog = "catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}"
+    document.write_text(f"pipeline: shop\n{catalog}\nsource: {SECTIONS['buffer']}\n")
+    no_lake: Any = None
+    with pytest.raises(ConfigError, match="does not keep what was captured") as refused:
+        load_resync(no_lake, load_config(document, environ={}).config, ["t"], everything=False)
+    assert refused.value.next_step == "frazil position set"
 
 
 def test_a_kind_is_imported_only_when_it_is_named() -> None:

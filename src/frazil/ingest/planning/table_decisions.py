@@ -24,7 +24,7 @@ from frazil.ledger.table_state import (
     TableState,
 )
 from frazil.model.cause import Cause
-from frazil.model.source_table import Begin
+from frazil.model.source_table import TableBegin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,7 +89,7 @@ class _Inspection:
     def _to_be_copied(self, before: Copying, table: SourceTable) -> Copying | Streaming:
         if table.obstacle is not None:
             return Copying(Cause.of(table.obstacle))
-        if table.begins is Begin.STREAM and not self.recorded.identity:
+        if table.begins is TableBegin.STREAM and not self.recorded.identity:
             return Streaming()
         never_tried = before.cause is not None and not self.recorded.identity
         waited_for_this = before.cause is not None and before.cause == self.obstacle_met
@@ -151,7 +151,7 @@ def judge_tables(
 def _first_state(table: SourceTable) -> Copying | Streaming:
     if table.obstacle is not None:
         return Copying(Cause.of(table.obstacle))
-    return Streaming() if table.begins is Begin.STREAM else Copying()
+    return Streaming() if table.begins is TableBegin.STREAM else Copying()
 
 
 def _identified(state: TableState, table: SourceTable | None) -> TableState:

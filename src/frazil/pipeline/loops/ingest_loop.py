@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
+    from frazil.errors import FrazilError
     from frazil.hooks import Clock, Randomness
     from frazil.ingest.report import BatchReport
     from frazil.ledger.table_state import TableState
@@ -44,6 +45,10 @@ class Ingesting(Protocol):
     @property
     def table_states(self) -> Mapping[str, TableState]:
         """The state of every table."""
+
+    @property
+    def stopped_partitions(self) -> Mapping[str, FrazilError]:
+        """Partitions that failed here, and why."""
 
     @property
     def tables_to_copy(self) -> set[str]:
@@ -183,8 +188,8 @@ class IngestLoop:
             self._states_changed.clear()
             if self._ingester.tables_to_copy:
                 self._attempt(self._read_all)
-            # New ones are found by the other lane. What the source does not know is looked for
-            # again after a while.
+            # New ones are found by the other lane. Those that are left are another process's, or
+            # the source does not know them: after a while they are tried again.
             left = self._interval if self._ingester.tables_to_copy else None
             if not self._is_halted():
                 self._clock.wait(self._states_changed, left)
@@ -238,7 +243,7 @@ class IngestLoop:
         return self._halted.is_set()
 
     def _requires_action(self) -> bool:
-        return any(
+        return bool(self._ingester.stopped_partitions) or any(
             isinstance(each.state, Paused | Gone | ResyncRequired)
             or (isinstance(each.state, Copying) and each.state.cause is not None)
             for each in self._ingester.table_states.values()

@@ -13,6 +13,7 @@ from frazil.changelog.table import ChangelogTable
 from frazil.config import table_settings
 from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
 from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
+from frazil.ledger.rows import brief_position
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Streaming, TableState
 from frazil.model.table_facts import COLUMNS_PROPERTY
@@ -78,7 +79,7 @@ def _judged(
         facts.tables,
         selects=facts.selects,
         explain_identity_change=facts.explain_identity_change,
-        position="" if acknowledged is None else str(acknowledged.position),
+        position=brief_position(None if acknowledged is None else acknowledged.position),
         retries_paused=True,
     )
     return {each.table: each for each in changed}

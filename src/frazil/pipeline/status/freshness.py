@@ -2,42 +2,56 @@
 
 The end of the source's log is read again and again. When everything up to there is captured, the
 changelogs are as fresh as the question was; a mirror is, once a merge has taken what came for it.
-Not thread-safe: its owner is.
+Of a log by partition, those count that this process reads. Not thread-safe: its owner is.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from frazil.sources.health import HealthFacts, SourceHealth
+    from frazil.sources.health import HealthFacts, LogPlace, SourceHealth
 
 # At one a second, an hour of a source that is not captured; older ones are thinned out.
 MOST_LOOKS = 3600
 # The state of a server that did not answer for so long is unknown.
 ANSWER_SECONDS = 5.0
+# However many partitions each of them has.
+_FEWEST_LOOKS = 600
+
+
+def _has_reached(position: LogPlace | None, goal: LogPlace | None) -> bool:
+    """Whether nothing before the goal is missing; a partition that is not there is not read."""
+    if isinstance(goal, Mapping):
+        known = position if isinstance(position, Mapping) else {}
+        return all(known.get(name, at) >= at for name, at in goal.items())
+    return goal is None or (isinstance(position, int) and position >= goal)
 
 
 class _Track:
     """Observations of a source that a position has not reached yet, and the newest that it has."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, int]] = deque()
-        self.position: int | None = None
+        self._looks: deque[tuple[float, LogPlace]] = deque()
+        self.position: LogPlace | None = None
         self.through: float | None = None
 
-    def observe(self, at: float, newest: int) -> None:
+    def observe(self, at: float, newest: LogPlace) -> None:
         self._looks.append((at, newest))
-        if len(self._looks) > MOST_LOOKS:
+        partitions = len(newest) if isinstance(newest, Mapping) else 1
+        if len(self._looks) > max(_FEWEST_LOOKS, MOST_LOOKS // max(1, partitions)):
             self._looks = deque(list(self._looks)[::2])
         self._settle()
 
-    def reach(self, position: int) -> None:
-        self.position = max(position, self.position or 0)
+    def reach(self, position: LogPlace) -> None:
+        # Partitions come and go with their leases.
+        if isinstance(position, Mapping) or _has_reached(position, self.position):
+            self.position = position
         self._settle()
 
     def restart(self) -> None:
@@ -47,16 +61,16 @@ class _Track:
     def _settle(self) -> None:
         if self.position is None:
             return
-        while self._looks and self._looks[0][1] <= self.position:
+        while self._looks and _has_reached(self.position, self._looks[0][1]):
             self.through = self._looks.popleft()[0]
 
 
 class CaptureFreshness:
-    """Changelogs and their source; times are seconds of one clock, positions are bytes."""
+    """Changelogs and their source; times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._captured, self._received = _Track(), _Track()
-        self._newest: int | None = None
+        self._newest: LogPlace | None = None
         # Tables without a change on its way, and the time through which that is known.
         self._idle: dict[str, float] = {}
         # Copied, and behind the others until the stream has caught up with them.
@@ -75,15 +89,15 @@ class CaptureFreshness:
 
     @property
     def lag_bytes(self) -> int | None:
-        """The log that is not captured yet."""
+        """The log that is not captured yet; offsets of partitions are no bytes."""
         reached = self._captured.position
-        if self._newest is None or reached is None:
+        if not isinstance(self._newest, int) or not isinstance(reached, int):
             return None
         return max(0, self._newest - reached)
 
-    def observe(self, at: float, newest: int) -> None:
+    def observe(self, at: float, newest: LogPlace) -> None:
         """The source's log was this far."""
-        if self._newest is not None and newest < self._newest:
+        if not _has_reached(newest, self._newest):
             # Positions start again: another server, to which none of before means anything.
             self._captured.restart()
             self._received.restart()
@@ -91,16 +105,16 @@ class CaptureFreshness:
         self._captured.observe(at, newest)
         self._received.observe(at, newest)
 
-    def reach(self, position: int, tables: Iterable[str] = ()) -> None:
+    def reach(self, position: LogPlace, tables: Iterable[str] = ()) -> None:
         """Everything of these tables up to here is captured."""
-        if position >= (self._captured.position or 0):
+        if _has_reached(position, self._captured.position):
             self._joining.difference_update(tables)
         self._captured.reach(position)
 
-    def receive(self, position: int, idle: Iterable[str]) -> None:
+    def receive(self, position: LogPlace, idle: Iterable[str]) -> None:
         """Everything up to here was received, and nothing of the idle tables is to be written."""
         # A stream that starts again has to catch up before it says anything.
-        is_caught_up = position >= (self._received.position or 0)
+        is_caught_up = _has_reached(position, self._received.position)
         self._received.reach(position)
         if is_caught_up and self._received.through is not None:
             self._idle |= dict.fromkeys(idle, self._received.through)

@@ -17,6 +17,8 @@ class BufferKind(SourceKind):
     """One table of events."""
 
     name = "buffer"
+    # Events that were processed are gone.
+    can_resync = False
 
     def position_problem(self, position: Position) -> str | None:
         """A position is the number of a batch."""
