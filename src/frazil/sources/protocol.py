@@ -245,7 +245,7 @@ class Source(Protocol):
         """How many bytes the source keeps because this position is not acknowledged."""
 
     def acknowledge(self, position: Position) -> None:
-        """Everything up to here is durable, and the source may forget it."""
+        """Everything up to here is durable, and the source may forget it; may be repeated."""
 
     def close(self) -> None:
         """Discard the changes that were planned: planning starts again from what is committed.
