@@ -116,7 +116,7 @@ def test_a_catalog_that_answers_with_what_was_loses_and_doubles_nothing(
 # --- credentials that the catalog lends for a while (C6) ---
 
 
-FOLDERS = ("data", "metadata")
+FOLDERS = ("data", "metadata", "_index")
 
 
 @dataclass

@@ -8,13 +8,14 @@ import pytest
 
 from frazil.errors import WriteFailedError
 from frazil.mirror.index import run_building
+from tests.support.lake.sql_changelogs import SqlChangelog, sql_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
-    from tests.support.lake.sql_changelogs import SqlChangelog
+__all__ = ["sql_changelog"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(0)]
 

@@ -305,7 +305,7 @@ class Source(Protocol):
         """
 
     def acknowledge(self, position: Position) -> None:
-        """Everything up to here is durable, and the source may forget it.
+        """Everything up to here is durable, and the source may forget it; may be repeated.
 
         Partitions that this process has no lease of any more are left to the one that has it.
         """

@@ -191,7 +191,8 @@ def test_a_mirror_is_not_made_again_for_the_cause_for_which_that_was_in_vain(
     made, planned = merger_of(monkeypatch, changelog(snapshot(1), copied(2, 1)))
 
     def fail(error: errors.FrazilError) -> list[bool]:
-        def apply(_plan: MergePlan) -> MergeCommit:
+        def apply(plan: MergePlan) -> MergeCommit:
+            del plan
             raise error
 
         monkeypatch.setattr(made, "apply", apply)
