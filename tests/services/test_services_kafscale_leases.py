@@ -7,13 +7,14 @@ import threading
 import uuid
 from collections import Counter
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from frazil.clients.etcd.client import Etcd
 from frazil.errors import LeaseLostError, SourceUnavailableError
+from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination_keys import CoordinationKeys, offset_value
 from frazil.sources.kafscale.leases import PartitionLeases
 from frazil.sources.kafscale.object_keys import TopicPartition
@@ -134,6 +135,32 @@ def test_a_partition_that_is_gone_is_released(
     assert value_at(etcd.endpoint, keys.lease(FIRST)) is None
 
 
+@pytest.mark.fault("L3")
+def test_clocks_that_differ_by_hours_do_no_harm(etcd: EtcdServer, keys: CoordinationKeys) -> None:
+    class WrongClock(SystemClock):
+        def __init__(self, hours: float) -> None:
+            self._hours = timedelta(hours=hours)
+
+        def now(self) -> datetime:
+            return super().now() + self._hours
+
+    client = Etcd([etcd.endpoint])
+    with (
+        PartitionLeases(
+            client, keys, owner="a", topics=["orders"], ttl=LONG, clock=WrongClock(-1)
+        ) as late,
+        PartitionLeases(
+            client, keys, owner="b", topics=["orders"], ttl=LONG, clock=WrongClock(1)
+        ) as early,
+    ):
+        assert late.rebalance(ORDERS) == set(ORDERS)
+        early.rebalance(ORDERS)
+        assert len(late.rebalance(ORDERS)) == len(early.rebalance(ORDERS)) == 3
+        late.require_held(late.held())
+        early.require_held(early.held())
+
+
+@pytest.mark.fault("L10")
 def test_leases_are_renewed_while_the_worker_works(
     join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
 ) -> None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from frazil.clients.etcd.transactions import (
-    Delete,
+    DeleteKey,
     Equals,
     Fact,
     Put,
     Range,
-    Transaction,
+    Txn,
 )
 from frazil.errors import FrazilError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
@@ -225,7 +225,7 @@ class PartitionLeases:
         value = self._value(session)
         outcomes = self._etcd.commit_each(
             [
-                Transaction(
+                Txn(
                     given=self._fence(partition, session.lease, revision),
                     then=[Put(self._keys.lease(partition), value, session.lease)],
                 )
@@ -257,7 +257,7 @@ class PartitionLeases:
         """The workers and the claims of all, as of one moment; ours are then those of etcd."""
         entry = self._keys.worker(self._owner)
         view = self._etcd.read(
-            Transaction(
+            Txn(
                 [
                     Range(self._keys.workers, is_prefix=True),
                     Range(self._keys.leases, is_prefix=True, only_keys=True),
@@ -266,7 +266,7 @@ class PartitionLeases:
         )
         workers = {each.key.removeprefix(self._keys.workers): each for each in view.found[0]}
         if self._owner not in workers or workers[self._owner].lease != session.lease:
-            self._etcd.commit(Transaction([Put(entry, worker_value(self._topics), session.lease)]))
+            self._etcd.commit(Txn([Put(entry, worker_value(self._topics), session.lease)]))
         claims = {
             partition: each
             for each in view.found[1]
@@ -297,7 +297,7 @@ class PartitionLeases:
         value = self._value(session)
         outcomes = self._etcd.commit_each(
             [
-                Transaction(
+                Txn(
                     given=[Equals(self._keys.lease(each), Fact.VERSION, 0)],
                     then=[Put(self._keys.lease(each), value, session.lease)],
                 )
@@ -322,9 +322,9 @@ class PartitionLeases:
             }
         self._etcd.commit_each(
             [
-                Transaction(
+                Txn(
                     given=self._fence(partition, session.lease, revision),
-                    then=[Delete(self._keys.lease(partition))],
+                    then=[DeleteKey(self._keys.lease(partition))],
                 )
                 for partition, revision in released.items()
             ]
