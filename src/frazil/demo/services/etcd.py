@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.clients.cache import cache_directory
+from frazil.clients.cache import cache_directory, writing_to
+from frazil.clients.private_folder import private_folder
 from frazil.demo.services.packages import package_folder, require_program
 from frazil.demo.services.ports import LOOPBACK, start_on_free_ports
 from frazil.demo.services.probing import request_json
@@ -56,8 +57,10 @@ class EtcdServer:
 
 
 def built_program() -> Path:
-    """Where ``make setup`` puts the program it builds."""
-    return cache_directory() / "etcd" / BUILT_VERSION / "etcd"
+    """Where ``make setup`` puts the program it builds: nobody else can write there."""
+    folder = cache_directory() / "etcd" / BUILT_VERSION
+    with writing_to(folder):
+        return private_folder(folder) / "etcd"
 
 
 @contextmanager

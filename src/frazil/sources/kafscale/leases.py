@@ -200,16 +200,18 @@ class PartitionLeases:
 
     def _renew_all(self) -> None:
         soon = min(_MOST_PAUSE_SECONDS, self._ttl / RENEWALS)
-        pause = soon
+        pause, is_failing = soon, False
         while not self._closing.wait(pause):
             session, pause = self._current(), soon
             if session is None:
                 continue
             try:
                 self._renew(session)
-                pause = session.seconds / RENEWALS
+                pause, is_failing = session.seconds / RENEWALS, False
             except FrazilError as error:
-                _log.warning("lease not renewed", error=error.reason)
+                if not is_failing:
+                    _log.warning("lease not renewed", error=error.reason)
+                is_failing = True
 
     def _renew(self, session: _Session) -> None:
         asked_at = self._clock.monotonic()
