@@ -127,6 +127,23 @@ def test_workers_that_come_get_their_share_and_give_it_back_when_they_leave(
     assert len(first.held()) == len(third.held()) == 3
 
 
+def test_a_worker_that_knows_fewer_partitions_gives_none_away_for_it(
+    join: Callable[..., PartitionLeases],
+) -> None:
+    first, second = join("a"), join("b")
+    assert first.rebalance(ORDERS[:2]) == set(ORDERS[:2])
+    assert len(second.rebalance(ORDERS)) == 3
+    assert first.rebalance(ORDERS[:2]) == set(ORDERS[:2])
+    first.rebalance(ORDERS)
+    assert first.held() | second.held() == set(ORDERS)
+
+
+def test_a_worker_that_has_left_claims_nothing_more(join: Callable[..., PartitionLeases]) -> None:
+    worker = join("a")
+    worker.close()
+    assert worker.rebalance(ORDERS) == frozenset()
+
+
 def test_a_partition_that_is_gone_is_released(
     join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
 ) -> None:

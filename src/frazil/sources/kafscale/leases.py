@@ -139,20 +139,23 @@ class PartitionLeases:
 
         Partitions of topics that are not ours are left alone.
         """
+        if self._closing.is_set():
+            return frozenset()
         try:
-            session = self._live_session()
+            known, session = frozenset(partitions), self._live_session()
             workers, claims = self._load(session)
             topics = {name: worker_topics(each.value) for name, each in workers.items()}
             topics[self._owner] = self._topics
             owners = {each.lease: name for name, each in workers.items()}
             owners[session.lease] = self._owner
-            moves = plan_moves(
-                self._owner,
-                topics=topics,
-                holders=dict(self._holders(partitions, claims, owners)),
-            )
-            ours = {each for each, claim in claims.items() if claim.lease == session.lease}
-            self._release(session, moves.release | (ours - set(partitions)))
+            gone = {
+                partition
+                for partition, claim in claims.items()
+                if claim.lease == session.lease and partition not in known
+            }
+            holders = self._holders((known | claims.keys()) - gone, claims, owners)
+            moves = plan_moves(self._owner, topics=topics, holders=dict(holders))
+            self._release(session, moves.release | gone)
             self._claim(session, moves.claim)
         except LeaseLostError:
             # The next call begins again, with a new lease.
@@ -166,11 +169,16 @@ class PartitionLeases:
         claims: Mapping[TopicPartition, KeyValue],
         owners: Mapping[int, str],
     ) -> Iterator[tuple[TopicPartition, str | None]]:
-        """The partitions to share; those that the processor's own workers hold are not."""
+        """The partitions to share, also those that only others know.
+
+        What the processor's own workers hold is not shared.
+        """
         for partition in partitions:
             claim = claims.get(partition)
-            if partition.topic in self._topics and (claim is None or claim.lease in owners):
-                yield partition, None if claim is None else owners[claim.lease]
+            if claim is None and partition.topic in self._topics:
+                yield partition, None
+            elif claim is not None and claim.lease in owners:
+                yield partition, owners[claim.lease]
 
     # --- the lease ---
 
