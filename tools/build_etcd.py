@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from frazil.clients.cache import cache_directory, writing_to
+from frazil.clients.private_folder import private_folder
 from frazil.demo.services.etcd import BUILT_VERSION, built_program
 from frazil.errors import RuntimeMissingError
 from tools.bootstrap import LOCKS, ROOT, SetupError, find_uv, run, say
@@ -29,11 +30,13 @@ def main() -> int:
         program = built_program()
         if program.is_file():
             return 0
-        with writing_to(program.parent), (program.parent / "lock").open("w") as lock:
-            # Another checkout may be building it.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not program.is_file():
-                build(program, program.parent / "scratch")
+        with writing_to(program.parent):
+            program = private_folder(program.parent) / program.name
+            with (program.parent / "lock").open("w") as lock:
+                # Another checkout may be building it.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not program.is_file():
+                    build(program, program.parent / "scratch")
     except (RuntimeMissingError, SetupError) as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
