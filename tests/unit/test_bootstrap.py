@@ -19,8 +19,9 @@ if [ -n "$FAILURE" ] && [ "$1" = pip ]; then echo "$FAILURE" >&2; exit 2; fi
 if [ "$1" = venv ]; then
   for last do :; done
   mkdir -p "$last/bin"
-  printf '#!/bin/sh\\ncase "$1" in -c) exec "%s" "$@";; esac\\nexit ${JARS:-0}\\n' "$REAL_PYTHON" \\
-    > "$last/bin/python"
+  printf '#!/bin/sh\\ncase "$*" in -c*) exec "%s" "$@";; *etcd*) exit ${ETCD:-0};; esac\\n' \\
+    "$REAL_PYTHON" > "$last/bin/python"
+  echo 'exit ${JARS:-0}' >> "$last/bin/python"
   chmod +x "$last/bin/python"
 fi
 """
@@ -138,3 +139,7 @@ def test_a_missing_java_is_installed_from_a_package(checkout: Checkout) -> None:
 
 def test_jars_that_could_not_be_fetched_end_the_setup(checkout: Checkout) -> None:
     assert checkout.setup(JARS="1").returncode == 1
+
+
+def test_an_etcd_that_could_not_be_built_ends_the_setup(checkout: Checkout) -> None:
+    assert checkout.setup(ETCD="1").returncode == 1

@@ -68,7 +68,7 @@ def claim_as_processor(endpoint: str, key: str, *, ttl: int = 60) -> str | None:
 def history(endpoint: str, prefix: str) -> list[Event]:
     """All that ever happened to keys with a prefix, in its order."""
     newest = int(request(endpoint, "kv/range", key=encode(prefix))["header"]["revision"])
-    # The watch is told of this key last.
+    # The last one that the watch reports.
     put(endpoint, f"{prefix}/\x7fend", b"")
     watch = {"key": encode(prefix), "range_end": end_of(prefix), "start_revision": "1"}
     events: list[Event] = []

@@ -30,7 +30,7 @@ def work(endpoint: str, prefix: str, number: int, count: int, ttl: float) -> Non
     """Until the process is asked to stop."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    etcd, keys = Etcd([endpoint], timeout_seconds=ttl / 3), CoordinationKeys(prefix)
+    etcd, keys = Etcd([endpoint]), CoordinationKeys(prefix)
     partitions = [TopicPartition(TOPIC, each) for each in range(count)]
     with PartitionLeases(
         etcd, keys, owner=f"w{number}", topics=[TOPIC], ttl=timedelta(seconds=ttl)

@@ -59,6 +59,7 @@ def test_a_worker_of_another_release_counts_for_no_topic() -> None:
     assert worker_topics(b'{"v":2}') == worker_topics(b"\xff") == frozenset()
 
 
+@pytest.mark.fault("L9")
 def test_two_workers_of_one_host_have_different_names() -> None:
     randomness = SeededRandomness(1)
     assert new_owner(randomness) != new_owner(randomness)

@@ -6,13 +6,13 @@ import http.client
 import json
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from frazil.clients.etcd.transactions import (
     MOST_NESTED,
     MOST_OPERATIONS,
-    Transaction,
+    Txn,
     outcome_from_json,
 )
 from frazil.errors import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from frazil.clients.etcd.transactions import KeyValue, Outcome, Range
+    from frazil.clients.postgres.dsn import SecretText
 
 # What KafScale's own processor waits for a connection.
 TIMEOUT_SECONDS: Final = 5.0
@@ -53,13 +54,6 @@ _NO_ANSWER: Final = frozenset({2, 4, 13, 14})
 _Read = TypeVar("_Read")
 
 
-class SecretText(Protocol):
-    """A secret that is shown only on request."""
-
-    def get_secret_value(self) -> str:
-        """The secret."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     code: int | None
@@ -79,10 +73,10 @@ class _NoAnswerError(Exception):
 class Etcd:
     """A cluster of etcd; usable by several threads.
 
-    Each request has a connection of its own. On one that was kept, and that the server has closed,
-    it could not be told whether a transaction was carried out. For the same reason a transaction is
-    sent to another endpoint only if it was not sent to the first: SourceUnavailableError can mean
-    that it was carried out, and the caller reads what is there.
+    Each request has a connection of its own: after a failure of one that was kept, it would not be
+    known whether a transaction was carried out. For the same reason a transaction is sent to
+    another endpoint only if it was not sent to the first: SourceUnavailableError can mean that it
+    was carried out, and the caller reads what is there.
     """
 
     def __init__(
@@ -101,22 +95,20 @@ class Etcd:
         self._preferred = 0
         self._token: str | None = None
 
-    def commit(self, transaction: Transaction) -> Outcome:
+    def commit(self, transaction: Txn) -> Outcome:
         """Carry it out once; SourceUnavailableError when that is not known."""
         return self._ask("kv/txn", transaction.to_json(), outcome_from_json, repeatable=False)
 
-    def read(self, transaction: Transaction) -> Outcome:
+    def read(self, transaction: Txn) -> Outcome:
         """Carry out a transaction that changes nothing: from whichever endpoint can answer."""
         return self._ask("kv/txn", transaction.to_json(), outcome_from_json, repeatable=True)
 
-    def commit_each(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    def commit_each(self, transactions: Sequence[Txn]) -> list[Outcome]:
         """Carry each out by itself, many in one request; a request is carried out whole or not."""
         return [
             outcome
             for first in range(0, len(transactions), MOST_NESTED)
-            for outcome in self.commit(
-                Transaction(transactions[first : first + MOST_NESTED])
-            ).nested
+            for outcome in self.commit(Txn(transactions[first : first + MOST_NESTED])).nested
         ]
 
     def read_each(self, ranges: Sequence[Range]) -> list[tuple[KeyValue, ...]]:
@@ -124,7 +116,7 @@ class Etcd:
         return [
             found
             for first in range(0, len(ranges), MOST_OPERATIONS)
-            for found in self.read(Transaction(ranges[first : first + MOST_OPERATIONS])).found
+            for found in self.read(Txn(ranges[first : first + MOST_OPERATIONS])).found
         ]
 
     def grant_lease(self, seconds: int) -> tuple[int, int]:
@@ -133,7 +125,7 @@ class Etcd:
         return self._ask("lease/grant", {"TTL": str(seconds)}, _lease, repeatable=True)
 
     def keep_lease_alive(self, lease: int) -> int:
-        """Begin the time of a lease anew, and return it; 0: the lease has ended."""
+        """Restart the time of a lease, and return it; 0: the lease has ended."""
         return self._ask(
             "lease/keepalive",
             {"ID": str(lease)},

@@ -85,7 +85,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteKey:
     """Delete a key."""
 
     key: str
@@ -96,7 +96,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class Txn:
     """If all comparisons hold, do ``then``, else ``otherwise``; all of it or nothing."""
 
     then: Sequence[Operation]
@@ -112,13 +112,13 @@ class Transaction:
         }
 
 
-Operation: TypeAlias = Range | Put | Delete | Transaction
+Operation: TypeAlias = Range | Put | DeleteKey | Txn
 
 _REQUESTS: Mapping[type, str] = {
     Range: "request_range",
     Put: "request_put",
-    Delete: "request_delete_range",
-    Transaction: "request_txn",
+    DeleteKey: "request_delete_range",
+    Txn: "request_txn",
 }
 
 

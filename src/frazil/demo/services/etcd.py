@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.clients.cache import cache_directory
+from frazil.clients.cache import cache_directory, writing_to
+from frazil.clients.private_folder import private_folder
 from frazil.demo.services.packages import package_folder, require_program
 from frazil.demo.services.ports import LOOPBACK, request_json, start_on_free_ports
 from frazil.demo.services.process import Launch, RunningService, Service
@@ -41,8 +43,11 @@ class EtcdServer(RunningService):
 
 
 def built_program() -> Path:
-    """Where ``make setup`` puts the program it builds."""
-    return cache_directory() / "etcd" / BUILT_VERSION / "etcd"
+    """Where ``make setup`` puts the program it builds: nobody else can write there."""
+    folder = cache_directory() / "etcd" / BUILT_VERSION
+    with writing_to(folder):
+        # Only a checkout makes it; os.path, as a user may not even look into the folders above.
+        return (private_folder(folder) if os.path.isdir(folder) else folder) / "etcd"  # noqa: PTH112
 
 
 @contextmanager
@@ -59,7 +64,7 @@ def etcd(
     listens on a port with TLS.
     """
     program = built_program()
-    if not program.is_file():
+    if not os.access(program, os.X_OK):
         program = require_program(package_folder(_PACKAGE) / "etcdbin" / "etcd", _PACKAGE)
     with workspace("etcd", folder=folder, keep=keep) as space:
         service, (port, _, tls_port) = start_on_free_ports(

@@ -34,7 +34,7 @@ class Leases(Protocol):
         """Raise LeaseLostError unless all are still ours."""
 
 
-class Offsets(Protocol):
+class PublishedOffsets(Protocol):
     """The last processed offsets, as other tools see them."""
 
     def load(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -66,7 +66,7 @@ class SoleWorker:
         """None: only the markers know."""
         return dict.fromkeys(partitions, NOTHING_PROCESSED)
 
-    def write(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:  # noqa: ARG002 - as Offsets
+    def write(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:  # noqa: ARG002 - as PublishedOffsets
         """Nowhere."""
         return {}
 
@@ -86,7 +86,7 @@ def connect_etcd(section: KafscaleSection) -> Etcd:
 @contextmanager
 def coordinate(
     section: KafscaleSection, *, randomness: Randomness | None = None
-) -> Iterator[tuple[Leases, Offsets]]:
+) -> Iterator[tuple[Leases, PublishedOffsets]]:
     """Take part for the time of the block, as ``source.offsets.backend`` says."""
     if section.offsets.backend is OffsetsBackend.NONE:
         alone = SoleWorker()

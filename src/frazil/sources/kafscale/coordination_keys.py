@@ -73,15 +73,6 @@ def lease_value(owner: str, *, expires_at_ms: int) -> bytes:
     return _compact({"owner_id": owner, "lease_expires_at": expires_at_ms, "generation": 1})
 
 
-def lease_owner(value: bytes) -> str | None:
-    """Who wrote a claim; None if it does not say."""
-    try:
-        owner = json.loads(value)["owner_id"]
-    except (LookupError, TypeError, ValueError):
-        return None
-    return owner if isinstance(owner, str) else None
-
-
 def offset_value(offset: int, *, now_ms: int) -> bytes:
     """Of an offset or a watermark; to the processor too, both times are those of the writing."""
     return _compact({"offset": offset, "last_timestamp_ms": now_ms, "updated_at": now_ms})

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from frazil.clients.etcd.transactions import (
-    Delete,
+    DeleteKey,
     Equals,
     Fact,
     Put,
     Range,
-    Transaction,
+    Txn,
 )
 from frazil.errors import FrazilError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
@@ -139,20 +139,23 @@ class PartitionLeases:
 
         Partitions of topics that are not ours are left alone.
         """
+        if self._closing.is_set():
+            return frozenset()
         try:
-            session = self._live_session()
+            known, session = frozenset(partitions), self._live_session()
             workers, claims = self._load(session)
             topics = {name: worker_topics(each.value) for name, each in workers.items()}
             topics[self._owner] = self._topics
             owners = {each.lease: name for name, each in workers.items()}
             owners[session.lease] = self._owner
-            moves = plan_moves(
-                self._owner,
-                topics=topics,
-                holders=dict(self._holders(partitions, claims, owners)),
-            )
-            ours = {each for each, claim in claims.items() if claim.lease == session.lease}
-            self._release(session, moves.release | (ours - set(partitions)))
+            gone = {
+                partition
+                for partition, claim in claims.items()
+                if claim.lease == session.lease and partition not in known
+            }
+            holders = self._holders((known | claims.keys()) - gone, claims, owners)
+            moves = plan_moves(self._owner, topics=topics, holders=dict(holders))
+            self._release(session, moves.release | gone)
             self._claim(session, moves.claim)
         except LeaseLostError:
             # The next call begins again, with a new lease.
@@ -166,11 +169,16 @@ class PartitionLeases:
         claims: Mapping[TopicPartition, KeyValue],
         owners: Mapping[int, str],
     ) -> Iterator[tuple[TopicPartition, str | None]]:
-        """The partitions to share; those that the processor's own workers hold are not."""
+        """The partitions to share, also those that only others know.
+
+        What the processor's own workers hold is not shared.
+        """
         for partition in partitions:
             claim = claims.get(partition)
-            if partition.topic in self._topics and (claim is None or claim.lease in owners):
-                yield partition, None if claim is None else owners[claim.lease]
+            if claim is None and partition.topic in self._topics:
+                yield partition, None
+            elif claim is not None and claim.lease in owners:
+                yield partition, owners[claim.lease]
 
     # --- the lease ---
 
@@ -200,16 +208,18 @@ class PartitionLeases:
 
     def _renew_all(self) -> None:
         soon = min(_MOST_PAUSE_SECONDS, self._ttl / RENEWALS)
-        pause = soon
+        pause, is_failing = soon, False
         while not self._closing.wait(pause):
             session, pause = self._current(), soon
             if session is None:
                 continue
             try:
                 self._renew(session)
-                pause = session.seconds / RENEWALS
+                pause, is_failing = session.seconds / RENEWALS, False
             except FrazilError as error:
-                _log.warning("lease not renewed", error=error.reason)
+                if not is_failing:
+                    _log.warning("lease not renewed", error=error.reason)
+                is_failing = True
 
     def _renew(self, session: _Session) -> None:
         asked_at = self._clock.monotonic()
@@ -225,7 +235,7 @@ class PartitionLeases:
         value = self._value(session)
         outcomes = self._etcd.commit_each(
             [
-                Transaction(
+                Txn(
                     given=self._fence(partition, session.lease, revision),
                     then=[Put(self._keys.lease(partition), value, session.lease)],
                 )
@@ -257,7 +267,7 @@ class PartitionLeases:
         """The workers and the claims of all, as of one moment; ours are then those of etcd."""
         entry = self._keys.worker(self._owner)
         view = self._etcd.read(
-            Transaction(
+            Txn(
                 [
                     Range(self._keys.workers, is_prefix=True),
                     Range(self._keys.leases, is_prefix=True, only_keys=True),
@@ -266,7 +276,7 @@ class PartitionLeases:
         )
         workers = {each.key.removeprefix(self._keys.workers): each for each in view.found[0]}
         if self._owner not in workers or workers[self._owner].lease != session.lease:
-            self._etcd.commit(Transaction([Put(entry, worker_value(self._topics), session.lease)]))
+            self._etcd.commit(Txn([Put(entry, worker_value(self._topics), session.lease)]))
         claims = {
             partition: each
             for each in view.found[1]
@@ -297,7 +307,7 @@ class PartitionLeases:
         value = self._value(session)
         outcomes = self._etcd.commit_each(
             [
-                Transaction(
+                Txn(
                     given=[Equals(self._keys.lease(each), Fact.VERSION, 0)],
                     then=[Put(self._keys.lease(each), value, session.lease)],
                 )
@@ -322,9 +332,9 @@ class PartitionLeases:
             }
         self._etcd.commit_each(
             [
-                Transaction(
+                Txn(
                     given=self._fence(partition, session.lease, revision),
-                    then=[Delete(self._keys.lease(partition))],
+                    then=[DeleteKey(self._keys.lease(partition))],
                 )
                 for partition, revision in released.items()
             ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from frazil.clients.etcd.transactions import Equals, Fact, Put, Range, Transaction, UnchangedSince
+from frazil.clients.etcd.transactions import Equals, Fact, Put, Range, Txn, UnchangedSince
 from frazil.errors import SourceUnavailableError
 from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination_keys import (
@@ -92,7 +92,7 @@ class PartitionOffsets:
         for partition, (offset, revision) in moves.items():
             if fence := self._leases.fence(partition):
                 key, value = self._keys.offset(partition), offset_value(offset, now_ms=now_ms)
-                writes[partition] = Transaction(
+                writes[partition] = Txn(
                     given=[*fence, Equals(key, Fact.MOD_REVISION, revision)],
                     then=[Put(key, value), Put(self._keys.watermark(partition), value)],
                 )
@@ -119,7 +119,7 @@ class PartitionOffsets:
             newest = max(each.mod_revision for each in marks)
             if [each.value for each in copy] != [smallest]:
                 writes.append(
-                    Transaction(
+                    Txn(
                         given=[UnchangedSince(self._keys.watermarks(topic), newest)],
                         then=[Put(self._keys.topic_watermark(topic), smallest)],
                     )
