@@ -138,8 +138,7 @@ def position_set(
     frazil position set public.users --role merge --dry-run
     frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
     """  # noqa: D301
-    from frazil.cli.verbs.position.setting import SetRequest
-    from frazil.cli.verbs.position.verbs import set_position
+    from frazil.cli.verbs.position.verbs import SetRequest, set_position
 
     request = SetRequest(table=table, role=role, to=to, source=source, dry_run=dry_run, yes=yes)
     set_position(config, request, output, invocation_of(context))

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
-from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_table, plan_pairs
-from frazil.cli.verbs.position.reports import reports_of
+from frazil.cli.verbs.position.reports import (
+    MarkerTable,
+    TableRole,
+    ledger_table,
+    plan_pairs,
+    reports_of,
+)
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.model.marker import MarkerRole
