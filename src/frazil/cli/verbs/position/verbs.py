@@ -45,7 +45,6 @@ from frazil.pipeline.configured_source import configured_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
     from frazil.cli.verbs.position.reports import MarkerReport, MarkerTable
@@ -214,34 +213,30 @@ def preview(plan: SetPlan) -> str:
     )
 
 
-def show_positions(
-    document: Path | None, table: str | None, output: OutputFormat, invocation: Invocation
-) -> None:
+def show_positions(table: str | None, invocation: Invocation) -> None:
     """Print every marker that the pipeline has; a problem of a table is reported, not raised."""
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     with _opened(config) as lake:
         reports = load_reports(lake, config, table)
     redactor = invocation.redactor
-    if output is OutputFormat.JSON:
+    if invocation.output is OutputFormat.JSON:
         write_json([report_json(report, redactor) for report in reports])
     else:
         write_table([report_row(report, redactor) for report in reports], header=HEADER)
 
 
-def set_position(
-    document: Path | None, request: SetRequest, output: OutputFormat, invocation: Invocation
-) -> None:
+def set_position(request: SetRequest, invocation: Invocation) -> None:
     """Set a marker to the operator's position, by an empty snapshot, and record it."""
     if not (request.yes or request.dry_run or sys.stdin.isatty()):
         raise ConfigError(
             "setting a position needs confirmation, and this is no terminal.",
             next_step="preview with --dry-run, then repeat with --yes",
         )
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     if request.to is not None:
         check_position(parse_position(request.to), request.role, config)
     with _opened(config) as lake:
-        set_in_lake(lake, config, request, output, invocation.redactor)
+        set_in_lake(lake, config, request, invocation.output, invocation.redactor)
 
 
 def set_in_lake(
