@@ -57,7 +57,8 @@ class Planning:
         document = world.folder / f"{world.document['pipeline']}.yaml"
         before = self.traces()
         self.capsys.readouterr()
-        code = show_plans(document, tables, output, Invocation(), exit_code=exit_code)
+        invocation = Invocation(document=document, output=output)
+        code = show_plans(tables, invocation, exit_code=exit_code)
         assert self.traces() == before, "something changed at the source"
         return code, self.capsys.readouterr().out
 

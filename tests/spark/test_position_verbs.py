@@ -15,8 +15,7 @@ from frazil.changelog.layout import changelog_schema
 from frazil.changelog.table import ChangelogTable
 from frazil.cli.output import OutputFormat
 from frazil.cli.verbs.position.reports import load_reports, report_json, report_row
-from frazil.cli.verbs.position.setting import SetRequest
-from frazil.cli.verbs.position.verbs import NOTE, set_in_lake
+from frazil.cli.verbs.position.verbs import NOTE, SetRequest, set_in_lake
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.spark.session import attach_session

@@ -124,7 +124,7 @@ def run_verb(
     monkeypatch.setattr("frazil.cli.verbs.verify.open_session", lambda _: nullcontext(world.spark))
     monkeypatch.setattr("frazil.cli.verbs.verify.configure_logs", lambda *_: None)
     document = world.folder / f"{world.document['pipeline']}.yaml"
-    code = verify_mirrors(document, request, OutputFormat.JSON, Invocation())
+    code = verify_mirrors(request, Invocation(document=document, output=OutputFormat.JSON))
     return code, {each["table"]: each for each in json.loads(capsys.readouterr().out)}
 
 
@@ -138,7 +138,7 @@ def run_table(
     monkeypatch.setattr("frazil.cli.verbs.verify.open_session", lambda _: nullcontext(world.spark))
     monkeypatch.setattr("frazil.cli.verbs.verify.configure_logs", lambda *_: None)
     document = world.folder / f"{world.document['pipeline']}.yaml"
-    code = verify_mirrors(document, request, OutputFormat.TABLE, Invocation())
+    code = verify_mirrors(request, Invocation(document=document))
     return code, capsys.readouterr().out.splitlines()
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
-from frazil.cli.verbs.position.markers import TableRole, ledger_table, plan_pairs, table_to_set
-from frazil.cli.verbs.position.setting import check_position, parse_position, plan_goal
+from frazil.cli.verbs.position.reports import TableRole, ledger_table, plan_pairs, table_to_set
+from frazil.cli.verbs.position.verbs import check_position, parse_position, plan_goal
 from frazil.config import load_config
 from frazil.errors import ConfigError
 from frazil.model.marker import Marker, MarkerRole

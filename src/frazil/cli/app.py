@@ -155,7 +155,7 @@ def check(
     """  # noqa: D301
     from frazil.cli.verbs.check import run_checks
 
-    raise typer.Exit(run_checks(config, output, invocation_of(context)))
+    raise typer.Exit(run_checks(invocation_of(context, config, output)))
 
 
 @app.command()
@@ -177,8 +177,8 @@ def plan(
     """  # noqa: D301
     from frazil.cli.verbs.plan import show_plans
 
-    invocation = invocation_of(context)
-    raise typer.Exit(show_plans(config, table or [], output, invocation, exit_code=exit_code))
+    invocation = invocation_of(context, config, output)
+    raise typer.Exit(show_plans(table or [], invocation, exit_code=exit_code))
 
 
 @app.command()
@@ -200,7 +200,7 @@ def run(
     """  # noqa: D301
     from frazil.cli.verbs.run import run_pipeline
 
-    raise typer.Exit(run_pipeline(config, output, invocation_of(context), once=once))
+    raise typer.Exit(run_pipeline(invocation_of(context, config, output), once=once))
 
 
 @app.command()
@@ -222,7 +222,7 @@ def merge(
     """  # noqa: D301
     from frazil.cli.verbs.run import run_merges
 
-    raise typer.Exit(run_merges(config, table or [], output, invocation_of(context), once=once))
+    raise typer.Exit(run_merges(table or [], invocation_of(context, config, output), once=once))
 
 
 @app.command()
@@ -244,7 +244,7 @@ def ingest(
     """  # noqa: D301
     from frazil.cli.verbs.run import run_ingest
 
-    raise typer.Exit(run_ingest(config, output, invocation_of(context), once=once))
+    raise typer.Exit(run_ingest(invocation_of(context, config, output), once=once))
 
 
 @app.command()
@@ -267,7 +267,7 @@ def status(
     """  # noqa: D301
     from frazil.cli.verbs.status.verb import show_status
 
-    raise typer.Exit(show_status(config, output, invocation_of(context), watch=watch))
+    raise typer.Exit(show_status(invocation_of(context, config, output), watch=watch))
 
 
 @app.command()
@@ -299,7 +299,7 @@ def resync(
     from frazil.cli.verbs.resync import ResyncRequest, run_resync
 
     request = ResyncRequest(tuple(table or ()), everything=everything, dry_run=dry_run, yes=yes)
-    run_resync(config, request, output, invocation_of(context))
+    run_resync(request, invocation_of(context, config, output))
 
 
 @app.command()
@@ -333,7 +333,7 @@ def verify(
     from frazil.cli.verbs.verify import VerifyRequest, verify_mirrors
 
     request = VerifyRequest(tuple(table or ()), with_changelog=changelog, wait=wait)
-    raise typer.Exit(verify_mirrors(config, request, output, invocation_of(context)))
+    raise typer.Exit(verify_mirrors(request, invocation_of(context, config, output)))
 
 
 @app.command()
@@ -354,7 +354,7 @@ def teardown(
     from frazil.cli.verbs.teardown import Agreement, run_teardown
 
     agreement = Agreement(dry_run=dry_run, yes=yes)
-    run_teardown(config, agreement, output, invocation_of(context))
+    run_teardown(agreement, invocation_of(context, config, output))
 
 
 @app.command()

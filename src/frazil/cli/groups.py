@@ -48,7 +48,7 @@ def config_show(
     """  # noqa: D301
     from frazil.cli.verbs.config import show_configuration
 
-    show_configuration([config, *(more or [])], output, invocation_of(context))
+    show_configuration(more or [], invocation_of(context, config, output))
 
 
 @config_app.command("schema")
@@ -102,7 +102,7 @@ def position_show(
     """  # noqa: D301
     from frazil.cli.verbs.position.verbs import show_positions
 
-    show_positions(config, table, output, invocation_of(context))
+    show_positions(table, invocation_of(context, config, output))
 
 
 @position_app.command("set")
@@ -138,11 +138,10 @@ def position_set(
     frazil position set public.users --role merge --dry-run
     frazil position set public.users --role ingest --to 0/1A2B3C4D --yes
     """  # noqa: D301
-    from frazil.cli.verbs.position.setting import SetRequest
-    from frazil.cli.verbs.position.verbs import set_position
+    from frazil.cli.verbs.position.verbs import SetRequest, set_position
 
     request = SetRequest(table=table, role=role, to=to, source=source, dry_run=dry_run, yes=yes)
-    set_position(config, request, output, invocation_of(context))
+    set_position(request, invocation_of(context, config, output))
 
 
 @index_app.command("show")
@@ -161,7 +160,7 @@ def index_show(
     """  # noqa: D301
     from frazil.cli.verbs.index import show_index
 
-    show_index(config, table, output, invocation_of(context))
+    show_index(table, invocation_of(context, config, output))
 
 
 @index_app.command("verify")
@@ -180,7 +179,7 @@ def index_verify(
     """  # noqa: D301
     from frazil.cli.verbs.index import check_index
 
-    raise typer.Exit(check_index(config, table, output, invocation_of(context)))
+    raise typer.Exit(check_index(table, invocation_of(context, config, output)))
 
 
 @index_app.command("rebuild")
@@ -199,4 +198,4 @@ def index_rebuild(
     """  # noqa: D301
     from frazil.cli.verbs.index import renew_index
 
-    renew_index(config, table, output, invocation_of(context))
+    renew_index(table, invocation_of(context, config, output))

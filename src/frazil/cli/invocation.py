@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from frazil.cli.output import OutputFormat
 from frazil.model.policy import LogLevel
 from frazil.telemetry.logs import LogSettings, configure_logs
 from frazil.telemetry.redaction import Redactor
@@ -25,10 +26,15 @@ _SHORTEST_SECRET = 8
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """The environment a command was started in, and the redactor that knows its secrets."""
+    """The environment a command was started in, the redactor that knows its secrets, and options.
+
+    ``document`` is the configuration that the command line names, ``output`` the form of results.
+    """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     redactor: Redactor = field(default_factory=Redactor, repr=False)
+    document: Path | None = None
+    output: OutputFormat = OutputFormat.TABLE
 
     def learn_environment(self) -> None:
         """Teach the redactor every variable that is called like a secret and may be one."""
@@ -47,8 +53,8 @@ class Invocation:
         self.redactor.learn(secret_values(loaded))
         return loaded
 
-    def load_quietly(self, document: Path | None) -> Config:
-        """The same for a command that prints a result: its log has warnings only."""
-        config = self.load(document).config
+    def load_quietly(self) -> Config:
+        """The configuration of a command that prints a result: its log has warnings only."""
+        config = self.load(self.document).config
         configure_logs(LogSettings(level=LogLevel.WARNING), self.redactor)
         return config

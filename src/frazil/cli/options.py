@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # Typer reads these annotations when it runs, so they are not type-checking imports.
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,8 @@ MirrorName = Annotated[
 ]
 
 
-def invocation_of(context: typer.Context) -> Invocation:
-    """What every verb of this command line shares."""
-    return context.ensure_object(Invocation)
+def invocation_of(
+    context: typer.Context, document: Path | None = None, output: OutputFormat = OutputFormat.TABLE
+) -> Invocation:
+    """What every verb of this command line shares, with its options."""
+    return replace(context.ensure_object(Invocation), document=document, output=output)

@@ -17,8 +17,7 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
 from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_tour
-from frazil.demo.tour.lake_folder import LakeFolder
-from frazil.demo.tour.pasted_queries import PastedQuery
+from frazil.demo.tour.lake_folder import LakeFolder, PastedQuery
 from frazil.demo.tour.proof import MergeContest
 from frazil.demo.tour.tour import TourResult
 from frazil.model.table_name import TableName

@@ -9,8 +9,7 @@ import pytest
 
 from frazil.cli.results.facts import to_json
 from frazil.cli.results.merge_results import report_json
-from frazil.cli.verbs.position.markers import MarkerTable, TableRole
-from frazil.cli.verbs.position.reports import MarkerReport
+from frazil.cli.verbs.position.reports import MarkerReport, MarkerTable, TableRole
 from frazil.cli.verbs.position.reports import report_json as position_json
 from frazil.merge.index_operations import IndexFacts
 from frazil.merge.report import MergeCommit, MergeReport

@@ -287,9 +287,7 @@ def test_watching_prints_a_line_whenever_something_changes(
 
     with served(lambda: shown[0]) as address:
         code = show_status(
-            document(address),
-            OutputFormat.JSON,
-            Invocation(environ={}),
+            Invocation(environ={}, document=document(address), output=OutputFormat.JSON),
             watch=True,
             clock=Impatient(pass_time, stop_a_table, pass_time),
         )
@@ -305,9 +303,7 @@ def test_watching_waits_for_a_process_that_is_away(
     document: Callable[..., Path], capsys: Capture
 ) -> None:
     code = show_status(
-        document("127.0.0.1:1"),
-        OutputFormat.JSON,
-        Invocation(environ={}),
+        Invocation(environ={}, document=document("127.0.0.1:1"), output=OutputFormat.JSON),
         watch=True,
         clock=Impatient(lambda: None, lambda: None),
     )

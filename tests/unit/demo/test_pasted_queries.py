@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.demo.tour.lake_folder import LakeFolder
-from frazil.demo.tour.pasted_queries import pasted_queries
+from frazil.demo.tour.lake_folder import LakeFolder, pasted_queries
 
 if TYPE_CHECKING:
     from pathlib import Path

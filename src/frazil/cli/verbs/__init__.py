@@ -1,4 +1,4 @@
-"""One module per command; ``position`` and ``status`` are packages.
+"""The commands; ``position`` and ``status`` are packages.
 
-``merge.py`` is a short one to start with; ``run.py`` shows a command that runs as a process.
+``index.py`` is a short one to start with; ``run.py`` has those that run as a process.
 """

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
-from frazil.cli.verbs.position.markers import MarkerTable, TableRole, ledger_table, plan_pairs
-from frazil.cli.verbs.position.reports import reports_of
+from frazil.cli.verbs.position.reports import (
+    MarkerTable,
+    TableRole,
+    ledger_table,
+    plan_pairs,
+    reports_of,
+)
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.model.marker import MarkerRole
@@ -20,7 +25,6 @@ from frazil.sources.findings import CheckedItem, Findings, Severity, problem_of,
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
     from frazil.cli.verbs.position.reports import MarkerReport
@@ -40,11 +44,11 @@ _CHECKSUMS = (
 )
 
 
-def run_checks(document: Path | None, output: OutputFormat, invocation: Invocation) -> ExitCode:
+def run_checks(invocation: Invocation) -> ExitCode:
     """Check the source, print that, then the lake, which waits for Spark."""
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     redactor = invocation.redactor
-    is_table = output is OutputFormat.TABLE
+    is_table = invocation.output is OutputFormat.TABLE
     source = check_source(config)
     if is_table and config.source is not None:
         _print(source, "SOURCE", redactor)

@@ -15,15 +15,13 @@ if TYPE_CHECKING:
     from frazil.config import LoadedConfig
 
 
-def show_configuration(
-    documents: Sequence[Path | None], output: OutputFormat, invocation: Invocation
-) -> None:
+def show_configuration(more: Sequence[Path], invocation: Invocation) -> None:
     """Print each document as frazil understands it; the first mistake ends the command."""
-    loaded = [invocation.load(document) for document in documents]
+    loaded = [invocation.load(document) for document in (invocation.document, *more)]
     for each in loaded:
         for warning in each.warnings:
             write_note(f"warning: {warning}")
-    if output is OutputFormat.JSON:
+    if invocation.output is OutputFormat.JSON:
         shown = [_as_json(each) for each in loaded]
         write_json(shown[0] if len(shown) == 1 else shown)
         return

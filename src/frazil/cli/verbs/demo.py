@@ -15,7 +15,7 @@ from rich.text import Text
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.role import catalog_state, source_state
-from frazil.demo.tour.pasted_queries import near, program
+from frazil.demo.tour.lake_folder import near, program
 from frazil.demo.tour.tour import touring
 from frazil.demo.tour.watch import Pace
 from frazil.hooks import SystemClock

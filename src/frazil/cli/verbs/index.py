@@ -14,7 +14,6 @@ from frazil.pipeline.tables.merge_settings import check_merges, load_merges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
 
@@ -23,36 +22,28 @@ HEADER = ("FACT", "VALUE")
 _T = TypeVar("_T")
 
 
-def show_index(
-    document: Path | None, table: str, output: OutputFormat, invocation: Invocation
-) -> None:
+def show_index(table: str, invocation: Invocation) -> None:
     """Print what the index of a mirror is made of; changes nothing."""
-    facts = _run_operation(load_index_facts, document, table, invocation)
-    _print(facts, output, invocation)
+    facts = _run_operation(load_index_facts, table, invocation)
+    _print(facts, invocation)
 
 
-def check_index(
-    document: Path | None, table: str, output: OutputFormat, invocation: Invocation
-) -> ExitCode:
+def check_index(table: str, invocation: Invocation) -> ExitCode:
     """Compare the index with the rows of its mirror; a difference is an exit status of its own."""
-    verdict = _run_operation(verify_index, document, table, invocation)
-    _print(verdict, output, invocation)
+    verdict = _run_operation(verify_index, table, invocation)
+    _print(verdict, invocation)
     return ExitCode.DONE if verdict.is_sound else ExitCode.DIFFERENCE
 
 
-def renew_index(
-    document: Path | None, table: str, output: OutputFormat, invocation: Invocation
-) -> None:
+def renew_index(table: str, invocation: Invocation) -> None:
     """Build the index from the rows of its mirror and commit it; the rows stay as they are."""
-    repair = _run_operation(rebuild_index, document, table, invocation)
-    _print(repair, output, invocation)
+    repair = _run_operation(rebuild_index, table, invocation)
+    _print(repair, invocation)
 
 
-def _run_operation(
-    operation: Callable[..., _T], document: Path | None, table: str, invocation: Invocation
-) -> _T:
+def _run_operation(operation: Callable[..., _T], table: str, invocation: Invocation) -> _T:
     """The result of an operation on the index of this mirror."""
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     check_merges(config, [table])
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
@@ -60,9 +51,9 @@ def _run_operation(
         return operation(session, lake, settings)
 
 
-def _print(facts: object, output: OutputFormat, invocation: Invocation) -> None:
+def _print(facts: object, invocation: Invocation) -> None:
     redact = invocation.redactor.redact
-    if output is OutputFormat.JSON:
+    if invocation.output is OutputFormat.JSON:
         write_json(invocation.redactor.scrub(to_json(facts)))
     else:
         write_table([(name, redact(text)) for name, text in to_rows(facts)], header=HEADER)

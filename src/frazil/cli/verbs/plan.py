@@ -19,10 +19,8 @@ from frazil.pipeline.tables.merge_settings import check_merges, load_merges, pla
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
-    from frazil.cli.output import OutputFormat
     from frazil.cli.results.plan_results import MergeFound
     from frazil.clients.spark.session import Session
     from frazil.config import Config
@@ -32,25 +30,18 @@ if TYPE_CHECKING:
     from frazil.sources.plan_facts import PlanFacts
 
 
-def show_plans(
-    document: Path | None,
-    tables: Sequence[str],
-    output: OutputFormat,
-    invocation: Invocation,
-    *,
-    exit_code: bool,
-) -> ExitCode:
+def show_plans(tables: Sequence[str], invocation: Invocation, *, exit_code: bool) -> ExitCode:
     """Print what happens at the source and to each table; nothing is changed.
 
     A table that cannot be planned is reported, not raised.
     """
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     check_merges(config, tables)
     # Before Spark is started: an unreachable source is reported at once.
     facts = None if config.source is None else configured_source(config).load_plan_facts()
     with open_session(config) as session:
         run, planned = load_plans(session, config, tables, facts)
-    print_plan(run, planned, output, invocation.redactor)
+    print_plan(run, planned, invocation.output, invocation.redactor)
     has_work = run is not None and run.has_work
     found: list[MergeFound] = [each.merge for each in planned]
     if run is not None:

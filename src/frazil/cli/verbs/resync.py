@@ -17,10 +17,8 @@ from frazil.pipeline.tables.merge_settings import merge_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
-    from frazil.telemetry.redaction import Redactor
 
 HEADER = ("TABLE", "STATE", "THEN")
 THEN = "read again by the next ingest; a running one notices by itself"
@@ -51,12 +49,10 @@ class _Chosen:
     then: str
 
 
-def run_resync(
-    document: Path | None, request: ResyncRequest, output: OutputFormat, invocation: Invocation
-) -> None:
+def run_resync(request: ResyncRequest, invocation: Invocation) -> None:
     """Show the selected tables, ask for confirmation, and mark them in the ledger."""
     _check(request)
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     mirrors = () if config.source is not None else merge_tables(config, request.tables)
     with open_session(config) as session:
         lake = Lake(session, config.catalog.name)
@@ -74,7 +70,7 @@ def run_resync(
         if not request.dry_run:
             work.apply()
     done = "marked" if config.source is not None else "built"
-    _print(tables, request, output, invocation.redactor, done=done)
+    _print(tables, request, invocation, done=done)
 
 
 def _check(request: ResyncRequest) -> None:
@@ -88,14 +84,10 @@ def _check(request: ResyncRequest) -> None:
 
 
 def _print(
-    tables: Sequence[_Chosen],
-    request: ResyncRequest,
-    output: OutputFormat,
-    redactor: Redactor,
-    *,
-    done: str,
+    tables: Sequence[_Chosen], request: ResyncRequest, invocation: Invocation, *, done: str
 ) -> None:
-    if output is OutputFormat.JSON:
+    redactor = invocation.redactor
+    if invocation.output is OutputFormat.JSON:
         write_json(
             [
                 {

@@ -21,7 +21,6 @@ from frazil.pipeline.tables.merge_settings import check_merges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from frazil.cli.exit_codes import ExitCode
     from frazil.cli.invocation import Invocation
@@ -32,11 +31,9 @@ if TYPE_CHECKING:
 HEADER = ("TABLE", "PHASE", "CAPTURED", "MERGED", "MIRROR", "PROBLEM")
 
 
-def run_pipeline(
-    document: Path | None, output: OutputFormat, invocation: Invocation, *, once: bool
-) -> ExitCode:
+def run_pipeline(invocation: Invocation, *, once: bool) -> ExitCode:
     """Run until stopped; with ``once``, until mirrors have all that is there now."""
-    loaded, redactor = invocation.load(document), invocation.redactor
+    loaded, redactor = invocation.load(invocation.document), invocation.redactor
     # Mistakes are reported now, not after the seconds that Spark needs to start.
     if loaded.config.source is not None:
         configured_source(loaded.config).validate()
@@ -47,21 +44,19 @@ def run_pipeline(
 
     def print_results(run: PipelineRun) -> None:
         tables = run.board.now().tables
-        if output is OutputFormat.JSON:
+        if invocation.output is OutputFormat.JSON:
             write_json([_as_json(each, redactor) for each in tables])
         else:
             write_table([_row(each, redactor) for each in tables], header=HEADER)
 
     names = MERGE_ROLE if loaded.config.source is None else INGEST_ROLE + MERGE_ROLE
     role = ProcessRole(names, build_run, print_results)
-    return run_role(role, document, invocation, loaded, once=once)
+    return run_role(role, invocation.document, invocation, loaded, once=once)
 
 
-def run_ingest(
-    document: Path | None, output: OutputFormat, invocation: Invocation, *, once: bool
-) -> ExitCode:
+def run_ingest(invocation: Invocation, *, once: bool) -> ExitCode:
     """Capture until stopped; with ``once``, all that is there now, and print what was done."""
-    loaded, redactor = invocation.load(document), invocation.redactor
+    loaded, redactor = invocation.load(invocation.document), invocation.redactor
     # Mistakes are reported now, not after the seconds that Spark needs to start.
     configured_source(loaded.config).validate()
     unready = refuse_unready(loaded.config, redactor, once=once)
@@ -74,32 +69,25 @@ def run_ingest(
 
     def print_results(run: PipelineRun) -> None:
         table_states = {} if run.capture is None else run.capture.ingester.table_states
-        tally.print(table_states, output, redactor)
+        tally.print(table_states, invocation.output, redactor)
 
     role = ProcessRole(INGEST_ROLE, build, print_results)
-    return run_role(role, document, invocation, loaded, once=once)
+    return run_role(role, invocation.document, invocation, loaded, once=once)
 
 
-def run_merges(
-    document: Path | None,
-    tables: Sequence[str],
-    output: OutputFormat,
-    invocation: Invocation,
-    *,
-    once: bool,
-) -> ExitCode:
+def run_merges(tables: Sequence[str], invocation: Invocation, *, once: bool) -> ExitCode:
     """Merge until stopped; with ``once``, until nothing is left, and print what was done."""
-    loaded = invocation.load(document)
+    loaded = invocation.load(invocation.document)
     check_merges(loaded.config, tables)
 
     def build(context: RunContext) -> PipelineRun:
         return build_merge_run(context, tables, waits=not once)
 
     def print_results(run: PipelineRun) -> None:
-        merge_results.print_results(run.merge_statuses, output, invocation.redactor)
+        merge_results.print_results(run.merge_statuses, invocation.output, invocation.redactor)
 
     role = ProcessRole(MERGE_ROLE, build, print_results)
-    return run_role(role, document, invocation, loaded, once=once)
+    return run_role(role, invocation.document, invocation, loaded, once=once)
 
 
 def _row(table: TableStatus, redactor: Redactor) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from frazil.pipeline.configured_source import configured_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
     from frazil.sources.artifacts import Artifact
@@ -32,16 +31,14 @@ class Agreement:
     yes: bool
 
 
-def run_teardown(
-    document: Path | None, agreement: Agreement, output: OutputFormat, invocation: Invocation
-) -> None:
+def run_teardown(agreement: Agreement, invocation: Invocation) -> None:
     """Show the artifacts, ask, remove them, and say what was removed."""
     if not (agreement.yes or agreement.dry_run or sys.stdin.isatty()):
         raise ConfigError(
             "removing what is at the source needs confirmation, and this is no terminal.",
             next_step="check with --dry-run, then repeat with --yes",
         )
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     with configured_source(config).open_teardown() as teardown:
         removable = [each for each in teardown.artifacts if each.stays is None]
         states = dict.fromkeys(removable, FOUND)
@@ -52,7 +49,7 @@ def run_teardown(
             for artifact in states:
                 states[artifact] = REMOVED if teardown.remove(artifact) else GONE
                 write_note(f"{artifact.kind} {artifact.name}: {states[artifact]}")
-        _print(teardown.artifacts, states, output)
+        _print(teardown.artifacts, states, invocation.output)
 
 
 def _ask(removable: Sequence[Artifact]) -> None:

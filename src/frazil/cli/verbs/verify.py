@@ -24,7 +24,6 @@ from frazil.verify.source_verifier import MERGE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
-    from pathlib import Path
 
     from frazil.cli.invocation import Invocation
     from frazil.config import Config
@@ -49,16 +48,14 @@ class VerifyRequest:
     wait: str | None = None
 
 
-def verify_mirrors(
-    document: Path | None, request: VerifyRequest, output: OutputFormat, invocation: Invocation
-) -> ExitCode:
+def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
     """Compare mirrors; a problem of a table is reported, not raised.
 
     A captured mirror is compared with its source unless the changelog is requested, any other
     with the fold of its changelog. The exit status is that of the gravest finding: a difference
     before a table that cannot be judged.
     """
-    config = invocation.load_quietly(document)
+    config = invocation.load_quietly()
     wait = _parsed(request.wait)
     check_merges(config, request.tables)
     found: dict[str, Verification | FrazilError] = {}
@@ -90,7 +87,7 @@ def verify_mirrors(
             except FrazilError as error:
                 found[mirror] = error
     without = () if request.tables else tables.without
-    _print(found, without, output, invocation.redactor)
+    _print(found, without, invocation)
     return exit_code_of(tuple(found.values()))
 
 
@@ -163,10 +160,10 @@ def exit_code_of(found: Sequence[Verification | FrazilError]) -> ExitCode:
 def _print(
     found: dict[str, Verification | FrazilError],
     without: Sequence[str],
-    output: OutputFormat,
-    redactor: Redactor,
+    invocation: Invocation,
 ) -> None:
-    if output is OutputFormat.JSON:
+    redactor = invocation.redactor
+    if invocation.output is OutputFormat.JSON:
         skipped = [
             {"table": name, "agrees": None, "problem": None, "note": NO_MIRROR} for name in without
         ]

@@ -11,8 +11,7 @@ from frazil.clients.spark.jars import ICEBERG_VERSION
 from frazil.clients.spark.java import find_java
 from frazil.clients.spark.session import open_session
 from frazil.demo.services import embedded_postgres
-from frazil.demo.tour.lake_folder import CATALOG, lake_folder
-from frazil.demo.tour.pasted_queries import pasted_queries
+from frazil.demo.tour.lake_folder import CATALOG, lake_folder, pasted_queries
 from frazil.demo.tour.proof import TourProof
 from frazil.demo.tour.shop import create_shop
 from frazil.demo.tour.shop_changes import Happening
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.spark.session import Session
     from frazil.config import Config
-    from frazil.demo.tour.lake_folder import LakeFolder
-    from frazil.demo.tour.pasted_queries import PastedQuery
+    from frazil.demo.tour.lake_folder import LakeFolder, PastedQuery
     from frazil.demo.tour.proof import MergeContest
     from frazil.demo.tour.shop_workload import ShopCounts
     from frazil.demo.tour.watch import Audience, PipelineThread

@@ -49,18 +49,25 @@ MOST_PENDING_BYTES = 256 * 2**20
 
 def discover_tables(session: Session, settings: PostgresSettings) -> tuple[SourceTable, ...]:
     """Every table that is meant, also one that cannot be captured now, with its obstacle."""
+    views, missing = _load_chosen(session, settings)
+    absent = (
+        SourceTable(name=name, identity="", shape="", columns=(), obstacle=error)
+        for name, error in missing.items()
+    )
+    return (*(_described(view, settings) for view in views.values()), *absent)
+
+
+def _load_chosen(
+    session: Session, settings: PostgresSettings
+) -> tuple[Mapping[str, CatalogView], Mapping[str, FrazilError]]:
+    """The tables that the patterns choose, and those that are named and not there."""
     views = load_all_views(
         session,
         publication=settings.publication,
         include=settings.include,
         exclude=settings.exclude,
     )
-    missing = find_missing(settings, views, lambda: load_names(session))
-    absent = (
-        SourceTable(name=name, identity="", shape="", columns=(), obstacle=error)
-        for name, error in missing.items()
-    )
-    return (*(_described(view, settings) for view in views.values()), *absent)
+    return views, find_missing(settings, views, lambda: load_names(session))
 
 
 def _described(view: CatalogView, settings: PostgresSettings) -> SourceTable:
@@ -116,13 +123,7 @@ def load_snapshot(settings: PostgresSettings) -> ServerSnapshot:
             server = load_server(session)
             slot = load_slot(session, settings.slot)
             publication = load_publication(session, settings.publication)
-            views = load_all_views(
-                session,
-                publication=settings.publication,
-                include=settings.include,
-                exclude=settings.exclude,
-            )
-            missing = find_missing(settings, views, lambda: load_names(session))
+            views, missing = _load_chosen(session, settings)
         position = load_position(session)
         pending = None
         if slot is not None and publication is not None and is_usable(slot, server):

@@ -19,8 +19,6 @@ from frazil.pipeline.status.json_form import redact_status, status_to_json
 from frazil.telemetry.logs import LogSettings, configure_logs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from frazil.cli.invocation import Invocation
     from frazil.config import Config
     from frazil.hooks import Clock
@@ -31,16 +29,9 @@ if TYPE_CHECKING:
 WATCH_SECONDS: Final = 1.0
 
 
-def show_status(
-    document: Path | None,
-    output: OutputFormat,
-    invocation: Invocation,
-    *,
-    watch: bool,
-    clock: Clock | None = None,
-) -> ExitCode:
+def show_status(invocation: Invocation, *, watch: bool, clock: Clock | None = None) -> ExitCode:
     """Print the status of the pipeline; with ``watch``, repeatedly until Ctrl-C."""
-    config = invocation.load(document).config
+    config, output = invocation.load(invocation.document).config, invocation.output
     if watch:
         _require_screen(output)
         return _watch(config, output, invocation.redactor, clock or SystemClock())
