@@ -178,7 +178,8 @@ def config_show(
 
     def show(document: Path, *words: str, before: tuple[str, ...] = ()) -> tuple[int, str, str]:
         status = main((*before, "config", "show", "-c", str(document), *words))
-        return int(status), *capfd.readouterr()
+        seen = capfd.readouterr()
+        return status, seen.out, seen.err
 
     return show
 
