@@ -53,7 +53,7 @@ class Planning:
         world = self.world
         patch = self.monkeypatch.setattr
         patch("frazil.cli.verbs.plan.open_session", lambda _: nullcontext(world.spark))
-        patch("frazil.cli.verbs.plan.configure_logs", lambda *_: None)
+        patch("frazil.cli.invocation.configure_logs", lambda *_: None)
         document = world.folder / f"{world.document['pipeline']}.yaml"
         before = self.traces()
         self.capsys.readouterr()

@@ -122,7 +122,7 @@ def run_verb(
 ) -> tuple[ExitCode, dict[str, Any]]:
     """The verb in this process, on the session that is there."""
     monkeypatch.setattr("frazil.cli.verbs.verify.open_session", lambda _: nullcontext(world.spark))
-    monkeypatch.setattr("frazil.cli.verbs.verify.configure_logs", lambda *_: None)
+    monkeypatch.setattr("frazil.cli.invocation.configure_logs", lambda *_: None)
     document = world.folder / f"{world.document['pipeline']}.yaml"
     code = verify_mirrors(request, Invocation(document=document, output=OutputFormat.JSON))
     return code, {each["table"]: each for each in json.loads(capsys.readouterr().out)}
@@ -136,7 +136,7 @@ def run_table(
 ) -> tuple[ExitCode, list[str]]:
     """The same as a person sees it."""
     monkeypatch.setattr("frazil.cli.verbs.verify.open_session", lambda _: nullcontext(world.spark))
-    monkeypatch.setattr("frazil.cli.verbs.verify.configure_logs", lambda *_: None)
+    monkeypatch.setattr("frazil.cli.invocation.configure_logs", lambda *_: None)
     document = world.folder / f"{world.document['pipeline']}.yaml"
     code = verify_mirrors(request, Invocation(document=document))
     return code, capsys.readouterr().out.splitlines()
