@@ -131,6 +131,8 @@ def missing(table: Mirrored) -> None:
 
 
 def of_the_parent(table: Mirrored) -> None:
+    # The parent's own head may be one that was spoilt before.
+    touch_everything(table)
     shutil.copyfile(table.index_head_of_parent(), table.index_head())
 
 
