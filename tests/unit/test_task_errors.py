@@ -84,18 +84,25 @@ def without_memory() -> Iterator[pa.RecordBatch]:
     yield read_nothing(MemoryError(SECRET))
 
 
+@carries_errors
+def without_threads() -> Iterator[pa.RecordBatch]:
+    """As Arrow says it where a worker has no memory left for one."""
+    what = "Failed to launch worker thread: Resource temporarily unavailable"
+    yield read_nothing(pa.ArrowException(f"Unknown error: {what} {SECRET}"))
+
+
 def read_nothing(error: Exception) -> pa.RecordBatch:
     raise error
 
 
 @pytest.mark.fault("N44", "O2", "O3")
-@pytest.mark.parametrize("task", [without_a_disk, without_memory])
+@pytest.mark.parametrize("task", [without_a_disk, without_memory, without_threads])
 def test_what_the_machine_does_to_any_code_may_pass(task: object) -> None:
     text = text_out_of(task)
     assert SECRET not in text
     error = driver_error(text)
     assert isinstance(error, WriteFailedError)
-    assert error.lacked_memory == (task is without_memory)
+    assert error.lacked_memory == (task is not without_a_disk)
 
 
 @pytest.mark.fault("N44", "O3")

@@ -24,7 +24,13 @@ def is_environment(error: Exception) -> bool:
     if isinstance(error, Py4JError):
         # Without a Java exception behind it, the connection to the JVM broke.
         return not isinstance(error, Py4JJavaError)
-    return isinstance(error, OSError | MemoryError | EOFError)
+    return isinstance(error, OSError | MemoryError | EOFError) or _lacks_threads(error)
+
+
+def _lacks_threads(error: Exception) -> bool:
+    """Whether Arrow could not start a thread, which has no memory then; it has no class for it."""
+    is_unknown = type(error).__name__ == "ArrowException"
+    return is_unknown and "Resource temporarily unavailable" in str(error)
 
 
 def origin_of(error: BaseException) -> str:

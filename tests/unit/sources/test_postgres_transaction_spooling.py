@@ -421,7 +421,7 @@ def test_a_truncation_counts_once_and_touches_all_its_tables() -> None:
 def test_what_may_not_come_is_refused_with_its_position(wrong: bytes) -> None:
     spooled = Spooled()
     with pytest.raises(MalformedChangeError) as caught:
-        spooled.spooling.take_frames([LogData(0x1_0000_0002, 0x1_0000_0002, 0, wrong)])
+        spooled.spooling.take_frames([LogData(0x1_0000_0002, 0x1_0000_0009, 0, wrong)])
     assert caught.value.position == format_lsn(0x1_0000_0002)
 
 
@@ -456,6 +456,14 @@ def test_parts_of_streamed_transactions_are_refused() -> None:
     spooled = Spooled()
     with pytest.raises(MalformedChangeError, match="0x53"):
         spooled.spooling.take_frames([LogData(1, 1, 0, each) for each in golden().in_parts])
+
+
+@pytest.mark.parametrize("cut", [b"T\0\0\0\1", b"R\0\0\0\7shop"])
+def test_what_is_wrong_with_a_message_is_said(cut: bytes) -> None:
+    spooled = Spooled()
+    spooled.take(Begin(1, 1, 1))
+    with pytest.raises(MalformedChangeError, match="at byte 5: expected"):
+        spooled.spooling.take_frames([LogData(9, 9, 0, cut)])
 
 
 def test_no_error_shows_a_row() -> None:

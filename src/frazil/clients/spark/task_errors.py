@@ -37,7 +37,8 @@ _FOREIGN = re.compile(r"<frazil-(failure|defect):([^<>\n]+)>")
 PAYLOAD = "payload binary"
 # The kernel ends a process without a word; Spark reports what is left of it.
 _LACKED_MEMORY = re.compile(
-    r"MemoryError|OutOfMemory|Python worker exited unexpectedly|ExecutorLostFailure|exit code 137"
+    r"MemoryError|ArrowException|OutOfMemory|Python worker exited unexpectedly"
+    r"|ExecutorLostFailure|exit code 137"
 )
 _MEMORY_STEP = (
     "it is tried again in smaller pieces; if it repeats, give tasks more memory (in spark.conf, "
