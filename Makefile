@@ -29,9 +29,9 @@ setup: ## Install everything into .venv and the machine's cache
 demo: setup ## Run the tour on embedded services and prove the result
 	@$(BIN)/frazil demo
 
-# The checks leave a core idle, which makes the archive meanwhile.
+# The checks leave a core idle, which makes what the tests need meanwhile.
 test: setup ## Run the checks and all tests (what CI runs)
-	@$(BIN)/python -m tests.support.process.class_archive & \
+	@{ $(BIN)/python -m tests.support.process.class_archive && $(BIN)/python -m tools.build_etcd; } & \
 	  archive=$$!; $(MAKE) --no-print-directory check; checked=$$?; wait $$archive && exit $$checked
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
@@ -44,6 +44,7 @@ test-web: setup ## Run the tests of the status page in the machine's Chromium
 	@$(BIN)/pytest -q -m web
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
+	@$(BIN)/python -m tools.build_etcd
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -q -m "hypothesis and not deep" --timeout=0
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
 

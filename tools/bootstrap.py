@@ -53,7 +53,6 @@ def main() -> int:
             install_environment(uv)
             STAMP.write_text(wanted, encoding="utf-8")
         fetch_jars()
-        build_etcd()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -163,14 +162,6 @@ def fetch_jars() -> None:
         fetched = subprocess.run(command, check=False)
     if fetched.returncode:
         # fetch_jars.py has said why.
-        raise SystemExit(1)
-
-
-def build_etcd() -> None:
-    """A current etcd into the machine's cache, for the tests and the demo."""
-    built = subprocess.run([str(PYTHON), "-m", "tools.build_etcd"], cwd=ROOT, check=False)
-    if built.returncode:
-        # build_etcd.py has said why.
         raise SystemExit(1)
 
 

