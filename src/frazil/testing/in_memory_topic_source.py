@@ -309,8 +309,10 @@ class InMemoryTopicSource:
             operation=Operation.INSERT,
             values=record.values,
             error=record.error,
+            rejected=record.rejected,
         )
         return SourceRow(
+            partition=str(partition.number),
             position=record.offset,
             origin=f"{partition.name}@{record.offset}",
             committed_at=record.produced_at,

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.hooks import SystemClock
+from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
 from frazil.model.source_table import SourceColumn, SourceTable, TableBegin
 from frazil.sources.change_schema import arrow_type
+from frazil.testing.in_memory_database import RejectRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from frazil.errors import FrazilError
@@ -35,6 +37,7 @@ class Record:
     values: Mapping[int, object]
     produced_at: datetime
     error: FrazilError | None = None
+    rejected: RejectRecord | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,11 +74,18 @@ class InMemoryTopics:
         self._numbers = count()
 
     def add_topic(
-        self, name: str, columns: Mapping[str, Type], *, partitions: int, key: Sequence[str] = ()
+        self,
+        name: str,
+        columns: Mapping[str, Type],
+        *,
+        partitions: int,
+        key: Sequence[str] = (),
+        required: Collection[str] = (),
+        layout: TableLayout = CDC_LAYOUT,
     ) -> None:
         """Create a topic whose records have these columns."""
         numbered = tuple(
-            SourceColumn(number=number, name=each, type=type_)
+            SourceColumn(number=number, name=each, type=type_, required=each in required)
             for number, (each, type_) in enumerate(columns.items(), start=1)
         )
         self.tables[name] = SourceTable(
@@ -86,6 +96,7 @@ class InMemoryTopics:
             key=tuple(list(columns).index(each) + 1 for each in key),
             highest_number=len(numbered),
             begins=TableBegin.STREAM,
+            layout=layout,
         )
         self.add_partitions(name, partitions)
 
@@ -101,9 +112,14 @@ class InMemoryTopics:
         return [each for each in self.partitions.values() if each.topic == topic]
 
     def produce(
-        self, partition: str, values: Mapping[str, object], *, error: FrazilError | None = None
+        self,
+        partition: str,
+        values: Mapping[str, object],
+        *,
+        error: FrazilError | None = None,
+        rejected: bytes | None = None,
     ) -> None:
-        """Append a record; one with an error cannot be read."""
+        """Append a record; one with an error cannot be read, and ``rejected`` bytes are no row."""
         with self.lock:
             log = self.partitions[partition]
             columns = {each.name: each for each in self.tables[log.topic].columns}
@@ -117,6 +133,7 @@ class InMemoryTopics:
                 values=dict.fromkeys(each.number for each in columns.values()) | stored,
                 produced_at=self._clock.now(),
                 error=error,
+                rejected=None if rejected is None else RejectRecord(log.topic, rejected),
             )
             log.records.append(record)
             log.ends += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.model.marker import moved_from
 from frazil.sources.protocol import ChangeColumn
 from tests.support.source.contract import COLUMNS, ITEMS, ORDERS, begun, insert, names
 from tests.support.source.replay import TIGHT, Capture, read
@@ -16,7 +17,9 @@ CANARY = b"canary-of-a-row"
 
 
 def planned(capture: Capture) -> Batch:
-    batch = capture.next_batch()
+    """The next batch with rows; those before it only move the acknowledgement."""
+    while (batch := capture.next_batch()) is not None and not batch.parts:
+        capture.commit(batch)
     assert batch is not None
     return batch
 
@@ -48,7 +51,7 @@ class RejectContract:
             subject.reject(ORDERS, payload)
         batch = planned(capture)
         first = read(batch).rejected
-        assert [each.payload for each in first] == [b"one", b"", b"one"]
+        assert sorted(each.payload for each in first) == [b"", b"one", b"one"]
         assert read(batch, reversed(batch.splits)).rejected == first
         capture.restart()
         assert read(planned(capture)).rejected == first
@@ -89,7 +92,8 @@ class RejectContract:
         readings = capture.commit(batch)
         assert len(readings.rejected) == 1
         assert not readings.rows.get(ORDERS)
-        assert capture.acknowledged == batch.end
+        assert batch.end is not None
+        assert moved_from(capture.acknowledged, batch.end) == batch.end
 
 
 class LayoutContract:

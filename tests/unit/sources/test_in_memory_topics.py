@@ -9,6 +9,7 @@ import pytest
 
 from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.hooks import ManualClock
+from frazil.model.schema.table_layout import TableLayout
 from frazil.model.source_table import TableBegin
 from frazil.testing.in_memory_database import InMemoryDatabase, InsertRow
 from frazil.testing.in_memory_topic_source import InMemoryTopicSource
@@ -19,6 +20,7 @@ from tests.support.source.contract_partitions import (
     PartitionContract,
     SharedContract,
 )
+from tests.support.source.contract_records import LayoutContract, RejectContract
 from tests.support.source.contract_tables import TroubleContract
 from tests.unit.sources.test_in_memory_source import InMemorySubject
 
@@ -42,7 +44,9 @@ class LiveSubject(InMemorySubject):
         self.database = InMemoryDatabase(self.clock, begins=TableBegin.STREAM)
 
 
-class TestLiveSource(LiveContract, SourceContract, LogContract, KeyContract, TroubleContract):
+class TestLiveSource(
+    LiveContract, SourceContract, LogContract, KeyContract, TroubleContract, RejectContract
+):
     @pytest.fixture
     def subject(self) -> LiveSubject:
         return LiveSubject()
@@ -94,6 +98,16 @@ class TopicsSubject:
         error = MalformedChangeError("cut short", table=table)
         self.topics.produce(self._next_partition(table), {}, error=error)
 
+    def reject(self, table: str, payload: bytes) -> None:
+        self.topics.produce(self._next_partition(table), {}, rejected=payload)
+
+    def add_records_table(self, name: str, columns: Mapping[str, Primitive]) -> None:
+        records = TableLayout(columns=(), required=frozenset())
+        self.topics.add_topic(
+            name, columns, partitions=PARTITIONS, required=columns, layout=records
+        )
+        self._produced[name] = []
+
     def partitions_of(self, table: str) -> list[str]:
         return [each.name for each in self.topics.of_topic(table)]
 
@@ -114,7 +128,15 @@ class TopicsSubject:
         return min(self.topics.of_topic(table), key=lambda each: (each.ends, each.number)).name
 
 
-class TestTopics(SourceContract, LiveContract, PartitionContract, SharedContract, TroubleContract):
+class TestTopics(
+    SourceContract,
+    LiveContract,
+    PartitionContract,
+    SharedContract,
+    TroubleContract,
+    RejectContract,
+    LayoutContract,
+):
     @pytest.fixture
     def subject(self) -> TopicsSubject:
         return TopicsSubject()
