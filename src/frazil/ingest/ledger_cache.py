@@ -83,13 +83,15 @@ class LedgerCache:
             newest = None if head is None else SnapshotRef(head.id, head.sequence)
             if newest is not None and newest == self._seen:
                 return False
-            self._acknowledged = self._ledger.acknowledged()
-            since, self._seen, self._known_to = self._known_to, newest, newest
-            if self.is_shared and since is not None and not self._ledger.has_new_states(since):
-                return False
-            self._table_states = {each.table: each for each in self._ledger.table_states()}
-            self.on_change()
-            return True
+            self._acknowledged, since = self._ledger.acknowledged(), self._known_to
+            is_new = not self.is_shared or since is None or self._ledger.has_new_states(since)
+            if is_new:
+                self._table_states = {each.table: each for each in self._ledger.table_states()}
+            # Only now: what could not be read is read again.
+            self._seen = self._known_to = newest
+            if is_new:
+                self.on_change()
+            return is_new
 
     def record(
         self,
@@ -156,11 +158,13 @@ class LedgerCache:
             self._wrote(receipt, ())
 
     def _wrote(self, receipt: Receipt, table_states: Iterable[TableState]) -> None:
-        for each in table_states:
-            if isinstance(each.state, Removed):
-                self._table_states.pop(each.table, None)
-            else:
-                self._table_states[each.table] = each
+        written = {each.table: each for each in table_states}
+        # A new mapping: other threads read the one before.
+        self._table_states = {
+            name: each
+            for name, each in {**self._table_states, **written}.items()
+            if not isinstance(each.state, Removed)
+        }
         before, ours = self._seen, receipt.marker.snapshot
         follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
         # Where another process wrote in between, all of it is read again.

@@ -13,6 +13,7 @@ from frazil.errors import (
     PositionLostError,
     SlotBusyError,
     SourceUnavailableError,
+    StorageError,
 )
 from frazil.ingest.ledger_cache import LedgerCache
 from frazil.ledger.table_state import Copying, Paused, ResyncRequired, Streaming
@@ -116,6 +117,39 @@ def test_what_is_written_between_two_commits_of_ours_is_read() -> None:
     assert cache.refresh()
     assert cache.table_states[NAME].state == Copying()
     assert not cache.refresh()
+
+
+@pytest.mark.fault("N3")
+@pytest.mark.parametrize("is_first", [True, False])
+def test_states_that_could_not_be_read_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, *, is_first: bool
+) -> None:
+    """Otherwise every table is taken for a new one, or a resync is not seen."""
+    ledger = Ledger(state_of(NAME, Streaming()))
+    cache = LedgerCache(ledger, "p")  # type: ignore[arg-type]
+    if not is_first:
+        cache.refresh()
+        ledger.commits += 1
+    ledger.known[NAME] = state_of(NAME, Copying())
+
+    def fail() -> None:
+        raise StorageError("the store does not answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "table_states", fail)
+        with pytest.raises(StorageError):
+            cache.refresh()
+    assert cache.refresh()
+    assert cache.table_states[NAME].state == Copying()
+
+
+def test_states_are_read_by_one_thread_while_another_one_adds_some() -> None:
+    cache = LedgerCache(Ledger(state_of(NAME, Copying())), "p")  # type: ignore[arg-type]
+    cache.refresh()
+    seen = iter(cache.table_states)
+    cache.record([state_of(OTHER, Copying())], batch="b")
+    assert list(seen) == [NAME]
+    assert cache.table_states.keys() == {NAME, OTHER}
 
 
 @pytest.mark.fault("N45")
