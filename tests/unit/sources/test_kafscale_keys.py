@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.object_store import StoredObject
-from frazil.sources.kafscale.discovery import complete_segments
+from frazil.sources.kafscale.discovery import SegmentListing, complete_segments
 from frazil.sources.kafscale.object_keys import (
     FileKind,
     SegmentName,
@@ -89,6 +91,26 @@ def test_segments_are_ordered_by_number_and_none_is_behind_the_key_to_start_afte
     listed = [key for pair in keys.values() for key in pair if key > after]
     found = complete_segments(objects(*listed), "n")
     assert [each.base_offset for each in found] == sorted(each for each in bases if each >= start)
+
+
+class Bucket:
+    """Lists its keys as a store does."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self.keys = sorted(keys)
+
+    def list_after(self, prefix: str, after: str) -> list[StoredObject]:
+        return objects(*[each for each in self.keys if each.startswith(prefix) and each > after])
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 8, 10, 11])
+def test_segments_whose_names_have_no_zeros_in_front_are_found_as_well(start: int) -> None:
+    names = {0: "0", 7: "7", 8: f"{8:020d}", 10: "10", 11: f"{11:020d}"}
+    bucket: Any = Bucket(
+        [f"n/orders/12/segment-{each}.{kind}" for each in names.values() for kind in FileKind]
+    )
+    found = SegmentListing(bucket, "n").list_new(ORDERS, start)
+    assert [each.base_offset for each in found] == [each for each in names if each >= start]
 
 
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), st.integers(0, 2**31 - 1))

@@ -61,7 +61,7 @@ class SegmentListing:
         Usually the first of them begins with the offset. When it does not, because offsets are
         missing or the position was set by hand, an earlier segment may reach beyond the offset.
         """
-        found = self._list(partition, key_before(self._namespace, partition, offset))
+        found = self.list_new(partition, offset)
         if offset and (not found or found[0].base_offset > offset):
             earlier = self._last_before(partition, offset)
             if earlier is not None and self._last_offset(earlier) >= offset:
@@ -70,7 +70,8 @@ class SegmentListing:
 
     def list_new(self, partition: TopicPartition, offset: int) -> tuple[SegmentObject, ...]:
         """The segments that begin with this offset or later, in their order."""
-        return self._list(partition, key_before(self._namespace, partition, offset))
+        listed = self._list(partition, key_before(self._namespace, partition, offset))
+        return tuple(each for each in listed if each.base_offset >= offset)
 
     def _list(self, partition: TopicPartition, after: str) -> tuple[SegmentObject, ...]:
         objects = self._bucket.list_after(partition_prefix(self._namespace, partition), after)

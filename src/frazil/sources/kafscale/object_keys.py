@@ -59,7 +59,9 @@ def partition_prefix(namespace: str, partition: TopicPartition) -> str:
 
 def key_before(namespace: str, partition: TopicPartition, offset: int) -> str:
     """A key after which all segments come that begin at this offset or later."""
-    return f"{partition_prefix(namespace, partition)}segment-{offset:020d}"
+    # One without zeros in front comes after all others, but for that of the offset 0.
+    padded = f"{offset:020d}" if offset else ""
+    return f"{partition_prefix(namespace, partition)}segment-{padded}"
 
 
 def parse_key(key: str, namespace: str) -> SegmentName | None:
