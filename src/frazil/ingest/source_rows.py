@@ -12,7 +12,7 @@ from frazil.clients.spark.task_errors import carries_errors
 from frazil.ingest.batch_run import spread
 from frazil.mirror.index.key_reading import spark_type
 from frazil.model.schema.types import List
-from frazil.sources.protocol import TableFailure, TableRows
+from frazil.sources.protocol import PartitionFailure, TableFailure, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +41,7 @@ class ReadJob:
 
     def _rows(self, split: Split) -> Iterator[pa.RecordBatch]:
         for reading in self.reader.read(split):
-            if isinstance(reading, TableFailure):
+            if isinstance(reading, TableFailure | PartitionFailure):
                 raise reading.error
             if isinstance(reading, TableRows):
                 yield pa.RecordBatch.from_pydict(
