@@ -402,6 +402,30 @@ def test_dead_letters_are_not_doubled_by_a_repeat(tables: Tables) -> None:
         keep(record(7))
 
 
+@pytest.mark.fault("P8")
+def test_what_is_rejected_only_when_it_is_read_again_is_kept_too(tables: Tables) -> None:
+    """As after a resync with columns that other records do not fit."""
+    letters = DeadLetterTable.ensure(tables.case.lake, tables.name(), format_version=tables.version)
+
+    def keep(batch: str, *offsets: int) -> list[int]:
+        records = [record(each) for each in offsets]
+        kept = letters.keep(records, pipeline="p", source="s", batch=batch, at=NOW)
+        return [each.offset for each in kept]
+
+    assert keep("first", 3, 5) == [3, 5]
+    assert keep("again", 2, 3, 4) == [2, 4]
+    assert keep("once more", 2, 3, 4, 5) == []
+    assert letters.position("p") == {"s/a.x/": 6}
+    assert keep("later", 5, 6) == [6]
+    assert letters.position("p") == {"s/a.x/": 7}
+    # A topic that was made again counts from the beginning.
+    other = replace(record(3), payload=b"of another topic")
+    for batch in ("new topic", "again"):
+        letters.keep([other], pipeline="p", source="s", batch=batch, at=NOW)
+    assert letters.position("p") == {"s/a.x/": 7}
+    assert letters.table.read().count() == 6
+
+
 def test_two_workers_keep_dead_letters_of_their_own_partitions(tables: Tables) -> None:
     name = tables.name()
     lakes = [Lake(tables.spark, tables.case.catalog) for _ in "ab"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
 
 from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
+from frazil.clients.java_errors import translated
 from frazil.errors import ConfigError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import position_text
@@ -14,7 +19,7 @@ from frazil.model.marker import Marker, MarkerMove, MarkerRole
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from frazil.clients.iceberg.lake import Lake
@@ -83,19 +88,21 @@ class DeadLetterTable:
     ) -> tuple[RejectedRecord, ...]:
         """Write those records of a batch that are not here yet, in one commit; returns these.
 
-        The marker says which are here: a batch that is read again after a crash doubles none,
-        whatever else it brings then. Whatever goes wrong is raised: a batch whose records are not
-        kept must not be acknowledged. Raises FencedError when another process keeps records of
-        these partitions.
+        The marker says up to where all are here: a batch that is read again after a crash doubles
+        none. What is read again from before it, with another schema perhaps, is looked up. Whatever
+        goes wrong is raised: a batch whose records are not kept must not be acknowledged. Raises
+        FencedError when another process keeps records of these partitions.
         """
         known, goal = self.position(pipeline), dict[str, int]()
-        new = []
-        for each in records:
-            # Another source may have a table of this name.
-            key = f"{source}/{each.where}"
-            if key not in known or each.offset >= known[key]:
-                new.append(each)
-                goal[key] = max(goal.get(key, each.offset), each.offset + 1)
+        head = self.table.load_state().head
+        # Another source may have a table of this name.
+        keys = {each.where: f"{source}/{each.where}" for each in records}
+        passed = [each for each in records if each.offset < known.get(keys[each.where], 0)]
+        here = self._find(passed, source, head.id) if passed and head is not None else frozenset()
+        new = [each for each in records if _identity(each) not in here]
+        for each in new:
+            key = keys[each.where]
+            goal[key] = max(goal.get(key, known.get(key, 0)), each.offset + 1)
         if new:
             marker = Marker(pipeline=pipeline, source=pipeline, position=goal, batch=batch)
             start = {key: known[key] for key in goal if key in known}
@@ -107,18 +114,45 @@ class DeadLetterTable:
             }:
                 raise self._taken("its columns are not those of dead letters.")
             changes = write_rows(target, rows, clock=self._clock, randomness=self._randomness)
-            self.table.append(StrictCommit(move=move, changes=changes))
+            commit = StrictCommit(move=move, changes=changes)
+            if passed and head is not None:
+                # The marker does not say whether another process kept some of these meanwhile.
+                self.table.commit(replace(commit, planned_on=head.id))
+            else:
+                self.table.append(commit)
         return tuple(new)
+
+    def _find(
+        self, records: Iterable[RejectedRecord], source: str, snapshot_id: int
+    ) -> frozenset[tuple[str, str]]:
+        """Those of the records that are here."""
+        columns = "position string, payload_hash string"
+        with translated(str(self.table.name), "reading dead letters"):
+            kept = self.table.read(snapshot_id).where(F.col("source") == F.lit(source))
+            found = kept.select("position", F.sha2("payload", 256).alias("payload_hash"))
+            wanted = {_identity(each) for each in records}
+            looked_up = kept.sparkSession.createDataFrame(list(wanted), columns)
+            rows = found.join(looked_up, ["position", "payload_hash"], "left_semi").collect()
+        return frozenset((row["position"], row["payload_hash"]) for row in rows)
 
     def _taken(self, why: str) -> ConfigError:
         next_step = "name another table under dead_letters"
         return ConfigError(why, table=str(self.table.name), next_step=next_step)
 
 
+def _position(record: RejectedRecord) -> str:
+    return position_text({record.where: record.offset})
+
+
+def _identity(record: RejectedRecord) -> tuple[str, str]:
+    """Where it was read, and what it is: a topic that is made again counts from 0 again."""
+    return _position(record), sha256(record.payload).hexdigest()
+
+
 def _row(record: RejectedRecord, *, source: str, batch: str, at: datetime) -> dict[str, object]:
     return {
         "source": source,
-        "position": position_text({record.where: record.offset}),
+        "position": _position(record),
         "table_name": record.table,
         "reason_code": record.reason.value,
         "message": record.message,
