@@ -228,6 +228,16 @@ def test_a_batch_that_compaction_emptied_only_moves_the_offset() -> None:
     assert parse_segment(segment([], base=9)).last_offset == 8
 
 
+def test_the_end_of_a_transaction_that_compaction_emptied_says_nothing() -> None:
+    """What follows it in the file is not its record."""
+    control = raw_batch(b"", count=0, base=1, attributes=0x30, producer_id=7)
+    kept = client_batch(2, [Message(b"kept")])
+    assert [row[3] for row in rows_of(segment([control, kept]))] == [b"kept"]
+    within = raw_batch(record(b"open"), count=1, attributes=0x10, producer_id=7)
+    with pytest.raises(MalformedFileError, match="end of a transaction in its segment"):
+        rows_of(segment([within, control, kept]))
+
+
 def test_the_brokers_time_counts_where_the_batch_says_so() -> None:
     batch = raw_batch(record(b"v"), count=1, attributes=0x08, newest=TIMESTAMP + 99)
     assert rows_of(segment([batch]))[0][1] == TIMESTAMP + 99

@@ -173,7 +173,9 @@ def _committed(batches: tuple[BatchFrame, ...], most_batch_bytes: int) -> Iterat
     # From the last one, because the end of a transaction comes after its records.
     for batch in reversed(batches):
         if batch.is_control:
-            aborts[batch.producer_id] = _is_abort(batch, most_batch_bytes)
+            # One that compaction emptied had outlived the records of its transaction.
+            if batch.record_count:
+                aborts[batch.producer_id] = _is_abort(batch, most_batch_bytes)
         elif not batch.is_transactional:
             kept.append(batch)
         elif batch.producer_id not in aborts:
@@ -185,7 +187,8 @@ def _committed(batches: tuple[BatchFrame, ...], most_batch_bytes: int) -> Iterat
 
 
 def _is_abort(batch: BatchFrame, most_batch_bytes: int) -> bool:
-    data, at, _ = _open(batch, most_batch_bytes)
+    opened, begins, ends = _open(batch, most_batch_bytes)
+    data, at = opened[begins:ends], 0
     try:
         at = _read_varint(data, at)[1] + 1
         for _ in range(2):
