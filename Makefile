@@ -11,7 +11,7 @@ FAST_WORKERS ?= 2
 # own, less than 5 GiB. A third one, where there is memory for it, works while others wait for intervals, retries
 # and processes. tests/conftest.py says which files come first.
 FULL := tests/services tests/spark tests/web -m "not deep"
-FULL_WORKERS ?= $(shell awk '/MemTotal/ {if ($$2 > 15000000) n = 3} END {print n ? n : 2}' /proc/meminfo || echo 2)
+FULL_WORKERS ?= $(shell awk '/MemTotal/ {if ($$2 > 15000000) n = 3} END {print n ? n : 2}' /proc/meminfo 2>/dev/null | grep . || echo 2)
 FULL_ORDER := --dist loadfile --no-loadscope-reorder
 
 # Hundreds of processes load the same modules: they are compiled once, whatever the machine's habit is.

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 # Enough to recognise a foreign name, too little to flood a log.
 _LONGEST_QUOTE = 40
 
@@ -29,6 +35,12 @@ class MalformedFileError(Exception):
 
 def _rebuild(cls: type[MalformedFileError], what: str, offset: int) -> MalformedFileError:
     return cls(what, offset=offset)
+
+
+def refuse_where(wrong: NDArray[np.bool_], at: NDArray[np.int64], what: str) -> None:
+    """Raise MalformedFileError with the first offset that is wrong, if there is one."""
+    if wrong.any():
+        raise MalformedFileError(what, offset=int(at[wrong.argmax()]))
 
 
 def quoted(name: str) -> str:

@@ -58,5 +58,6 @@ class RejectedRecords:
     def _open(self) -> DeadLetterTable:
         # A source that never rejects anything gets no such table.
         if self.settings.dead_letters is None:
-            raise ConfigError("records were rejected, and no table is named for dead letters.")
+            message = "records were rejected, and no table is named for dead letters."
+            raise ConfigError(message, next_step="name one under dead_letters")
         return DeadLetterTable.ensure(self.lake, self.settings.dead_letters)

@@ -19,9 +19,8 @@ _ENDS = re.compile(
 )
 # No catalog vends for less than a few minutes: a quarter of an hour is the least that Amazon makes.
 RENEWED_AFTER_SECONDS = 300.0
-
-
-# Between the prefix of the locations that a property is for, and its name.
+# Between the prefix of the locations that a property is for, and its name: what tasks get stays one
+# flat set of properties, and no property or location has this character.
 _FOR = "\0"
 
 

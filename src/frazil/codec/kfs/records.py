@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from frazil.codec.byte_slices import take_slices
 from frazil.codec.kfs.compression import BatchCompression, decompress_records
-from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput.frames import refuse_where
+from frazil.codec.malformed import MalformedFileError, refuse_where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

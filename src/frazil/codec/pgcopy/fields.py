@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.codec.byte_slices import take_slices
-from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput.frames import Frames, refuse_where
+from frazil.codec.malformed import MalformedFileError, refuse_where
+from frazil.codec.pgoutput.frames import Frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

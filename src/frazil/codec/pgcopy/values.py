@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
-from frazil.codec.pgoutput.frames import refuse_where
+from frazil.codec.malformed import refuse_where
 from frazil.codec.pgtext.convert import by_policy, convert, malformed
 from frazil.codec.pgtext.grammar import NotAsPrintedError, Read, parse_all
 from frazil.model.postgres.types import NUMERIC_OID, Form

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from frazil.codec.malformed import MalformedFileError
+from frazil.codec.malformed import MalformedFileError, refuse_where
 from frazil.codec.pgoutput.columns import RelationChanges, RowMessages, split_rows
-from frazil.codec.pgoutput.frames import refuse_where
 from frazil.codec.pgoutput.message_decoder import decode_message
 from frazil.codec.pgoutput.messages import MessageKind, Relation
 

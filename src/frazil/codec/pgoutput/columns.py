@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.codec.byte_slices import take_slices
-from frazil.codec.malformed import MalformedFileError
-from frazil.codec.pgoutput.frames import refuse_where
+from frazil.codec.malformed import MalformedFileError, refuse_where
 from frazil.codec.pgoutput.messages import ImageKind, MessageKind, ValueKind
 
 if TYPE_CHECKING:

@@ -89,12 +89,6 @@ class Frames:
         return np.ndarray((count,), np.dtype(">u8"), self.data, strides=(1,))
 
 
-def refuse_where(wrong: NDArray[np.bool_], at: NDArray[np.int64], what: str) -> None:
-    """Raise MalformedFileError with the first offset that is wrong, if there is one."""
-    if wrong.any():
-        raise MalformedFileError(what, offset=int(at[wrong.argmax()]))
-
-
 class SegmentAssembly:
     """A segment made piece by piece: what each call returns is written, in that order.
 
