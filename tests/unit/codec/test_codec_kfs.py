@@ -329,7 +329,7 @@ def test_millions_of_tiny_records_need_little_memory_at_a_time() -> None:
     assert len(stored) < 1 << 20
     rows, grown = decoded_alone(segment([raw_batch(stored, count=count, attributes=4)]))
     assert rows == count
-    # All columns of all records at once would take twice as much.
+    # All records at once take 466 MB.
     assert grown < 96 << 10
 
 
