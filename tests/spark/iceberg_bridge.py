@@ -53,8 +53,10 @@ class Bridge:
         """A new table, by Iceberg's own parsers; it gives the fields ids of its own."""
         iceberg = self.iceberg
         util = iceberg.spark.Spark3Util
-        catalog = util.loadIcebergCatalog(self.spark._jsparkSession, self.catalog)
+        # First: a catalog is loaded with the settings of the thread's session, which a statement
+        # sets, and a test before this one may have left another session there.
         self.spark.sql(f"create namespace if not exists {self.catalog}.writer")
+        catalog = util.loadIcebergCatalog(self.spark._jsparkSession, self.catalog)
         identifier = iceberg.catalog.TableIdentifier.parse(f"writer.{name}")
         java_schema = iceberg.SchemaParser.fromJson(schema_to_json(schema))
         java_spec = iceberg.PartitionSpecParser.fromJson(java_schema, spec_to_json(spec))

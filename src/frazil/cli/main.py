@@ -49,11 +49,14 @@ def _interrupted(arguments: list[str], received: signal.Signals | None) -> ExitC
 
 def _run(arguments: list[str], interrupts: Interrupts | None) -> int:
     # Imported here: loading takes a moment, in which Ctrl-C may come.
+    import logging
     import traceback
 
     from frazil.cli.app import app
     from frazil.cli.invocation import Invocation
 
+    # Its warnings are about connections that end within a statement, as every interrupt ends them.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     invocation = Invocation()
     invocation.learn_environment()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -138,6 +139,21 @@ def test_what_fails_on_the_way_out_of_an_interrupt_is_no_defect(
     monkeypatch.setattr("frazil.cli.app.app", interrupted_while_it_reads)
     assert main(["check"]) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err.splitlines() == ["interrupted: nothing is left running"]
+
+
+def test_a_statement_that_an_interrupt_cut_off_is_not_warned_about(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The driver warns when it cannot roll back; without a log, Python prints that by itself."""
+
+    def interrupted_in_a_transaction(**_: object) -> None:
+        monkeypatch.setattr(logging.getLogger(), "handlers", [])
+        logging.getLogger("psycopg").warning("error ignored in rollback")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("frazil.cli.app.app", interrupted_in_a_transaction)
+    assert main(["demo"]) == ExitCode.INTERRUPTED
+    assert capfd.readouterr().err.splitlines() == ["interrupted: nothing is left running"]
 
 
 def run_that_is_signalled(
