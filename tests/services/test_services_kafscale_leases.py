@@ -15,10 +15,10 @@ import pytest
 from frazil.clients.etcd.client import Etcd
 from frazil.errors import LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
-from frazil.sources.kafscale.coordination_keys import CoordinationKeys, offset_value
-from frazil.sources.kafscale.leases import PartitionLeases
-from frazil.sources.kafscale.object_keys import TopicPartition
-from frazil.sources.kafscale.offsets import PartitionOffsets
+from frazil.sources.kafscale.coordination.keys import CoordinationKeys, offset_value
+from frazil.sources.kafscale.coordination.leases import PartitionLeases
+from frazil.sources.kafscale.coordination.offsets import PartitionOffsets
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.faults.proxy import HoldUntilReleased, HttpProxy, LoseReply, TcpProxy
 from tests.support.kafscale.etcd_history import (
     claim_as_processor,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.sources.kafscale.coordination_keys import CoordinationKeys, parse_offset
-from frazil.sources.kafscale.object_keys import TopicPartition
+from frazil.sources.kafscale.coordination.keys import CoordinationKeys, parse_offset
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.etcd_history import history, value_at
 from tests.support.process import lease_worker
 from tests.support.sampling import a_seed

@@ -12,8 +12,8 @@ from obstore.store import S3Store
 
 from frazil.clients.object_store import Bucket
 from frazil.errors import StorageError
-from frazil.sources.kafscale.discovery import SegmentListing
-from frazil.sources.kafscale.object_keys import TopicPartition
+from frazil.sources.kafscale.segments.discovery import SegmentListing
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.segments import Message, client_batch, index_of, segment
 
 if TYPE_CHECKING:

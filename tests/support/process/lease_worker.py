@@ -16,10 +16,10 @@ from datetime import timedelta
 
 from frazil.clients.etcd.client import Etcd
 from frazil.errors import LeaseLostError, SourceUnavailableError
-from frazil.sources.kafscale.coordination_keys import CoordinationKeys
-from frazil.sources.kafscale.leases import PartitionLeases
-from frazil.sources.kafscale.object_keys import TopicPartition
-from frazil.sources.kafscale.offsets import PartitionOffsets
+from frazil.sources.kafscale.coordination.keys import CoordinationKeys
+from frazil.sources.kafscale.coordination.leases import PartitionLeases
+from frazil.sources.kafscale.coordination.offsets import PartitionOffsets
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 STEP = 1000
 TOPIC = "orders"

@@ -10,9 +10,7 @@ import pytest
 from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.errors import MalformedChangeError
 from frazil.hooks import SeededRandomness
-from frazil.sources.kafscale.cluster_snapshot import parse_cluster_snapshot
-from frazil.sources.kafscale.coordination import SoleWorker, coordinate, new_owner
-from frazil.sources.kafscale.coordination_keys import (
+from frazil.sources.kafscale.coordination.keys import (
     CoordinationKeys,
     lease_value,
     offset_value,
@@ -20,7 +18,9 @@ from frazil.sources.kafscale.coordination_keys import (
     worker_topics,
     worker_value,
 )
-from frazil.sources.kafscale.object_keys import TopicPartition
+from frazil.sources.kafscale.coordination.workers import SoleWorker, coordinate, new_owner
+from frazil.sources.kafscale.segments.cluster_snapshot import parse_cluster_snapshot
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 KEYS = CoordinationKeys("processors")
 ORDERS = TopicPartition("orders", 0)

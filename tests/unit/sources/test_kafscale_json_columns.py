@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.config.models.kafscale_source import TopicColumn, TopicColumnType
-from frazil.sources.kafscale.json_columns import (
+from frazil.sources.kafscale.records.json_columns import (
     ARROW_TYPES,
     JsonColumns,
     ReadColumns,

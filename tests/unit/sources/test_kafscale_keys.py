@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.clients.object_store import StoredObject
-from frazil.sources.kafscale.discovery import SegmentListing, complete_segments
-from frazil.sources.kafscale.object_keys import (
+from frazil.sources.kafscale.segments.discovery import SegmentListing, complete_segments
+from frazil.sources.kafscale.segments.object_keys import (
     FileKind,
     SegmentName,
     TopicPartition,

@@ -16,8 +16,8 @@ import pytest
 from frazil.config.models.kafscale_source import Registry
 from frazil.errors import ConfigError, SourceUnavailableError
 from frazil.hooks import ManualClock
-from frazil.sources.kafscale.record_schema import RecordSchema
-from frazil.sources.kafscale.registry import SchemaRegistry
+from frazil.sources.kafscale.records.record_schema import RecordSchema
+from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

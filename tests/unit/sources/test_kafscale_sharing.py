@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.sources.kafscale.object_keys import TopicPartition
-from frazil.sources.kafscale.sharing import plan_moves, share_partitions
+from frazil.sources.kafscale.coordination.sharing import plan_moves, share_partitions
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 if TYPE_CHECKING:
     from random import Random

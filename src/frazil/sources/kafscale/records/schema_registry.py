@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from frazil.errors import ConfigError, SourceUnavailableError
-from frazil.sources.kafscale.record_schema import RecordSchema
+from frazil.sources.kafscale.records.record_schema import RecordSchema
 
 if TYPE_CHECKING:
     from frazil.config.models.kafscale_source import Registry

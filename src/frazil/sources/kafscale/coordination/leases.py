@@ -24,8 +24,8 @@ from frazil.clients.etcd.transactions import (
 )
 from frazil.errors import FrazilError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
-from frazil.sources.kafscale.coordination_keys import lease_value, worker_topics, worker_value
-from frazil.sources.kafscale.sharing import plan_moves
+from frazil.sources.kafscale.coordination.keys import lease_value, worker_topics, worker_value
+from frazil.sources.kafscale.coordination.sharing import plan_moves
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from frazil.clients.etcd.client import Etcd
     from frazil.clients.etcd.transactions import KeyValue
     from frazil.hooks import Clock
-    from frazil.sources.kafscale.coordination_keys import CoordinationKeys
-    from frazil.sources.kafscale.object_keys import TopicPartition
+    from frazil.sources.kafscale.coordination.keys import CoordinationKeys
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 # A lease is renewed at a third of its time: one renewal may fail. New work begins in the first two.
 RENEWALS: Final = 3

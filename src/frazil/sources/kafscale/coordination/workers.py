@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 from frazil.clients.etcd.client import TIMEOUT_SECONDS, Etcd
 from frazil.config.models.kafscale_source import OffsetsBackend
 from frazil.hooks import SystemRandomness
-from frazil.sources.kafscale.coordination_keys import NOTHING_PROCESSED, CoordinationKeys
-from frazil.sources.kafscale.leases import RENEWALS, PartitionLeases
-from frazil.sources.kafscale.offsets import PartitionOffsets
+from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED, CoordinationKeys
+from frazil.sources.kafscale.coordination.leases import RENEWALS, PartitionLeases
+from frazil.sources.kafscale.coordination.offsets import PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from frazil.config.models.kafscale_source import KafscaleSection
     from frazil.hooks import Randomness
-    from frazil.sources.kafscale.object_keys import TopicPartition
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 
 class Leases(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.sources.kafscale.object_keys import TopicPartition
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 # A difference of one may be left over when partitions do not divide evenly.
 _LEAST_UNEVENNESS = 2

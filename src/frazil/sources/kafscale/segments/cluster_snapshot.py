@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import MalformedChangeError
-from frazil.sources.kafscale.object_keys import TopicPartition
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from frazil.clients.etcd.transactions import Equals, Fact, Put, Range, Txn, UnchangedSince
 from frazil.errors import SourceUnavailableError
 from frazil.hooks import SystemClock
-from frazil.sources.kafscale.coordination_keys import (
+from frazil.sources.kafscale.coordination.keys import (
     NOTHING_PROCESSED,
     offset_value,
     parse_offset,
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from frazil.clients.etcd.client import Etcd
     from frazil.hooks import Clock
-    from frazil.sources.kafscale.coordination_keys import CoordinationKeys
-    from frazil.sources.kafscale.leases import PartitionLeases
-    from frazil.sources.kafscale.object_keys import TopicPartition
+    from frazil.sources.kafscale.coordination.keys import CoordinationKeys
+    from frazil.sources.kafscale.coordination.leases import PartitionLeases
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 # Nobody but the holder of a partition writes its offset; a tool may do so once.
 _ATTEMPTS: Final = 3

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.codec.kfs.segment import END_MAGIC, FOOTER
-from frazil.sources.kafscale.object_keys import (
+from frazil.sources.kafscale.segments.object_keys import (
     FileKind,
     TopicPartition,
     key_before,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.errors import MalformedChangeError
-from frazil.sources.kafscale.object_keys import TopicPartition
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -1,0 +1,1 @@
+"""How workers share partitions: leases and offsets in etcd, or one worker alone (``workers``)."""

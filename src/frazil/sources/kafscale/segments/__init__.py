@@ -1,0 +1,1 @@
+"""Which segments there are and which of them a batch reads; begin with ``discovery``."""
