@@ -7,6 +7,7 @@ repeated. A repeated batch skips the tables that were committed: their markers s
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -81,6 +82,7 @@ class BatchResult:
     failures: dict[str, FrazilError] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
     rejected: Mapping[str, int] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     stopped: list[PartitionFailure] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
 
@@ -102,6 +104,7 @@ class BatchResult:
         for table, error in outcome.failures.items():
             self.failures.setdefault(table, error)
         self.stopped += outcome.stopped
+        self.counts.update(outcome.counts)
         self.skipped |= {each.table for each in outcome.stopped}
 
     @property
@@ -122,6 +125,7 @@ class BatchResult:
     ) -> BatchReport:
         """What came of it."""
         stopped = {each.partition: each.error for each in self.stopped}
+        committed = self.committed
         return BatchReport(
             batch=self.batch,
             tables=tuple(self.committed.values()),
@@ -130,6 +134,7 @@ class BatchResult:
             is_copy=is_copy,
             failures=dict(self.failures),
             rejected=self.rejected,
+            counts={each: count for each, count in self.counts.items() if each[0] in committed},
             stopped=stopped,
         )
 

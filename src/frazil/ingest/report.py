@@ -39,7 +39,8 @@ class BatchReport:
     """A batch that is recorded; the source was acknowledged up to ``acknowledged``.
 
     ``failures`` are the tables that were left out, and why; ``stopped`` the same of partitions.
-    ``rejected`` counts the records that became dead letters, by reason.
+    ``rejected`` counts the records that became dead letters, by reason; ``counts`` what else is
+    counted about records of the tables here, by table and ``CountedOutcome``.
     """
 
     batch: str
@@ -49,6 +50,7 @@ class BatchReport:
     is_copy: bool = False
     failures: Mapping[str, FrazilError] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stopped: Mapping[str, FrazilError] = field(default_factory=dict)
 
     @property

@@ -16,7 +16,7 @@ from frazil.errors import FrazilError, MalformedChangeError, SchemaError, Source
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.humanize import size
 from frazil.model.rejected_record import RejectedRecord
-from frazil.sources.protocol import ChangeColumn, PartitionFailure, TableRows
+from frazil.sources.protocol import ChangeColumn, PartitionFailure, RecordsCounted, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,12 +48,16 @@ class TableWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What a task wrote, which tables and partitions failed, and records that are no rows."""
+    """What a task wrote, which tables and partitions failed, and records that are no rows.
+
+    ``counts`` are by table and outcome.
+    """
 
     written: Mapping[str, TableWritten]
     failures: Mapping[str, FrazilError]
     stopped: tuple[PartitionFailure, ...] = ()
     rejected: Sequence[RejectedRecord] = ()
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,8 @@ class IngestJob:
                         writers.reject(reading)
                     elif isinstance(reading, PartitionFailure):
                         writers.stop(reading)
+                    elif isinstance(reading, RecordsCounted):
+                        writers.counts[reading.table, reading.outcome.value] += reading.count
                     else:
                         writers.refuse(reading.table, reading.error)
                 if self.gauge is not None:
@@ -131,6 +137,7 @@ class _TableWriters:
     rejected: list[RejectedRecord] = field(default_factory=list)
     rejected_bytes: int = 0
     stopped: list[PartitionFailure] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
         target = self.targets.get(table)
@@ -190,6 +197,7 @@ class _TableWriters:
             failures=self.failures,
             stopped=tuple(self.stopped),
             rejected=self.rejected,
+            counts=dict(self.counts),
         )
 
     def abandon(self) -> None:

@@ -20,6 +20,8 @@ class RejectReason(StrEnum):
     """A value of it does not fit its column."""
     BLOB = "blob"
     """What it refers to cannot be read."""
+    GAP = "gap"
+    """Offsets are missing before it; it has no payload."""
     POISON = "poison"
     """It fails, and the records next to it do not."""
 

@@ -13,6 +13,7 @@ refused when it is committed, and planned again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from frazil.model.rejected_record import RejectedRecord
@@ -87,7 +88,29 @@ class PartitionFailure:
     error: FrazilError
 
 
-Reading: TypeAlias = TableRows | TableFailure | PartitionFailure | RejectedRecord
+class CountedOutcome(StrEnum):
+    """What happened to records that is only counted; the values are those of a metric's label."""
+
+    SKIPPED = "skipped"
+    """A record that its settings leave out."""
+    NULLED = "nulled"
+    """A value that its column cannot hold, and that became null."""
+    RESOLVED = "resolved"
+    """A payload that was fetched for its record."""
+    RESOLVED_BYTES = "resolved_bytes"
+    """The bytes of such payloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsCounted:
+    """A number for metrics; nothing depends on it."""
+
+    table: str
+    outcome: CountedOutcome
+    count: int
+
+
+Reading: TypeAlias = TableRows | TableFailure | PartitionFailure | RejectedRecord | RecordsCounted
 
 
 class SplitReader(Protocol):

@@ -14,7 +14,14 @@ from frazil.model.marker import Marker
 from frazil.model.rejected_record import RejectedRecord
 from frazil.model.source_table import TableBegin
 from frazil.sources.change_schema import change_schema
-from frazil.sources.protocol import ChangeColumn, Limit, Progress, TableProgress, TableRows
+from frazil.sources.protocol import (
+    ChangeColumn,
+    Limit,
+    Progress,
+    RecordsCounted,
+    TableProgress,
+    TableRows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -64,6 +71,8 @@ def read(batch: Batch, splits: Iterable[Split] | None = None) -> Readings:
             if isinstance(reading, RejectedRecord):
                 assert reading.table in tables
                 readings.rejected.append(reading)
+                continue
+            if isinstance(reading, RecordsCounted):
                 continue
             if not isinstance(reading, TableRows):
                 readings.failures[reading.table] = reading.error

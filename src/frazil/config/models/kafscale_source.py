@@ -11,6 +11,7 @@ from pydantic import Field
 from frazil.config.models.catalog import CLEAR_TEXT
 from frazil.config.models.naming import TableName
 from frazil.config.models.section import Broken, Section, defaults
+from frazil.config.models.tables import PartitionExpression, SortExpression
 from frazil.config.models.values import (
     CountOrZero,
     Duration,
@@ -68,6 +69,13 @@ class OnGap(StrEnum):
 
     STOP = "stop"
     RECORD = "record"
+
+
+class OnWrongValue(StrEnum):
+    """What happens to a record with a value that its column cannot hold."""
+
+    NULL = "null"
+    DEAD_LETTER = "dead_letter"
 
 
 class LfsMode(StrEnum):
@@ -220,6 +228,17 @@ class Topic(Section):
     )
     widen: Truth = True
     """Follow int to long and float to double."""
+    sequence: Name = "offset"
+    """What orders changes of one key: offset, or a field such as source.lsn."""
+    on_wrong_value: Annotated[OnWrongValue, one_of(OnWrongValue)] | None = Field(
+        default=None,
+        description="A value that its column cannot hold: null, which is counted, or dead_letter "
+        "for its record; left out: null for a table, dead_letter for a changelog.",
+    )
+    partition_by: tuple[PartitionExpression, ...] = ()
+    """Partition expressions of the table, when it is created."""
+    sort_by: tuple[SortExpression, ...] = ()
+    """Sort expressions of the table, when it is created."""
     lfs: Lfs = defaults("Payloads stored outside their records.")
 
     def broken_rules(self) -> Iterator[Broken]:
