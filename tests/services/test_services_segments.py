@@ -59,7 +59,7 @@ class Broker:
         return self.put(f"{name}.kfs", segment([batch], base=base))
 
     def bases(self, offset: int, partition: TopicPartition = ORDERS) -> list[int]:
-        return [each.base_offset for each in self.listing.list_from(partition, offset)]
+        return [each.base_offset for each in self.listing.list_from(partition, offset).segments]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_listing_begins_where_reading_left_off(broker: Broker) -> None:
     assert broker.bases(25) == [20, 100]
     assert broker.bases(109) == [100]
     assert broker.bases(110) == []
-    assert [each.base_offset for each in broker.listing.list_new(ORDERS, 25)] == [100]
+    assert [each.base_offset for each in broker.listing.list_new(ORDERS, 25).segments] == [100]
     found = broker.listing.list_partitions({"orders", "orders2", "unknown"})
     expected = {ORDERS, TopicPartition("orders", 10), TopicPartition("orders2", 0)}
     assert found == expected
