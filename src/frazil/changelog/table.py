@@ -168,6 +168,7 @@ class ChangelogTable:
         wanted: Schema | None,
         columns: str | None,
         summary: Mapping[str, str],
+        *,
         planned_on: int | None = None,
     ) -> Receipt:
         if wanted is not None:

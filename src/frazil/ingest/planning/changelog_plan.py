@@ -82,9 +82,9 @@ def plan_changelog(
 
     ``restart`` says that the rows to come replace all that is there: then a type or a key may
     change in any way, and a field that cannot follow is replaced by a new one. ``takes_over`` says
-    that the rows that are there stay, and that only names say whose its fields are. Raises ConfigError
-    for a column that is called like one of ours, UnsupportedSchemaChangeError with every difference
-    that cannot be followed.
+    that the rows that are there stay, and that only names say whose its fields are. Raises
+    ConfigError for a column that is called like one of ours, UnsupportedSchemaChangeError with
+    every difference that cannot be followed.
     """
     ours = CdcColumns(prefix, table.layout)
     refuse_collisions([each.name for each in table.columns], ours)

@@ -77,6 +77,7 @@ class KafscaleSource:
         tables: TopicTables,
         coordination: Coordination,
         clock: Clock | None = None,
+        gap_seconds: float = GAP_SECONDS,
     ) -> None:
         self._section = section
         self._bucket = bucket
@@ -85,6 +86,7 @@ class KafscaleSource:
         self._tables = tables
         self._coordination = coordination
         self._clock = clock or SystemClock()
+        self._gap_seconds = gap_seconds
         self._woken = Event()
         self._has_more = False
         # The offset that follows what was planned, of the partitions that are read.
@@ -142,9 +144,8 @@ class KafscaleSource:
             return {}
         if since.source != self.identity:
             message = f"offsets were counted in {since.source}, and this is {self.identity}."
-            raise SourceReplacedError(
-                message, next_step="name the bucket and the namespace of before, or another pipeline"
-            )
+            next_step = "name the bucket and the namespace of before, or another pipeline"
+            raise SourceReplacedError(message, next_step=next_step)
         recorded = _offsets(since.position)
         self._since |= {name: at for name, at in recorded.items() if name not in self._since}
         return since.position
@@ -182,9 +183,7 @@ class KafscaleSource:
         had processed; all its partitions at once, because rows of ours hide where those end.
         """
         left = {name for name, each in progress.tables.items() if each.position and not each.shape}
-        taken_over = [
-            each for each in partitions if each.topic in left and each not in recorded
-        ]
+        taken_over = [each for each in partitions if each.topic in left and each not in recorded]
         processed = self._coordination.offsets.load(taken_over)
         begun = {}
         for partition in taken_over:
@@ -301,7 +300,7 @@ class KafscaleSource:
         if known != gap:
             since = now
         self._gaps[line.partition] = gap, since
-        if gap.found > gap.expected and now - since < GAP_SECONDS:
+        if gap.found > gap.expected and now - since < self._gap_seconds:
             return None
         return _gap_failure(line.partition, gap)
 
@@ -335,8 +334,11 @@ class KafscaleSource:
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
         """Restart topics at their oldest records, those whose first partition is held."""
         wanted = [name for name in sorted(tables) if name in self._tables.names]
-        partitions = self._cluster.find(wanted) if wanted else frozenset()
-        held = self._coordination.rebalance(self._cluster.find(self._tables.names)) if wanted else ()
+        if not wanted:
+            return None
+        partitions = self._cluster.find(self._tables.names)
+        # Another thread shares them out, between its batches.
+        held = self._coordination.leases.held() or self._coordination.rebalance(partitions)
         parts, firsts = [], []
         bound = SegmentBound(bytes=1, segments=1)
         for topic in wanted:
@@ -353,9 +355,7 @@ class KafscaleSource:
             firsts.append(of_topic[0])
             table, _ = self._tables.load(topic, "")
             restart = Restart(position=0, origin=f"{topic}:restart")
-            parts.append(
-                TablePart(table=table, start=None, goal=_named(oldest), restart=restart)
-            )
+            parts.append(TablePart(table=table, start=None, goal=_named(oldest), restart=restart))
         if not parts:
             return None
         return Batch(
@@ -452,9 +452,7 @@ class KafscaleSource:
         """Of partitions that are new here: the worker before may have ended right before it did."""
         self._settled &= set(held)
         new = {
-            each: recorded[each]
-            for each in held
-            if each in recorded and each not in self._settled
+            each: recorded[each] for each in held if each in recorded and each not in self._settled
         }
         if new:
             self.acknowledge(_named(new))

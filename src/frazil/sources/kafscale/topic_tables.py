@@ -146,9 +146,7 @@ class TopicTables:
         if topic.changelog is None and topic.lfs.store_metadata:
             wanted |= {name: (type_, required) for name, type_, required in LFS_COLUMNS}
         # What was declared once has nulls from now on.
-        wanted |= {
-            name: (type_, False) for name, (_, type_) in known.items() if name not in wanted
-        }
+        wanted |= {name: (type_, False) for name, (_, type_) in known.items() if name not in wanted}
         highest = max((number for number, _ in known.values()), default=0)
         columns = []
         for name, (type_, required) in wanted.items():
@@ -174,9 +172,7 @@ class TopicTables:
             step += ", or set widen: true for the topic"
         raise UnsupportedSchemaChangeError(message, table=topic.topic, next_step=step)
 
-    def _table(
-        self, topic: Topic, columns: tuple[SourceColumn, ...], shape: str
-    ) -> SourceTable:
+    def _table(self, topic: Topic, columns: tuple[SourceColumn, ...], shape: str) -> SourceTable:
         numbers = {each.name: each.number for each in columns}
         missing = [name for name in topic.key if name not in numbers]
         # What records bring is not known before the first of them.

@@ -193,10 +193,10 @@ class _Bounded:
             size += each.size if named.kind is FileKind.SEGMENT else 0
             # The two files of one offset follow each other.
             count += len(found) == len(FileKind)
-            if size >= self._bound.bytes or count >= self._bound.segments:
-                if len(found) == len(FileKind):
-                    self.ended = True
-                    return
+            is_enough = size >= self._bound.bytes or count >= self._bound.segments
+            if is_enough and len(found) == len(FileKind):
+                self.ended = True
+                return
 
 
 def _until(objects: Iterable[StoredObject], key: str) -> Iterator[StoredObject]:

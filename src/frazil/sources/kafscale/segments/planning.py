@@ -99,9 +99,7 @@ def line_up(facts: PartitionFacts, on_gap: OnGap) -> PartitionLine:
     return PartitionLine(facts.partition, tuple(segments))
 
 
-def _end_of(
-    segment: SegmentObject, end: SegmentEnd, following: SegmentObject | None
-) -> int | None:
+def _end_of(segment: SegmentObject, end: SegmentEnd, following: SegmentObject | None) -> int | None:
     """The offset after a segment; None while nobody can know it."""
     last = end.last_offset
     if last is not None and last >= segment.base_offset:
@@ -119,14 +117,13 @@ def choose(
 ) -> Mapping[TopicPartition, int]:
     """How many segments of each partition a batch has; all in turn, so that none waits."""
     counts = dict.fromkeys(listed, 0)
-    size = count = 0
+    size = 0
     most = min(limit.rows, _MOST_SEGMENTS)
-    for partition, segment in _in_turn(listed):
+    for count, (partition, segment) in enumerate(_in_turn(listed)):
         if count and (size + segment.size > limit.bytes or count >= most):
             break
         counts[partition] += 1
         size += segment.size
-        count += 1
     return counts
 
 
@@ -139,9 +136,7 @@ def _in_turn(
                 yield partition, segment
 
 
-def split_runs(
-    partition: TopicPartition, segments: Sequence[PlannedSegment]
-) -> tuple[Split, ...]:
+def split_runs(partition: TopicPartition, segments: Sequence[PlannedSegment]) -> tuple[Split, ...]:
     """Pieces that tasks share: segments that follow each other."""
     splits: list[Split] = []
     run: list[PlannedSegment] = []
