@@ -62,6 +62,8 @@ class PlainValues:
         self._decode = columns.decode
         self._encodings = ConnectEncodings(columns, plan.fields)
         self._is_never_wrapped = has_wrapper_columns(plan)
+        # Without a key there is nothing to replace.
+        self._operation = Operation.UPDATE if plan.key else Operation.INSERT
         self._sequence = SequenceField(plan.sequence) if plan.sequence else None
 
     def read(self, value: bytes) -> ChangeEvent | WithoutChange:
@@ -72,7 +74,7 @@ class PlainValues:
         row = decoded(self._decode, document)
         decode_values(row, self._encodings.encoding(schema))
         position = None if self._sequence is None else self._sequence.read(document)
-        return ChangeEvent(Operation.UPDATE, row, None, position)
+        return ChangeEvent(self._operation, row, None, position)
 
 
 def has_wrapper_columns(plan: TopicPlan) -> bool:
