@@ -47,11 +47,11 @@ class RejectContract:
     ) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
-        for payload in (b"one", b"", b"one"):
+        for payload in (b"one", b"\0", b"one"):
             subject.reject(ORDERS, payload)
         batch = planned(capture)
         first = read(batch).rejected
-        assert sorted(each.payload for each in first) == [b"", b"one", b"one"]
+        assert sorted(each.payload for each in first) == [b"\0", b"one", b"one"]
         assert read(batch, reversed(batch.splits)).rejected == first
         capture.restart()
         assert read(planned(capture)).rejected == first

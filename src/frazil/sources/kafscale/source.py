@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from frazil.clients.object_store import Bucket
-    from frazil.config.models.kafscale_source import KafscaleSection
+    from frazil.config.models.kafscale_source import KafscaleSection, TopicColumn
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
     from frazil.model.marker import Marker, Position
@@ -52,7 +52,11 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.coordination.workers import Coordination
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
     from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
-    from frazil.sources.kafscale.segments.discovery import ListedSegments, SegmentListing
+    from frazil.sources.kafscale.segments.discovery import (
+        ListedSegments,
+        SegmentListing,
+        SegmentObject,
+    )
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.kafscale.segments.planning import OffsetGap, PartitionLine
     from frazil.sources.kafscale.topic_tables import TopicTables
@@ -315,7 +319,7 @@ class KafscaleSource:
         for topic in sorted({each.topic for each in chosen}):
             shape = progress.tables[topic].shape
             try:
-                learnt = ()
+                learnt: tuple[TopicColumn, ...] = ()
                 if self._tables.learns_columns(topic):
                     last = [found[-1] for each, found in chosen.items() if each.topic == topic]
                     learnt = learn_columns(self._bucket, last, self._tables.envelope(topic))
@@ -382,7 +386,7 @@ class KafscaleSource:
     def newest(self) -> Position:
         """Where the partitions end."""
         ends: dict[TopicPartition, int] = {}
-        newest = []
+        newest: list[SegmentObject] = []
         for partition in self._cluster.find(self._tables.names):
             start = self._since.get(partition, 0)
             found = self._listing.list_new(partition, start).segments
