@@ -69,10 +69,15 @@ class Bucket:
             found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
         return tuple(sorted(each.rstrip("/").rpartition("/")[2] for each in found))
 
-    def read(self, key: str) -> bytes:
-        """All bytes of an object."""
+    def read(self, key: str, *, at_most: int | None = None) -> bytes:
+        """All bytes of an object; none of one that has more than ``at_most``."""
         with _failing_as("reading", key):
-            return obstore.get(self._store, key).bytes().to_bytes()
+            found = obstore.get(self._store, key)
+            if at_most is None or found.meta["size"] <= at_most:
+                return found.bytes().to_bytes()
+        failure = StorageError(f"reading {key} failed: it has more than {at_most} bytes")
+        failure.is_too_large = True
+        raise failure
 
     def read_end(self, key: str, length: int) -> bytes:
         """The last bytes of an object."""
@@ -81,7 +86,7 @@ class Bucket:
             return end.bytes().to_bytes()
 
     def read_each(
-        self, keys: Iterable[str], *, connections: int = CONNECTIONS
+        self, keys: Iterable[str], *, connections: int = CONNECTIONS, at_most: int | None = None
     ) -> Iterator[tuple[str, bytes | StorageError]]:
         """Objects in the order of their keys here, with what failed in its place.
 
@@ -90,16 +95,16 @@ class Bucket:
         pending: deque[tuple[str, Future[bytes | StorageError]]] = deque()
         with ThreadPoolExecutor(connections) as threads:
             for key in keys:
-                pending.append((key, threads.submit(self._try, key)))
+                pending.append((key, threads.submit(self._try, key, at_most)))
                 if len(pending) >= connections:
                     first, found = pending.popleft()
                     yield first, found.result()
             for key, found in pending:
                 yield key, found.result()
 
-    def _try(self, key: str) -> bytes | StorageError:
+    def _try(self, key: str, at_most: int | None) -> bytes | StorageError:
         try:
-            return self.read(key)
+            return self.read(key, at_most=at_most)
         except StorageError as error:
             return error
 
