@@ -100,6 +100,8 @@ class KafscaleSource:
         # Offsets that are known to be where a segment begins or will begin.
         self._aligned: dict[TopicPartition, int] = {}
         self._gaps: dict[TopicPartition, tuple[OffsetGap, float]] = {}
+        # When each partition had its last turn.
+        self._turns: dict[TopicPartition, int] = {}
         # Partitions whose offsets were published again since this worker holds them.
         self._settled: set[TopicPartition] = set()
 
@@ -167,12 +169,14 @@ class KafscaleSource:
         recorded = _offsets(progress.acknowledged)
         self._publish_again(mine, recorded)
         unknown = [each for each in mine if each not in recorded]
-        if unknown and (begun := self._begin(unknown, partitions, recorded, progress)):
+        if unknown:
+            begun = self._begin(unknown, partitions, recorded, progress)
+            known = {each: recorded[each] for each in mine if each in recorded}
+            self._planned = known | {each: begun[each] for each in unknown}
             # Before the first record is read: one that expires by then was not lost silently.
             reader = SegmentReader(bucket=self._bucket, topics={})
             return Batch(reader=reader, splits=(), parts=(), end=_named(begun))
-        known = [each for each in mine if each in recorded]
-        return self._batch(known, progress, recorded, limit)
+        return self._batch(mine, progress, recorded, limit)
 
     def _begin(
         self,
@@ -194,11 +198,9 @@ class KafscaleSource:
             rows = _offsets(progress.tables[partition.topic].position).get(partition, 0)
             if begin := max(rows, processed[partition] + 1):
                 begun[partition] = begin
-        first = SegmentBound(bytes=1, segments=1)
         for partition in unknown:
             if partition not in begun:
-                found = self._listing.list_new(partition, 0, first).segments
-                begun |= {each.partition: each.base_offset for each in found[:1]}
+                begun[partition] = self._listing.first_offset(partition)
         return begun
 
     def _batch(
@@ -256,6 +258,8 @@ class KafscaleSource:
         limit: Limit,
     ) -> list[PartitionLine]:
         bound = SegmentBound(bytes=limit.bytes, segments=limit.rows)
+        # Those that waited longest come first, however little a batch may have.
+        starts = dict(sorted(starts.items(), key=lambda each: self._turns.get(each[0], 0)))
         with ThreadPoolExecutor(CONNECTIONS) as threads:
             listed = dict(
                 zip(
@@ -265,6 +269,8 @@ class KafscaleSource:
                 )
             )
         taken = choose({each: found.segments for each, found in listed.items()}, limit)
+        turn = max(self._turns.values(), default=0) + 1
+        self._turns |= {each: turn for each, count in taken.items() if count}
         self._has_more = any(
             found.more or taken[each] < len(found.segments) for each, found in listed.items()
         )
@@ -344,18 +350,11 @@ class KafscaleSource:
         # Another thread shares them out, between its batches.
         held = self._coordination.leases.held() or self._coordination.rebalance(partitions)
         parts, firsts = [], []
-        bound = SegmentBound(bytes=1, segments=1)
         for topic in wanted:
             of_topic = sorted(each for each in partitions if each.topic == topic)
             if not of_topic or of_topic[0] not in held:
                 continue
-            oldest = {
-                found[0].partition: found[0].base_offset
-                for each in of_topic
-                if (found := self._listing.list_new(each, 0, bound).segments)
-            }
-            if not oldest:
-                continue
+            oldest = {each: self._listing.first_offset(each) for each in of_topic}
             firsts.append(of_topic[0])
             table, _ = self._tables.load(topic, "")
             restart = Restart(position=0, origin=f"{topic}:restart")
