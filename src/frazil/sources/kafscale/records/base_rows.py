@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -92,7 +93,7 @@ class BaseRows:
         count = records.num_rows
         topic, partition = self._plan.topic, self._partition
         offsets = records.column("offset")
-        origins = pc.binary_join_element_wise(f"{topic}:{partition}", offsets.cast("string"), ":")
+        origins = _origins(f"{topic}:{partition}:", offsets)
         values = {
             **fields,
             **{name: records.column(name) for name in records.schema.names},
@@ -119,6 +120,23 @@ def _typed(values: pa.Array | None, type_: pa.DataType, count: int) -> pa.Array:
     if values is None:
         return pa.nulls(count, type_)
     return values if values.type == type_ else values.cast(type_)
+
+
+def _origins(prefix: str, offsets: pa.Int64Array) -> pa.StringArray:
+    """Offsets with what they count in before them."""
+    digits = offsets.cast(pa.string())
+    bounds = pc.min_max(pc.binary_length(digits)).as_py()
+    if not len(digits) or bounds["min"] != bounds["max"] or digits.offset:
+        return pc.binary_join_element_wise(prefix, digits, "")
+    # Most often all are of one length: then they are rows of a matrix, several times faster.
+    before, length, count = prefix.encode(), bounds["max"], len(digits)
+    texts = np.empty((count, len(before) + length), np.uint8)
+    texts[:, : len(before)] = np.frombuffer(before, np.uint8)
+    texts[:, len(before) :] = np.frombuffer(digits.buffers()[2], np.uint8, count * length).reshape(
+        count, length
+    )
+    ends = np.arange(0, texts.size + 1, texts.shape[1], dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(texts))
 
 
 def _moments(milliseconds: pa.Int64Array) -> pa.TimestampArray:

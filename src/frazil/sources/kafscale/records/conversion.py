@@ -53,6 +53,8 @@ class RecordConversion:
                     return
                 yield from reject_rows(valid, invalid, topic=topic, partition=self._partition)
                 valid = valid.filter(rows_but(valid.num_rows, invalid))
+            if not valid.num_rows:
+                continue
             rows, rejected, counts = self._make(valid)
             yield from rejected
             yield from _counted(topic, counts)
