@@ -19,17 +19,16 @@ from frazil.config.models.kafscale_source import (
 from frazil.errors import StorageError
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.records import lfs as lfs_module
+from frazil.sources.kafscale.records.base_rows import LFS_COLUMNS
 from frazil.sources.kafscale.records.record_schema import RecordSchema
 from frazil.sources.protocol import CountedOutcome
 from tests.support.kafscale.segments import Message, client_batch, segment
 from tests.support.kafscale.topics import TopicReading, planned, read_topic, topic_plan
 
-BLOB = b'{"id": 5}' * 1
+BLOB = b'{"id": 5}'
 KEY = "lfs/orders/1"
 SHA256 = hashlib.sha256(BLOB).hexdigest()
-LFS_NAMES = (
-    "lfs_content_type", "lfs_blob_size", "lfs_checksum", "lfs_checksum_alg", "lfs_bucket", "lfs_key",
-)  # fmt: skip
+LFS_NAMES = [name for name, _, _ in LFS_COLUMNS]
 
 
 def envelope(**fields: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +21,7 @@ from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.records import reader as reader_module
 from frazil.sources.kafscale.records.reader import SegmentReader
 from frazil.sources.kafscale.records.segment_faults import MOST_PAYLOAD_BYTES
-from frazil.sources.kafscale.segments.planned import PlannedSegment
+from frazil.sources.protocol import PartitionFailure
 from tests.support.kafscale.segments import Message, client_batch, raw_batch, record, segment
 from tests.support.kafscale.topics import (
     TOPIC,
@@ -30,6 +31,9 @@ from tests.support.kafscale.topics import (
     segment_key,
     topic_plan,
 )
+
+if TYPE_CHECKING:
+    from frazil.sources.kafscale.segments.planned import PlannedSegment
 
 NAME = "orders/3"
 POLICIES = ("stop", "dead_letter")
@@ -52,7 +56,7 @@ def undecodable(base: int) -> bytes:
 
 
 def stopped(failure: object) -> tuple[str, str, int, type[FrazilError]]:
-    assert isinstance(failure, reader_module.PartitionFailure)
+    assert isinstance(failure, PartitionFailure)
     error = failure.error
     assert isinstance(error, FrazilError)
     assert error.next_step
