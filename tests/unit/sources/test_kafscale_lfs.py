@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import zlib
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from frazil.codec.kfs.records import RECORD_SCHEMA
 from frazil.config.models.kafscale_source import (
     Lfs,
     LfsMode,
@@ -19,11 +22,16 @@ from frazil.config.models.kafscale_source import (
 from frazil.errors import StorageError
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.records import lfs as lfs_module
-from frazil.sources.kafscale.records.base_rows import LFS_COLUMNS
+from frazil.sources.kafscale.records.record_rows import LFS_COLUMNS
 from frazil.sources.kafscale.records.record_schema import RecordSchema
-from frazil.sources.protocol import CountedOutcome
+from frazil.sources.protocol import CountedOutcome, TableRows
 from tests.support.kafscale.segments import Message, client_batch, segment
-from tests.support.kafscale.topics import TopicReading, planned, read_topic, topic_plan
+from tests.support.kafscale.topics import PARTITION, TopicReading, planned, read_topic, topic_plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from frazil.sources.kafscale.records.topic_plan import TopicPlan
 
 BLOB = b'{"id": 5}'
 KEY = "lfs/orders/1"
@@ -254,3 +262,30 @@ def test_the_payload_is_validated_and_the_envelope_is_the_dead_letter() -> None:
     assert found.rows == []
     (letter,) = found.rejected
     assert (letter.reason, letter.payload) == (RejectReason.INVALID, envelope())
+
+
+def test_changes_are_read_from_payloads_that_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[pa.RecordBatch, int]] = []
+
+    class Events:
+        def __init__(self, plan: TopicPlan) -> None:
+            assert plan.is_changes
+
+        def read(self, records: pa.RecordBatch, partition: int) -> SimpleNamespace:
+            given.append((records, partition))
+            counts = {CountedOutcome.NULLED: 3}
+            rejected = read("resolve", envelope(size=0)).rejected
+            return SimpleNamespace(rows=records, rejected=tuple(rejected), counts=counts)
+
+    name = "frazil.sources.kafscale.records.change_events"
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(ChangeEvents=Events))  # type: ignore[arg-type]
+    schema = RecordSchema("orders", b'{"required": ["id"]}')
+    plan = {"validation": Validation.LENIENT, "schema": schema, "is_changes": True}
+    found = read("resolve", b"{}", envelope(), plan=plan, store_metadata=True)
+    ((records, partition),) = given
+    assert partition == PARTITION
+    assert records.schema == RECORD_SCHEMA
+    assert records.column("value").to_pylist() == [BLOB]
+    assert [each.reason for each in found.rejected] == [RejectReason.INVALID, RejectReason.BLOB]
+    assert found.counts[CountedOutcome.NULLED] == 3
+    assert [each.rows for each in found.readings if isinstance(each, TableRows)] == [records]

@@ -21,7 +21,7 @@ from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.records import reader as reader_module
 from frazil.sources.kafscale.records.reader import SegmentReader
 from frazil.sources.kafscale.records.segment_faults import MOST_PAYLOAD_BYTES
-from frazil.sources.protocol import PartitionFailure
+from frazil.sources.protocol import PartitionFailure, TableRows
 from tests.support.kafscale.segments import Message, client_batch, raw_batch, record, segment
 from tests.support.kafscale.topics import (
     TOPIC,
@@ -96,8 +96,10 @@ def test_a_large_segment_comes_piece_by_piece(policy: str, monkeypatch: pytest.M
     ]
     plan = topic_plan(on_bad_segment=policy)
     found = read_topic(plan, [(planned(0, 100_000), segment(batches))])
-    assert [row["position"] for row in found.rows] == list(range(100_000))
-    assert len(found.readings) > 1
+    pieces = [each.rows for each in found.readings if isinstance(each, TableRows)]
+    assert len(pieces) > 1
+    positions = [at for rows in pieces for at in rows.column("position").to_pylist()]
+    assert positions == list(range(100_000))
 
 
 def test_only_records_from_the_wanted_offset_on_are_read() -> None:

@@ -54,7 +54,7 @@ _NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class BaseRead:
+class ReadRecords:
     """Rows as ``change_schema`` has them, the records that are none, and what is only counted."""
 
     rows: pa.RecordBatch
@@ -62,7 +62,7 @@ class BaseRead:
     counts: Mapping[CountedOutcome, int]
 
 
-class BaseRows:
+class RecordRows:
     """Makes the rows of one partition."""
 
     def __init__(self, plan: TopicPlan, partition: int) -> None:
@@ -71,10 +71,10 @@ class BaseRows:
         self._schema = change_schema(plan.columns, plan.key)
         self._json = JsonColumns(plan.fields) if plan.fields else None
 
-    def read(self, records: pa.RecordBatch) -> BaseRead:
+    def read(self, records: pa.RecordBatch) -> ReadRecords:
         """The rows of records, which may have columns for the fields of envelopes as well."""
         if self._json is None:
-            return BaseRead(self._make(records, {}), (), {})
+            return ReadRecords(self._make(records, {}), (), {})
         read = self._json.read(records.column("value"))
         names = [each.name for each in self._plan.fields]
         fields = dict(zip(names, read.arrays, strict=True))
@@ -87,7 +87,7 @@ class BaseRows:
             records = records.filter(kept)
             fields = {name: values.filter(kept) for name, values in fields.items()}
         counts = {CountedOutcome.NULLED: nulled} if nulled else {}
-        return BaseRead(self._make(records, fields), rejected, counts)
+        return ReadRecords(self._make(records, fields), rejected, counts)
 
     def _make(self, records: pa.RecordBatch, fields: Mapping[str, pa.Array]) -> pa.RecordBatch:
         count = records.num_rows
