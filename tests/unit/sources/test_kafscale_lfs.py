@@ -278,7 +278,7 @@ def test_changes_are_read_from_payloads_that_are_valid(monkeypatch: pytest.Monke
             return SimpleNamespace(rows=records, rejected=tuple(rejected), counts=counts)
 
     name = "frazil.sources.kafscale.records.change_events"
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace(ChangeEvents=Events))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(ChangeEvents=Events))
     schema = RecordSchema("orders", b'{"required": ["id"]}')
     plan = {"validation": Validation.LENIENT, "schema": schema, "is_changes": True}
     found = read("resolve", b"{}", envelope(), plan=plan, store_metadata=True)
