@@ -107,6 +107,10 @@ SOURCE_LAG_SECONDS: Final = Gauge(
     help="Age of the newest state of the source that is captured completely.",
     unit=Unit.SECONDS,
 )
+SOURCE_LAG_RECORDS: Final = Gauge(
+    name="frazil_source_lag_records",
+    help="Records of all partitions of the source that are not captured yet, as offsets say.",
+)
 SLOT_RETAINED_BYTES: Final = Gauge(
     name="frazil_slot_retained_bytes",
     help="Bytes of WAL that the replication slot keeps the server from removing.",
@@ -216,7 +220,7 @@ DEAD_LETTERS: Final = Counter(
 )
 LEASE_HELD: Final = Gauge(
     name="frazil_lease_held",
-    help="Leases that this process holds.",
+    help="Partitions of the source that this process holds a lease of.",
 )
 BACKPRESSURE_ACTIVE: Final = Gauge(
     name="frazil_backpressure_active",

@@ -8,7 +8,8 @@ offsets, each completely, so that what follows a position begins at it or later.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from frazil.codec.kfs.segment import END_MAGIC, FOOTER
 from frazil.sources.kafscale.segments.object_keys import (
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from frazil.clients.object_store import Bucket, StoredObject
+
+# More than a page of a listing: a partition with as much that is no segment is not looked through.
+_MOST_LOOKED_AT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,10 @@ class SegmentListing:
     def __init__(self, bucket: Bucket, namespace: str) -> None:
         self._bucket = bucket
         self._namespace = namespace
+
+    def list_topics(self) -> tuple[str, ...]:
+        """What could be topics: the names that have anything below them."""
+        return self._bucket.list_folders(topics_prefix(self._namespace))
 
     def list_partitions(self, topics: Collection[str]) -> frozenset[TopicPartition]:
         """The partitions of these topics that have anything below their prefix."""
@@ -73,6 +81,20 @@ class SegmentListing:
         listed = self._list(partition, key_before(self._namespace, partition, offset))
         return tuple(each for each in listed if each.base_offset >= offset)
 
+    def find_first(self, partition: TopicPartition) -> SegmentObject | None:
+        """The oldest segment, found without listing all others."""
+        objects = self._bucket.list_after(partition_prefix(self._namespace, partition), "")
+        return next(complete_segments(islice(objects, _MOST_LOOKED_AT), self._namespace), None)
+
+    def read_last_offset(self, segment: SegmentObject) -> int | None:
+        """What its footer says; None if there is no footer."""
+        footer = self._bucket.read_end(segment.key, FOOTER.size)
+        if len(footer) == FOOTER.size:
+            _, last_offset, magic = FOOTER.unpack(footer)
+            if magic == END_MAGIC:
+                return int(last_offset)
+        return None
+
     def _list(self, partition: TopicPartition, after: str) -> tuple[SegmentObject, ...]:
         objects = self._bucket.list_after(partition_prefix(self._namespace, partition), after)
         return tuple(complete_segments(objects, self._namespace))
@@ -82,13 +104,9 @@ class SegmentListing:
         return max(earlier, key=lambda each: each.base_offset, default=None)
 
     def _last_offset(self, segment: SegmentObject) -> int:
-        footer = self._bucket.read_end(segment.key, FOOTER.size)
-        if len(footer) == FOOTER.size:
-            _, last_offset, magic = FOOTER.unpack(footer)
-            if magic == END_MAGIC:
-                return int(last_offset)
-        # Damaged, which the task that reads it reports.
-        return segment.base_offset
+        found = self.read_last_offset(segment)
+        # Damaged without one, which the task that reads it reports.
+        return segment.base_offset if found is None else found
 
 
 def complete_segments(objects: Iterable[StoredObject], namespace: str) -> Iterator[SegmentObject]:
