@@ -61,6 +61,9 @@ TABLE: Final = Label("table")
 OPERATION: Final = Label("operation", frozenset({"read", "insert", "update", "delete", "truncate"}))
 ROLE: Final = Label("role", frozenset({"ingest", "merge", "maintain"}))
 OUTCOME: Final = Label("outcome", frozenset({"ok", "conflict", "unknown", "fenced", "failed"}))
+# Skipped by their settings, written with a null for a value that did not fit, or written with a
+# payload that was fetched.
+RECORD_OUTCOME: Final = Label("outcome", frozenset({"skipped", "nulled", "resolved"}))
 TABLE_PHASE: Final = Label(
     "phase", frozenset({"copying", "streaming", "merging", "waiting", "stopped"})
 )
@@ -96,6 +99,17 @@ SOURCE_EVENTS: Final = Counter(
     name="frazil_source_events_total",
     help="Changes read from the source.",
     labels=(TABLE, OPERATION),
+)
+SOURCE_RECORDS: Final = Counter(
+    name="frazil_source_records_total",
+    help="Records of the source with which something happened that is only counted.",
+    labels=(TABLE, RECORD_OUTCOME),
+)
+RESOLVED_BYTES: Final = Counter(
+    name="frazil_resolved_bytes_total",
+    help="Bytes of payloads that were fetched for records that point to them.",
+    unit=Unit.BYTES,
+    labels=(TABLE,),
 )
 SOURCE_LAG_BYTES: Final = Gauge(
     name="frazil_source_lag_bytes",
