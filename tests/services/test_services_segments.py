@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pickle
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-import obstore
 import pytest
-from obstore.store import S3Store
 
 from frazil.clients.object_store import Bucket
 from frazil.errors import StorageError
-from frazil.sources.kafscale.segments.discovery import SegmentListing
+from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
-from tests.support.kafscale.segments import Message, client_batch, index_of, segment
+from tests.support.kafscale.broker import Broker
+from tests.support.kafscale.segments import Message, client_batch, segment
 
 if TYPE_CHECKING:
     from frazil.demo.services import ObjectStore
@@ -22,44 +20,8 @@ if TYPE_CHECKING:
 ORDERS = TopicPartition("orders", 0)
 
 
-class Broker:
-    """Writes segments as a broker does."""
-
-    def __init__(self, service: ObjectStore) -> None:
-        self.namespace = uuid4().hex
-        self.bucket = Bucket(
-            name=service.bucket,
-            region=service.region,
-            endpoint=service.endpoint,
-            path_style=True,
-            access_key_id=service.access_key,
-            secret_access_key=service.secret_key,
-        )
-        self._store = S3Store(
-            service.bucket,
-            config={
-                "endpoint": service.endpoint,
-                "region": service.region,
-                "access_key_id": service.access_key,
-                "secret_access_key": service.secret_key,
-            },
-            client_options={"allow_http": True},
-        )
-        self.listing = SegmentListing(self.bucket, self.namespace)
-
-    def put(self, key: str, data: bytes) -> str:
-        obstore.put(self._store, f"{self.namespace}/{key}", data)
-        return f"{self.namespace}/{key}"
-
-    def flush(self, partition: TopicPartition, base: int, count: int) -> str:
-        """A segment of so many messages; its key."""
-        batch = client_batch(base, [Message(b"%d" % (base + at)) for at in range(count)])
-        name = f"{partition}/segment-{base:020d}"
-        self.put(f"{name}.index", index_of(base))
-        return self.put(f"{name}.kfs", segment([batch], base=base))
-
-    def bases(self, offset: int, partition: TopicPartition = ORDERS) -> list[int]:
-        return [each.base_offset for each in self.listing.list_from(partition, offset)]
+def bases(broker: Broker, offset: int, partition: TopicPartition = ORDERS) -> list[int]:
+    return [each.base_offset for each in broker.listing.list_from(partition, offset).segments]
 
 
 @pytest.fixture
@@ -73,18 +35,55 @@ def test_listing_begins_where_reading_left_off(broker: Broker) -> None:
     broker.flush(TopicPartition("orders", 10), 0, 1)
     broker.flush(TopicPartition("orders2", 0), 0, 1)
     broker.put("orders/0/manifest.json", b"{}")
-    assert broker.bases(0) == [0, 10, 20, 100]
-    assert broker.bases(20) == [20, 100]
+    assert bases(broker, 0) == [0, 10, 20, 100]
+    assert bases(broker, 20) == [20, 100]
     # Offsets between 30 and 99 are missing, and the segment before ends with 29.
-    assert broker.bases(30) == [100]
+    assert bases(broker, 30) == [100]
     # A position in the middle of a segment.
-    assert broker.bases(25) == [20, 100]
-    assert broker.bases(109) == [100]
-    assert broker.bases(110) == []
-    assert [each.base_offset for each in broker.listing.list_new(ORDERS, 25)] == [100]
+    assert bases(broker, 25) == [20, 100]
+    assert bases(broker, 109) == [100]
+    assert bases(broker, 110) == []
+    assert [each.base_offset for each in broker.listing.list_new(ORDERS, 25).segments] == [100]
     found = broker.listing.list_partitions({"orders", "orders2", "unknown"})
     expected = {ORDERS, TopicPartition("orders", 10), TopicPartition("orders2", 0)}
     assert found == expected
+
+
+def test_a_listing_ends_with_what_a_batch_takes(broker: Broker) -> None:
+    for base in range(0, 50, 10):
+        broker.flush(ORDERS, base, 10)
+    listing = broker.listing
+    found = listing.list_new(ORDERS, 10, SegmentBound(bytes=1 << 30, segments=2))
+    assert ([each.base_offset for each in found.segments], found.more) == ([10, 20], True)
+    found = listing.list_new(ORDERS, 10, SegmentBound(bytes=1, segments=9))
+    assert ([each.base_offset for each in found.segments], found.more) == ([10], True)
+    found = listing.list_new(ORDERS, 10, SegmentBound(bytes=1 << 30, segments=9))
+    assert ([each.base_offset for each in found.segments], found.more) == ([10, 20, 30, 40], False)
+
+
+def test_names_without_zeros_are_in_their_place_in_a_listing_that_ends_early(
+    broker: Broker,
+) -> None:
+    for base in (0, 10, 30):
+        broker.flush(ORDERS, base, 10)
+    for kind in ("kfs", "index"):
+        broker.put(f"{ORDERS}/segment-20.{kind}", b"")
+        broker.put(f"{ORDERS}/segment-5.{kind}", b"")
+    found = broker.listing.list_new(ORDERS, 0, SegmentBound(bytes=1 << 30, segments=2))
+    # What lies behind the last one that was listed comes with the next listing.
+    assert [each.base_offset for each in found.segments] == [0, 5, 10]
+    found = broker.listing.list_new(ORDERS, 10, SegmentBound(bytes=1 << 30, segments=9))
+    assert [each.base_offset for each in found.segments] == [10, 20, 30]
+
+
+def test_a_position_far_behind_the_beginning_of_its_segment_is_found(broker: Broker) -> None:
+    broker.flush(ORDERS, 0, 5)
+    broker.flush(ORDERS, 5_000_000, 1)
+    last = 10_000_000
+    batch = client_batch(100, [Message(b"a")])
+    broker.upload(ORDERS, 100, segment([batch], base=100, last=4_999_999))
+    assert bases(broker, 4_000_000) == [100, 5_000_000]
+    assert bases(broker, last) == []
 
 
 def test_objects_are_read_in_order_and_failures_are_in_their_place(broker: Broker) -> None:

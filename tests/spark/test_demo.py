@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 # Far above what a busy machine needs, far below pytest's own limit.
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 600.0
 # A keeper gives a service some seconds to end by itself.
 GONE_SECONDS = 60.0
 MARK = "FRAZIL_TEST_MARK"

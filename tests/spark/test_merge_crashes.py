@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from frazil.model.marker import Marker
 
 # Four processes with a JVM each start at once.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(merge_worker.__file__)

@@ -28,7 +28,7 @@ from tests.support.process.standalone_cluster import standalone_cluster
 
 # A cluster is six JVMs, on a machine that may be busy.
 PATIENCE_SECONDS = 540
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -26,7 +26,7 @@ DESCRIPTOR_ROOM, THREAD_ROOM = 40, 20
 
 
 @pytest.mark.fault("K12")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_mirrors_equal_their_source_after_kills_pauses_and_restarts(tmp_path: Path) -> None:
     # Each kind of event once. How available a pipeline is needs a longer time to be judged.
     soak(tmp_path, seconds=8.0, every=3.0, least_availability=0.0, merge_interval="2s")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 120.0) -> None:
+def wait_until(is_so: Callable[[], bool], seconds: float = 300.0) -> None:
     """By default, far longer than a busy machine needs."""
     clock = SystemClock()
     deadline = clock.monotonic() + seconds

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
+
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
+from frazil.clients.java_errors import translated
 from frazil.model.marker import MarkerMove, MarkerRole, Override
 from frazil.model.schema.partitioning import UNPARTITIONED
 from frazil.model.table_facts import (
@@ -130,6 +133,34 @@ class ChangelogTable:
         move = Override(MarkerRole.INGEST, seen, goal)
         return self._commit(move, files, wanted, columns, {RESTART_KEY: f"{goal.epoch:04x}"})
 
+    def take_over(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        planned_on: int | None,
+        goal: Marker,
+        wanted: Schema | None = None,
+        columns: str | None = None,
+    ) -> Receipt:
+        """Append to the rows that another writer left, which wrote no marker.
+
+        Raises CommitConflictError when its head is not the one that this was planned on: the other
+        writer may still be there.
+        """
+        move = Override(MarkerRole.INGEST, None, goal)
+        return self._commit(move, files, wanted, columns, {}, planned_on=planned_on)
+
+    def load_next_offsets(self, source: str, columns: tuple[str, str, str]) -> Mapping[str, int]:
+        """Where each partition of a source continues, by the rows that are there.
+
+        ``columns`` have the source's name, the number of the partition and the offset.
+        """
+        name, partition, offset = columns
+        with translated(str(self.table.name), "reading offsets"):
+            rows = self.table.read().where(F.col(name) == F.lit(source))
+            newest = rows.groupBy(partition).agg(F.max(offset)).collect()
+        return {f"{source}/{number}": last + 1 for number, last in newest}
+
     def _commit(
         self,
         move: MarkerMove | Override,
@@ -137,6 +168,8 @@ class ChangelogTable:
         wanted: Schema | None,
         columns: str | None,
         summary: Mapping[str, str],
+        *,
+        planned_on: int | None = None,
     ) -> Receipt:
         if wanted is not None:
             self.table.check_evolution(wanted)
@@ -147,6 +180,7 @@ class ChangelogTable:
             schema_before=None if wanted is None else wanted.schema_id,
             summary=summary,
             properties={} if columns is None else {COLUMNS_PROPERTY: columns},
+            planned_on=planned_on,
         )
         return self.table.commit(commit)
 

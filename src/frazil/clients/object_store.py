@@ -17,7 +17,7 @@ from obstore.store import S3Store
 from frazil.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from obstore.store import S3Config
@@ -87,21 +87,13 @@ class Bucket:
 
         No more than ``connections`` are in memory in addition to the one that is used.
         """
-        pending: deque[tuple[str, Future[bytes | StorageError]]] = deque()
-        with ThreadPoolExecutor(connections) as threads:
-            for key in keys:
-                pending.append((key, threads.submit(self._try, key)))
-                if len(pending) >= connections:
-                    first, found = pending.popleft()
-                    yield first, found.result()
-            for key, found in pending:
-                yield key, found.result()
+        return _each(self.read, keys, connections)
 
-    def _try(self, key: str) -> bytes | StorageError:
-        try:
-            return self.read(key)
-        except StorageError as error:
-            return error
+    def read_each_end(
+        self, keys: Iterable[str], length: int
+    ) -> Iterator[tuple[str, bytes | StorageError]]:
+        """The last bytes of each, likewise."""
+        return _each(lambda key: self.read_end(key, length), keys, CONNECTIONS)
 
     @cached_property
     def _store(self) -> S3Store:
@@ -123,6 +115,26 @@ class Bucket:
             client_options={"allow_http": True, "timeout": _ANSWER, "connect_timeout": _ANSWER},
             retry_config={"retry_timeout": _RETRY},
         )
+
+
+def _each(
+    read: Callable[[str], bytes], keys: Iterable[str], connections: int
+) -> Iterator[tuple[str, bytes | StorageError]]:
+    def attempt(key: str) -> bytes | StorageError:
+        try:
+            return read(key)
+        except StorageError as error:
+            return error
+
+    pending: deque[tuple[str, Future[bytes | StorageError]]] = deque()
+    with ThreadPoolExecutor(connections) as threads:
+        for key in keys:
+            pending.append((key, threads.submit(attempt, key)))
+            if len(pending) >= connections:
+                first, found = pending.popleft()
+                yield first, found.result()
+        for key, found in pending:
+            yield key, found.result()
 
 
 @contextmanager

@@ -12,7 +12,11 @@ from frazil.changelog.layout import CdcColumns
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.task_writer import TaskWriter
-from frazil.errors import TableNotFoundError, UnsupportedSchemaChangeError
+from frazil.errors import (
+    MarkerLostError,
+    TableNotFoundError,
+    UnsupportedSchemaChangeError,
+)
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ingest.changelog_rows import RowLayout
 from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
@@ -64,6 +68,8 @@ class Prepared:
     has_rows: bool
     # Whether what is known of the columns changes, even if the schema does not.
     has_new_columns: bool
+    # The head of a table whose rows another writer left.
+    taken_over: int | None = None
 
     @property
     def must_be_committed(self) -> bool:
@@ -97,15 +103,24 @@ class CapturedTable:
         """What a widened type means."""
         return self._settings.on_widen
 
-    def load_position(self) -> CapturedPosition | None:
+    def load_position(
+        self, source: str = "", offset_columns: tuple[str, str, str] | None = None
+    ) -> CapturedPosition | None:
         """Its position; None if it does not exist or nothing was written to it.
 
+        With ``offset_columns``, rows of another writer say how far it has come with this source.
         Raises MarkerLostError and RolledBackError as the changelog does.
         """
         changelog = self._open()
         if changelog is None:
             return None
-        marker = changelog.position()
+        try:
+            marker = changelog.position()
+        except MarkerLostError:
+            if offset_columns is None:
+                raise
+            position = changelog.load_next_offsets(source, offset_columns)
+            return CapturedPosition(position=position, epoch=0, shape="")
         columns = changelog.table.load_state().properties.get(COLUMNS_PROPERTY)
         if marker is None or columns is None:
             return None
@@ -122,6 +137,8 @@ class CapturedTable:
         state = version.state
         columns = state.properties.get(COLUMNS_PROPERTY)
         seen = state.properties.get(MarkerRole.INGEST.property_name)
+        has_rows = state.head is not None and state.head.count("total-records") > 0
+        takes_over = seen is None and has_rows and part.restart is None
         plan = plan_changelog(
             part.table,
             ChangelogNow(
@@ -135,9 +152,9 @@ class CapturedTable:
             on_drop=self._settings.on_drop,
             evolution=self._settings.evolution,
             # The columns of a table that its owner made are found by name.
-            restart=part.restart is not None or seen is None,
+            restart=part.restart is not None or (seen is None and not has_rows),
+            takes_over=takes_over,
         )
-        has_rows = state.head is not None and state.head.count("total-records") > 0
         if part.restart is not None and has_rows and not part.table.layout.can_restart:
             message = "its table has rows, which a copy cannot replace in this layout."
             next_step = f"drop {self.name}, or give it another name"
@@ -155,6 +172,7 @@ class CapturedTable:
             seen=seen,
             has_rows=has_rows,
             has_new_columns=plan.columns != columns,
+            taken_over=state.head.id if takes_over and state.head is not None else None,
         )
 
     def commit(self, prepared: Prepared, files: Sequence[WrittenFile], *, batch: str) -> Receipt:
@@ -177,6 +195,14 @@ class CapturedTable:
             return changelog.restart_at(
                 (*opening, *files),
                 seen=prepared.seen,
+                goal=goal,
+                wanted=wanted,
+                columns=plan.columns,
+            )
+        if prepared.taken_over is not None:
+            return changelog.take_over(
+                files,
+                planned_on=prepared.taken_over,
                 goal=goal,
                 wanted=wanted,
                 columns=plan.columns,
@@ -232,7 +258,8 @@ class CapturedTable:
         ]
         spec = plan_partition_spec([expression for _, expression in wanted], schema)
         pairs = zip(spec.fields, wanted, strict=True)
-        return replace(spec, fields=tuple(replace(each, name=name) for each, (name, _) in pairs))
+        named = tuple(replace(each, name=name or each.name) for each, (name, _) in pairs)
+        return replace(spec, fields=named)
 
     def _layout(self, table: SourceTable, plan: ChangelogPlan, epoch: int) -> RowLayout:
         names = {each.id: each.name for each in plan.schema.fields}

@@ -284,7 +284,7 @@ class Ingester:
         """The progress of a streaming table; one whose marker cannot be read is paused."""
         name = state.table
         try:
-            position = self._tables.load_position(name)
+            position = self._tables.load_position(name, is_new=not state.identity)
         except Exception as error:  # noqa: BLE001 - of one table, or raised again
             failure = of_one_table(error, name, "reading its marker")
             self._retrying.require_final(name, failure)
@@ -309,6 +309,7 @@ class Ingester:
 
     def _check_tables(self, *, retries_paused: bool = False) -> tuple[TableState, ...]:
         found = {each.name: each for each in self._source.discover()}
+        self._tables.layouts = {name: each.layout for name, each in found.items()}
         changed = judge_tables(
             self._ledger.table_states,
             found,

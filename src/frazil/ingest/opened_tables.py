@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from frazil.ingest.captured_table import CapturedTable
     from frazil.ledger.table_state import TableState
     from frazil.model.marker import Position
+    from frazil.model.schema.table_layout import TableLayout
     from frazil.sources.protocol import Batch, Progress
 
 
@@ -30,6 +31,8 @@ class OpenedTables:
         self._tables: dict[str, CapturedTable] = {}
         # None of a table that does not exist or was not written to.
         self._positions: dict[str, CapturedPosition | None] = {}
+        # As the source wants them.
+        self.layouts: Mapping[str, TableLayout] = {}
 
     def table(self, name: str) -> CapturedTable:
         """The changelog of a source table."""
@@ -46,10 +49,15 @@ class OpenedTables:
         """Another process may have moved them."""
         self._positions.clear()
 
-    def load_position(self, name: str) -> CapturedPosition | None:
-        """Its position; None if it does not exist or nothing was written to it."""
+    def load_position(self, name: str, *, is_new: bool = False) -> CapturedPosition | None:
+        """Its position; None if it does not exist or nothing was written to it.
+
+        Rows of one ``is_new``, of which nothing was captured, may be those of another writer.
+        """
         if name not in self._positions:
-            self._positions[name] = self.table(name).load_position()
+            layout = self.layouts.get(name) if is_new else None
+            columns = None if layout is None else layout.offset_columns
+            self._positions[name] = self.table(name).load_position(name, columns)
         return self._positions[name]
 
     def confirm_gaps(self, batch: Batch | None, progress: Progress) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TABLES = ("left_shelf", "right_shelf")
 # Far above what a busy machine needs, far below pytest's own limit.
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 300.0
 
 
 @dataclass

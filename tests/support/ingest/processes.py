@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.support.ingest.captured import CapturedDatabase
 
 # Far above what a busy machine needs to start a JVM, or to come to any point of a batch.
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 
 # Where a copy has read nothing yet, has written all of it, and has committed a part of it.
 COPY_POINTS = ("ingest.planned@1", "ingest.written@1", "ingest.committed@2", "commit.landed@3")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from frazil.demo.services import Postgres
 
 # Far above what a busy machine needs, far below pytest's own limit.
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)

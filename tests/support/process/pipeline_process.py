@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "import sys; from frazil.cli.main import main; sys.exit(main())"
 # Far above what a busy machine needs for any of it.
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 600.0
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
 
 

@@ -18,7 +18,7 @@ from frazil.sources.kafscale.coordination.keys import (
     worker_topics,
     worker_value,
 )
-from frazil.sources.kafscale.coordination.workers import SoleWorker, coordinate, new_owner
+from frazil.sources.kafscale.coordination.workers import Coordination, new_owner
 from frazil.sources.kafscale.segments.cluster_snapshot import parse_cluster_snapshot
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
@@ -136,10 +136,16 @@ def test_without_etcd_one_worker_has_everything_and_only_the_markers_count() -> 
         {"kind": "kafscale", "bucket": "b", "offsets": {"backend": "none"}}
     )
     assert section.offsets.lease_ttl == timedelta(seconds=30)
-    with coordinate(section) as (leases, offsets):
-        assert isinstance(leases, SoleWorker)
-        assert leases.held() == frozenset()
-        assert leases.rebalance([ORDERS]) == leases.held() == {ORDERS}
-        leases.require_held([ORDERS])
-        assert offsets.write({ORDERS: 7}) == {}
-        assert offsets.load([ORDERS]) == {ORDERS: -1}
+    alone, turns = Coordination(section), []
+    alone.on_turn = lambda: turns.append(alone.may_merge)
+    assert alone.leases.held() == frozenset()
+    assert not alone.may_merge
+    assert alone.rebalance([ORDERS]) == alone.leases.held() == {ORDERS}
+    assert alone.may_merge
+    alone.rebalance([ORDERS])
+    assert (alone.turns, turns) == (1, [True])
+    alone.leases.require_held([ORDERS])
+    assert alone.offsets.write({ORDERS: 7}) == {}
+    assert alone.offsets.load([ORDERS]) == {ORDERS: -1}
+    alone.release()
+    assert not alone.may_merge

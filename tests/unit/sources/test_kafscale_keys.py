@@ -109,7 +109,7 @@ def test_segments_whose_names_have_no_zeros_in_front_are_found_as_well(start: in
     bucket: Any = Bucket(
         [f"n/orders/12/segment-{each}.{kind}" for each in names.values() for kind in FileKind]
     )
-    found = SegmentListing(bucket, "n").list_new(ORDERS, start)
+    found = SegmentListing(bucket, "n").list_new(ORDERS, start).segments
     assert [each.base_offset for each in found] == [each for each in names if each >= start]
 
 

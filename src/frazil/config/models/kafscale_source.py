@@ -11,7 +11,7 @@ from pydantic import Field
 from frazil.config.models.catalog import CLEAR_TEXT
 from frazil.config.models.naming import TableName
 from frazil.config.models.section import Broken, Section, defaults
-from frazil.config.models.tables import PartitionExpression, SortExpression
+from frazil.config.models.tables import PartitionExpression
 from frazil.config.models.values import (
     CountOrZero,
     Duration,
@@ -237,8 +237,6 @@ class Topic(Section):
     )
     partition_by: tuple[PartitionExpression, ...] = ()
     """Partition expressions of the table, when it is created."""
-    sort_by: tuple[SortExpression, ...] = ()
-    """Sort expressions of the table, when it is created."""
     lfs: Lfs = defaults("Payloads stored outside their records.")
 
     def broken_rules(self) -> Iterator[Broken]:

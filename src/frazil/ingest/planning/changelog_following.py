@@ -47,6 +47,7 @@ class ChangelogFollowing:
     on_drop: OnDrop
     keeps_defaults: bool
     restart: bool
+    matches_names: bool
     field_ids: dict[int, int] = field(default_factory=dict)
     key_ids: dict[int, int] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
@@ -85,7 +86,7 @@ class ChangelogFollowing:
 
     def _columns(self, table: SourceTable, own: frozenset[int]) -> list[Field]:
         existing = {each.id: each for each in self.current if each.id not in own}
-        matched = self._by_name(table, existing) if self.restart else {}
+        matched = self._by_name(table, existing) if self.matches_names else {}
         taken = {each.id for each in matched.values()}
         mapped = []
         for column in table.columns:

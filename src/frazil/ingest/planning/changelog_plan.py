@@ -76,19 +76,21 @@ def plan_changelog(
     on_drop: OnDrop,
     evolution: Evolution,
     restart: bool = False,
+    takes_over: bool = False,
 ) -> ChangelogPlan:
     """What the changelog's schema becomes; without a changelog, its first schema.
 
     ``restart`` says that the rows to come replace all that is there: then a type or a key may
-    change in any way, and a field that cannot follow is replaced by a new one. Raises ConfigError
-    for a column that is called like one of ours, UnsupportedSchemaChangeError with every difference
-    that cannot be followed.
+    change in any way, and a field that cannot follow is replaced by a new one. ``takes_over`` says
+    that the rows that are there stay, and that only names say whose its fields are. Raises
+    ConfigError for a column that is called like one of ours, UnsupportedSchemaChangeError with
+    every difference that cannot be followed.
     """
     ours = CdcColumns(prefix, table.layout)
     refuse_collisions([each.name for each in table.columns], ours)
     if current is None:
         return _plan_new(table, ours)
-    known = _known(table, current, restart=restart)
+    known = _known(table, current, restart=restart or takes_over)
     following = ChangelogFollowing(
         ours=ours,
         current=current.schema.fields,
@@ -98,6 +100,7 @@ def plan_changelog(
         on_drop=on_drop,
         keeps_defaults=current.format_version >= _DEFAULTS_SINCE,
         restart=restart,
+        matches_names=restart or takes_over,
     )
     fields = following.follow(table)
     following.refused += _clashes(fields)

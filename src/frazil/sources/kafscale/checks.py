@@ -33,7 +33,7 @@ from frazil.sources.kafscale.coordination.keys import CoordinationKeys
 from frazil.sources.kafscale.coordination.workers import connect_etcd
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY, parse_cluster_snapshot
-from frazil.sources.kafscale.segments.discovery import SegmentListing
+from frazil.sources.kafscale.segments.discovery import SegmentBound, SegmentListing
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from frazil.config.models.kafscale_source import KafscaleSection, Topic, TopicColumn
     from frazil.hooks import Clock
     from frazil.sources.findings import Problem
+    from frazil.sources.kafscale.segments.discovery import SegmentObject
 
 RECORD_COLUMNS: Final = (
     "record_id", "topic", "partition", "offset", "timestamp_ms", "key", "value", "headers",
@@ -64,6 +65,7 @@ _NO_BUCKET: Final = (
 _NO_OBJECT: Final = "The keys under storage.s3 must allow s3:GetObject on it."
 _NO_REGISTRY: Final = "Check source.registry.base_url, and whether the registry runs."
 _NO_VERSION: Final = -1
+_ONE: Final = SegmentBound(bytes=1, segments=1)
 _CLOCK: Final = SystemClock()
 
 
@@ -184,7 +186,7 @@ class _Check:
 
     def _check_topic(self, topic: str, there: Collection[str]) -> None:
         partitions = sorted(self._listing.list_partitions([topic]))
-        first = next(filter(None, map(self._listing.find_first, partitions)), None)
+        first = next(filter(None, map(self._find_first, partitions)), None)
         if first is None:
             known = [name for name in there if name != topic]
             self._problems.append(
@@ -196,12 +198,12 @@ class _Check:
             )
             return
         try:
-            last = self._listing.read_last_offset(first)
+            end = self._listing.read_ends([first]).get(first.key)
         except StorageError as error:
             refused = problem_of(error, advice=_NO_OBJECT)
             self._problems.append(stops(refused.sentence, table=topic))
             return
-        if last is None:
+        if end is None or end.last_offset is None:
             self._problems.append(
                 warns(
                     f"The segment {first.key} is damaged, as it has no footer. Its partition stops "
@@ -212,6 +214,11 @@ class _Check:
             )
             return
         self._found(f"topic {topic}", humanize.counted(len(partitions), "partition"))
+
+    def _find_first(self, partition: TopicPartition) -> SegmentObject | None:
+        """The oldest segment, found without listing all others."""
+        found = self._listing.list_new(partition, 0, _ONE).segments
+        return found[0] if found else None
 
     # --- etcd ---
 

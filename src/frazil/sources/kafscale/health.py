@@ -92,12 +92,13 @@ class NewestOffsets:
 
     def _load(self, partition: TopicPartition, processed: int) -> int:
         begins, newest = self._known.get(partition, (processed, processed))
-        found = self._listing.list_new(partition, begins)
+        found = self._listing.list_new(partition, begins).segments
         if found:
-            last = self._listing.read_last_offset(found[-1])
             base = found[-1].base_offset
-            # The footer of a damaged one, or one that a broker filled with nonsense, says less.
-            newest = max(base if last is None else last, base) + 1
+            end = self._listing.read_ends(found[-1:]).get(found[-1].key)
+            last = base if end is None or end.last_offset is None else end.last_offset
+            # The footer that a broker filled with nonsense says less than the key.
+            newest = max(last, base) + 1
             begins = base + 1
         self._known[partition] = begins, newest
         return newest

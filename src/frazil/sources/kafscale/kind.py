@@ -1,14 +1,30 @@
-"""KafScale as a kind of source; its records cannot be read yet."""
+"""KafScale as a kind of source."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from frazil.clients.object_store import Bucket
 from frazil.config.models.kafscale_source import KafscaleSection
-from frazil.sources.kind import ListedTable, SourceKind
+from frazil.errors import ConfigError
+from frazil.hooks import SystemClock
+from frazil.model.policy import OnWiden
+from frazil.sources.kafscale.coordination.workers import Coordination, connect_etcd
+from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
+from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
+from frazil.sources.kafscale.segments.discovery import SegmentListing
+from frazil.sources.kafscale.source import KafscaleSource
+from frazil.sources.kafscale.topic_tables import TopicTables
+from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import SecretStr
+
     from frazil.config import Config
+    from frazil.hooks import Clock
     from frazil.model.marker import Position
     from frazil.sources.kind import TableSettingsOf
 
@@ -24,6 +40,60 @@ class KafscaleKind(SourceKind):
             raise TypeError(config.source)
         self._section = config.source
 
+    def validate(self) -> None:
+        """A run without a topic has nothing to do."""
+        if not self._section.topics:
+            message = "no topic is mapped to a table."
+            raise ConfigError(message, next_step="list topics under source.topics")
+
+    @property
+    def policy(self) -> CapturePolicy:
+        """A topic that waits keeps its own partitions only; a column says when it is widened."""
+        return CapturePolicy(held_bytes=0, on_widen=OnWiden.ACCEPT)
+
+    @cached_property
+    def bucket(self) -> Bucket:
+        """The bucket of the segments."""
+        store = self.config.storage.s3
+        return Bucket(
+            name=self._section.bucket,
+            region=store.region,
+            endpoint=store.endpoint,
+            path_style=store.path_style,
+            access_key_id=store.access_key_id,
+            secret_access_key=_revealed(store.secret_access_key),
+            session_token=_revealed(store.session_token),
+        )
+
+    @cached_property
+    def _coordination(self) -> Coordination:
+        return Coordination(self._section)
+
+    def open(
+        self,
+        *,
+        clock: Clock | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,  # noqa: ARG002 - it never waits for long
+    ) -> KafscaleSource:
+        """The bucket, the registry and the other workers."""
+        listing = SegmentListing(self.bucket, self._section.namespace)
+        registry = SchemaRegistry(self._section.registry, clock or SystemClock())
+        return KafscaleSource(
+            self._section,
+            self.bucket,
+            listing=listing,
+            cluster=ClusterPartitions(
+                self._section, listing, lambda: connect_etcd(self._section), clock=clock
+            ),
+            tables=TopicTables(self._section, registry),
+            coordination=self._coordination,
+            clock=clock,
+        )
+
+    def claim(self) -> Coordination:
+        """Every worker has it; the first of them merges."""
+        return self._coordination
+
     def listed_tables(self) -> tuple[ListedTable, ...]:
         """The tables that topics become."""
         return tuple(
@@ -38,3 +108,7 @@ class KafscaleKind(SourceKind):
         if isinstance(position, str) or not position:
             return "a position in KafScale is a JSON object of offsets"
         return None
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -84,6 +84,7 @@ class PartitionLeases:
         # Guards the session and what is in it; never held during a request.
         self._lock = threading.Lock()
         self._session: _Session | None = None
+        self._first_worker: str | None = None
         self._closing = threading.Event()
         self._renewal = threading.Thread(target=self._renew_all, name="lease renewal", daemon=True)
         self._renewal.start()
@@ -106,6 +107,11 @@ class PartitionLeases:
             self._etcd.revoke_lease(session.lease)
         except FrazilError as error:
             _log.warning("leases not released, they expire", error=error.reason)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker's name is the first of all, by the last look at them."""
+        return self._first_worker == self._owner and self._current() is not None
 
     def held(self) -> frozenset[TopicPartition]:
         """The partitions that work may begin on."""
@@ -146,6 +152,7 @@ class PartitionLeases:
             workers, claims = self._load(session)
             topics = {name: worker_topics(each.value) for name, each in workers.items()}
             topics[self._owner] = self._topics
+            self._first_worker = min(topics)
             owners = {each.lease: name for name, each in workers.items()}
             owners[session.lease] = self._owner
             gone = {

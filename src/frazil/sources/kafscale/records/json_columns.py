@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 from frazil.config.models.kafscale_source import TopicColumnType as Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from frazil.config.models.kafscale_source import TopicColumn
 
@@ -34,7 +34,10 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _INT, _LONG = range(-(1 << 31), 1 << 31), range(-(1 << 63), 1 << 63)
 # The years 1 to 9999, which is what every reader of a table can show.
 _DAYS = range((date.min - _EPOCH.date()).days, (date.max - _EPOCH.date()).days + 1)
-_MICROSECONDS = range(_DAYS.start * _MICROSECONDS_OF_DAY, _DAYS.stop * _MICROSECONDS_OF_DAY)
+TIMESTAMPS = range(_DAYS.start * _MICROSECONDS_OF_DAY, _DAYS.stop * _MICROSECONDS_OF_DAY)
+
+# A decoded record.
+JsonRow: TypeAlias = msgspec.Struct
 
 ARROW_TYPES: Mapping[Type, pa.DataType] = {
     Type.BOOLEAN: pa.bool_(),
@@ -55,6 +58,10 @@ _SAME: Mapping[Type, frozenset[type]] = {
     Type.DOUBLE: frozenset({int, float, type(None)}),
     Type.STRING: frozenset({str, type(None)}),
 }
+
+
+class Microseconds(int):
+    """A moment in the unit that a timestamp column has; other numbers are milliseconds."""
 
 
 class ValueProblemKind(StrEnum):
@@ -84,7 +91,12 @@ class ReadColumns:
 
 
 class JsonColumns:
-    """Reads the declared columns of one topic; light enough to be made by each task."""
+    """Reads the declared columns of one topic; light enough to be made by each task.
+
+    A decoded record has an attribute for each of them, as ``attribute`` names it, and None where
+    there is no value. Whoever knows better may set one before it is converted: see
+    ``Microseconds``, and bytes for a binary column.
+    """
 
     def __init__(self, columns: Sequence[TopicColumn]) -> None:
         self._columns = tuple(columns)
@@ -97,14 +109,29 @@ class JsonColumns:
             gc=False,
         )
         self._fields = tuple(fields)
-        self._decode: Callable[[bytes], object] = msgspec.json.Decoder(struct).decode
+        self.empty: Callable[[], JsonRow] = struct
+        """A record without any value."""
+        self.decode: Callable[[bytes | msgspec.Raw], JsonRow] = msgspec.json.Decoder(struct).decode
+        """The values of one record; ValueError or RecursionError if it is no JSON object."""
         self._nothing = struct()
+
+    def attribute(self, name: str) -> str:
+        """Where a decoded record has the column with this name; KeyError for any other."""
+        for field, column in zip(self._fields, self._columns, strict=True):
+            if column.name == name:
+                return field
+        raise KeyError(name)
 
     def read(self, values: pa.BinaryArray) -> ReadColumns:
         """The columns of these records; a null or empty value has nulls only."""
         problems: list[ValueProblem] = []
         rows = [self._row(at, value, problems) for at, value in enumerate(values.to_pylist())]
-        unread = {each.row for each in problems}
+        read = self.convert(rows, incomplete={each.row for each in problems})
+        return ReadColumns(read.arrays, (*problems, *read.problems))
+
+    def convert(self, rows: Sequence[JsonRow], *, incomplete: Container[int] = ()) -> ReadColumns:
+        """The columns of decoded records; the ``incomplete`` ones may lack what is required."""
+        problems: list[ValueProblem] = []
         arrays = []
         for name, column in zip(self._fields, self._columns, strict=True):
             found = [getattr(row, name) for row in rows]
@@ -113,15 +140,15 @@ class JsonColumns:
                 absent = (at for at, value in enumerate(found) if value is None)
                 missing = ValueProblemKind.MISSING
                 problems += [
-                    ValueProblem(at, column.name, missing) for at in absent if at not in unread
+                    ValueProblem(at, column.name, missing) for at in absent if at not in incomplete
                 ]
         return ReadColumns(tuple(arrays), tuple(problems))
 
-    def _row(self, at: int, value: bytes | None, problems: list[ValueProblem]) -> object:
+    def _row(self, at: int, value: bytes | None, problems: list[ValueProblem]) -> JsonRow:
         if not value:
             return self._nothing
         try:
-            return self._decode(value)
+            return self.decode(value)
         except (ValueError, RecursionError):
             problems.append(ValueProblem(at, None, ValueProblemKind.NOT_JSON))
             return self._nothing
@@ -196,10 +223,17 @@ def _text(value: object) -> str:
     raise _WrongValueError(ValueProblemKind.WRONG_TYPE)
 
 
+def _octets(value: object) -> bytes:
+    # JSON has no bytes: these were decoded already.
+    return value if isinstance(value, bytes) else _text(value).encode()
+
+
 def _timestamp(value: object) -> int:
     """Microseconds since 1970; a number has milliseconds."""
+    if isinstance(value, Microseconds):
+        return _integer(TIMESTAMPS)(value)
     if not isinstance(value, str):
-        return _integer(_MICROSECONDS)(_number(value) * _MICROSECONDS_OF_MILLISECOND)
+        return _integer(TIMESTAMPS)(_number(value) * _MICROSECONDS_OF_MILLISECOND)
     return (_moment(value) - _EPOCH) // _MICROSECOND
 
 
@@ -231,7 +265,7 @@ _CONVERSIONS: Mapping[Type, Callable[[object], object]] = {
     Type.FLOAT: _float,
     Type.DOUBLE: _double,
     Type.STRING: _text,
-    Type.BINARY: lambda value: _text(value).encode(),
+    Type.BINARY: _octets,
     Type.TIMESTAMP: _timestamp,
     Type.DATE: _date,
 }

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 _LAST_PARTITION = (1 << 31) - 1
 _LAST_OFFSET = (1 << 63) - 1
+_OFFSET_DIGITS = 20
 # A broker pads the offset with zeros; its readers do not demand it. ``\d`` would take other digits.
 _FILE = re.compile(r"segment-([0-9]{1,20})\.(kfs|index)", re.ASCII)
 _PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -62,6 +63,21 @@ def key_before(namespace: str, partition: TopicPartition, offset: int) -> str:
     # One without zeros in front comes after all others, but for that of the offset 0.
     padded = f"{offset:020d}" if offset else ""
     return f"{partition_prefix(namespace, partition)}segment-{padded}"
+
+
+def keys_without_zeros(namespace: str, partition: TopicPartition) -> str:
+    """A key after which all segments come that are named without zeros in front.
+
+    Offsets have at most 19 digits, so that a broker's name begins with a zero; that of the offset 0
+    without more zeros comes before all others.
+    """
+    return f"{partition_prefix(namespace, partition)}segment-1"
+
+
+def is_padded(key: str) -> bool:
+    """Whether an offset has its zeros in front, so that keys have the order of offsets."""
+    matched = _FILE.fullmatch(key.rpartition("/")[2])
+    return matched is not None and len(matched[1]) == _OFFSET_DIGITS
 
 
 def parse_key(key: str, namespace: str) -> SegmentName | None:

@@ -1,0 +1,157 @@
+"""Which segments a batch reads, from what was listed; pure.
+
+The position of a partition moves by segments, by the last offset in their footers: a client that
+packs several batches into one request gives records offsets that collide, the broker does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from frazil.config.models.kafscale_source import OnGap
+from frazil.sources.kafscale.segments.planned import PlannedSegment, SegmentRun
+from frazil.sources.protocol import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from frazil.sources.kafscale.segments.discovery import SegmentEnd, SegmentObject
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
+    from frazil.sources.protocol import Limit
+
+# Enough that a task has something to do for its start, and little enough to share fairly.
+_SPLIT_BYTES = 4 << 20
+_SPLIT_SEGMENTS = 512
+# Each costs two requests, and a batch should not take minutes.
+_MOST_SEGMENTS = 8192
+# What a request costs beside the bytes it brings.
+_REQUEST_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFacts:
+    """One partition: where it continues, where it must stop, and what there is.
+
+    Of what is listed, the first ``taken`` are for this batch. ``ends`` are their footers by key;
+    one that is not there belongs to a segment that is gone.
+    """
+
+    partition: TopicPartition
+    start: int
+    stop: int
+    listed: Sequence[SegmentObject]
+    taken: int
+    ends: Mapping[str, SegmentEnd]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGap:
+    """Offsets that do not continue: from ``expected`` on there is nothing before ``found``.
+
+    With ``found`` below ``expected``, a segment has offsets that others have too.
+    """
+
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """The segments of a partition that follow each other, and what comes then, if that is wrong."""
+
+    partition: TopicPartition
+    segments: tuple[PlannedSegment, ...]
+    gap: OffsetGap | None = None
+
+
+def line_up(facts: PartitionFacts, on_gap: OnGap) -> PartitionLine:
+    """The segments that can be read, one after another from the start."""
+    segments: list[PlannedSegment] = []
+    expected = facts.start
+    listed = facts.listed
+    for at, each in enumerate(listed[: facts.taken]):
+        following = listed[at + 1] if at + 1 < len(listed) else None
+        if each.key not in facts.ends:
+            # Expired since it was listed; the next listing shows what is missing.
+            break
+        end = _end_of(each, facts.ends[each.key], following)
+        if end is None or end > facts.stop:
+            break
+        is_entered = not segments and each.base_offset < expected < end
+        is_next = each.base_offset == expected or is_entered
+        if not is_next and on_gap is OnGap.STOP:
+            return PartitionLine(
+                facts.partition, tuple(segments), OffsetGap(expected, each.base_offset)
+            )
+        segments.append(
+            PlannedSegment(
+                key=each.key,
+                size=each.size,
+                base_offset=each.base_offset,
+                from_offset=expected if is_entered else each.base_offset,
+                next_offset=end,
+                missing_from=expected if each.base_offset > expected else None,
+            )
+        )
+        expected = max(expected, end)
+    return PartitionLine(facts.partition, tuple(segments))
+
+
+def _end_of(segment: SegmentObject, end: SegmentEnd, following: SegmentObject | None) -> int | None:
+    """The offset after a segment; None while nobody can know it."""
+    last = end.last_offset
+    if last is not None and last >= segment.base_offset:
+        return last + 1
+    # Brokers write nonsense for what some clients pack together; where the next one begins is
+    # what the broker itself went on with.
+    if following is not None:
+        return following.base_offset
+    # Damaged: the task that reads it says so.
+    return segment.base_offset + 1 if last is None else None
+
+
+def choose(
+    listed: Mapping[TopicPartition, Sequence[SegmentObject]], limit: Limit
+) -> Mapping[TopicPartition, int]:
+    """How many segments of each partition a batch has; all in turn, so that none waits."""
+    counts = dict.fromkeys(listed, 0)
+    size = 0
+    most = min(limit.rows, _MOST_SEGMENTS)
+    for count, (partition, segment) in enumerate(_in_turn(listed)):
+        if count and (size + segment.size > limit.bytes or count >= most):
+            break
+        counts[partition] += 1
+        size += segment.size
+    return counts
+
+
+def _in_turn(
+    listed: Mapping[TopicPartition, Sequence[SegmentObject]],
+) -> Iterator[tuple[TopicPartition, SegmentObject]]:
+    for round_ in zip_longest(*listed.values()):
+        for partition, segment in zip(listed, round_, strict=True):
+            if segment is not None:
+                yield partition, segment
+
+
+def split_runs(partition: TopicPartition, segments: Sequence[PlannedSegment]) -> tuple[Split, ...]:
+    """Pieces that tasks share: segments that follow each other."""
+    splits: list[Split] = []
+    run: list[PlannedSegment] = []
+    weight = 0
+    for each in segments:
+        if run and (weight + each.size > _SPLIT_BYTES or len(run) >= _SPLIT_SEGMENTS):
+            splits.append(_split(partition, run))
+            run, weight = [], 0
+        run.append(each)
+        weight += each.size
+    if run:
+        splits.append(_split(partition, run))
+    return tuple(splits)
+
+
+def _split(partition: TopicPartition, run: Sequence[PlannedSegment]) -> Split:
+    weight = sum(each.size + _REQUEST_BYTES for each in run)
+    return Split(SegmentRun(partition.topic, partition.partition, tuple(run)), weight)

@@ -1,0 +1,485 @@
+"""Records of topics as a source: segments are listed, chosen, and read by tasks.
+
+Who reads a partition is decided by its lease, and what was captured of it by the marker of its
+table alone: a lease that is lost costs the work of a batch, never a record. Every plan lists what
+is new, reads the footers of the segments it chooses, and leaves their records to the tasks.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+from frazil.clients.object_store import CONNECTIONS
+from frazil.errors import (
+    ConfigError,
+    LeaseLostError,
+    MalformedChangeError,
+    PositionLostError,
+    SchemaError,
+    SourceReplacedError,
+    SourceUnavailableError,
+)
+from frazil.hooks import SystemClock
+from frazil.model.command import command
+from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
+from frazil.sources.kafscale.learnt_columns import learn_columns
+from frazil.sources.kafscale.records.reader import SegmentReader
+from frazil.sources.kafscale.segments.discovery import SegmentBound
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
+from frazil.sources.kafscale.segments.planning import (
+    PartitionFacts,
+    choose,
+    line_up,
+    split_runs,
+)
+from frazil.sources.protocol import Batch, PartitionFailure, Restart, TableFailure, TablePart
+from frazil.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from frazil.clients.object_store import Bucket
+    from frazil.config.models.kafscale_source import KafscaleSection
+    from frazil.errors import FrazilError
+    from frazil.hooks import Clock
+    from frazil.model.marker import Marker, Position
+    from frazil.model.source_table import SourceTable
+    from frazil.sources.kafscale.coordination.workers import Coordination
+    from frazil.sources.kafscale.records.topic_plan import TopicPlan
+    from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
+    from frazil.sources.kafscale.segments.discovery import ListedSegments, SegmentListing
+    from frazil.sources.kafscale.segments.planned import PlannedSegment
+    from frazil.sources.kafscale.segments.planning import OffsetGap, PartitionLine
+    from frazil.sources.kafscale.topic_tables import TopicTables
+    from frazil.sources.protocol import Limit, Progress
+
+_log = get_logger(__name__)
+
+# A segment whose files are still being uploaded looks like one that is missing.
+GAP_SECONDS = 10.0
+
+
+class KafscaleSource:
+    """The mapped topics of one bucket; lives on the driver."""
+
+    def __init__(
+        self,
+        section: KafscaleSection,
+        bucket: Bucket,
+        *,
+        listing: SegmentListing,
+        cluster: ClusterPartitions,
+        tables: TopicTables,
+        coordination: Coordination,
+        clock: Clock | None = None,
+        gap_seconds: float = GAP_SECONDS,
+    ) -> None:
+        self._section = section
+        self._bucket = bucket
+        self._listing = listing
+        self._cluster = cluster
+        self._tables = tables
+        self._coordination = coordination
+        self._clock = clock or SystemClock()
+        self._gap_seconds = gap_seconds
+        self._woken = Event()
+        self._has_more = False
+        # The offset that follows what was planned, of the partitions that are read.
+        self._planned: dict[TopicPartition, int] = {}
+        # Where tables and ledger were when the source was prepared.
+        self._since: dict[TopicPartition, int] = {}
+        # Offsets that are known to be where a segment begins or will begin.
+        self._aligned: dict[TopicPartition, int] = {}
+        self._gaps: dict[TopicPartition, tuple[OffsetGap, float]] = {}
+        # Partitions whose offsets were published again since this worker holds them.
+        self._settled: set[TopicPartition] = set()
+
+    @property
+    def identity(self) -> str:
+        """The bucket and the namespace that offsets are of."""
+        return f"kafscale://{self._section.bucket}/{self._section.namespace.strip('/')}"
+
+    @property
+    def generation(self) -> int:
+        """Brokers continue offsets, whatever happens to them."""
+        return 0
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        """The mapped topics, also those without a segment yet."""
+        return tuple(self._tables.declared(name) for name in self._tables.names)
+
+    def explain_identity_change(
+        self,
+        before: str,
+        now: str,
+        *,
+        was_gone: bool = False,  # noqa: ARG002 - a topic is known by its name alone
+    ) -> tuple[str, ...]:
+        """A topic that was made again continues its offsets."""
+        return () if before == now else ("another topic took its name",)
+
+    def selects(self, table: str) -> bool:
+        """Whether it is mapped."""
+        return table in self._tables.names
+
+    def prepare(
+        self,
+        tables: Collection[str],  # noqa: ARG002 - nothing is to be created
+        since: Marker | None,
+        reached: Collection[Position] = (),
+    ) -> Position:
+        """Nothing is to be created: partitions begin when they are first held."""
+        self._since = {}
+        for position in reached:
+            self._since |= {
+                partition: max(at, self._since.get(partition, 0))
+                for partition, at in _offsets(position).items()
+            }
+        if since is None:
+            return {}
+        if since.source != self.identity:
+            message = f"offsets were counted in {since.source}, and this is {self.identity}."
+            next_step = "name the bucket and the namespace of before, or another pipeline"
+            raise SourceReplacedError(message, next_step=next_step)
+        recorded = _offsets(since.position)
+        self._since |= {name: at for name, at in recorded.items() if name not in self._since}
+        return since.position
+
+    # --- planning ---
+
+    def plan(self, progress: Progress, limit: Limit) -> Batch | None:
+        """The next segments of the partitions that this worker holds."""
+        self._planned = {}
+        if progress.acknowledged is None:
+            return None
+        partitions = self._cluster.find(progress.tables)
+        held = self._coordination.rebalance(partitions)
+        mine = sorted(each for each in held if each.topic in progress.tables)
+        recorded = _offsets(progress.acknowledged)
+        self._publish_again(mine, recorded)
+        unknown = [each for each in mine if each not in recorded]
+        if unknown and (begun := self._begin(unknown, partitions, recorded, progress)):
+            # Before the first record is read: one that expires by then was not lost silently.
+            reader = SegmentReader(bucket=self._bucket, topics={})
+            return Batch(reader=reader, splits=(), parts=(), end=_named(begun))
+        known = [each for each in mine if each in recorded]
+        return self._batch(known, progress, recorded, limit)
+
+    def _begin(
+        self,
+        unknown: Sequence[TopicPartition],
+        partitions: Collection[TopicPartition],
+        recorded: Mapping[TopicPartition, int],
+        progress: Progress,
+    ) -> dict[TopicPartition, int]:
+        """Where partitions begin that nothing is known of.
+
+        Of a table that another writer filled, after its last row and after what that writer said it
+        had processed; all its partitions at once, because rows of ours hide where those end.
+        """
+        left = {name for name, each in progress.tables.items() if each.position and not each.shape}
+        taken_over = [each for each in partitions if each.topic in left and each not in recorded]
+        processed = self._coordination.offsets.load(taken_over)
+        begun = {}
+        for partition in taken_over:
+            rows = _offsets(progress.tables[partition.topic].position).get(partition, 0)
+            if begin := max(rows, processed[partition] + 1):
+                begun[partition] = begin
+        first = SegmentBound(bytes=1, segments=1)
+        for partition in unknown:
+            if partition not in begun:
+                found = self._listing.list_new(partition, 0, first).segments
+                begun |= {each.partition: each.base_offset for each in found[:1]}
+        return begun
+
+    def _batch(
+        self,
+        held: Sequence[TopicPartition],
+        progress: Progress,
+        recorded: Mapping[TopicPartition, int],
+        limit: Limit,
+    ) -> Batch | None:
+        starts = {
+            each: _offsets(progress.tables[each.topic].position).get(each, recorded[each])
+            for each in held
+        }
+        stops = {each: progress.stopped.get(str(each), sys.maxsize) for each in held}
+        lines = self._line_up(starts, stops, limit)
+        failures = [failure for each in lines if (failure := self._failure(each)) is not None]
+        chosen = {each.partition: each.segments for each in lines if each.segments}
+        tables, plans, refused = self._load_tables(chosen, progress)
+        chosen = {each: found for each, found in chosen.items() if each.topic in tables}
+        moved = {each: found[-1].next_offset for each, found in chosen.items()}
+        planned = {each: max(moved.get(each, 0), at) for each, at in starts.items()}
+        lost = {each.partition for each in failures}
+        # One that is stopped goes nowhere.
+        self._planned = {
+            each: at
+            for each, at in planned.items()
+            if str(each) not in progress.stopped and str(each) not in lost
+        }
+        self._aligned |= {each: planned[each] for each in moved}
+        end = {each: at for each, at in planned.items() if at != recorded[each]}
+        if not (end or failures or refused):
+            return None
+        return Batch(
+            reader=SegmentReader(bucket=self._bucket, topics=plans),
+            splits=tuple(
+                split for each, found in chosen.items() for split in split_runs(each, found)
+            ),
+            parts=tuple(
+                TablePart(
+                    table=tables[topic],
+                    start=progress.tables[topic].position,
+                    goal=_named({each: at for each, at in moved.items() if each.topic == topic}),
+                )
+                for topic in tables
+            ),
+            end=_named(end),
+            failures=(*failures, *refused),
+            check=partial(self._coordination.leases.require_held, tuple(moved)),
+        )
+
+    def _line_up(
+        self,
+        starts: Mapping[TopicPartition, int],
+        stops: Mapping[TopicPartition, int],
+        limit: Limit,
+    ) -> list[PartitionLine]:
+        bound = SegmentBound(bytes=limit.bytes, segments=limit.rows)
+        with ThreadPoolExecutor(CONNECTIONS) as threads:
+            listed = dict(
+                zip(
+                    starts,
+                    threads.map(lambda each: self._list(each, starts[each], bound), starts),
+                    strict=True,
+                )
+            )
+        taken = choose({each: found.segments for each, found in listed.items()}, limit)
+        self._has_more = any(
+            found.more or taken[each] < len(found.segments) for each, found in listed.items()
+        )
+        ends = self._listing.read_ends(
+            segment for each, found in listed.items() for segment in found.segments[: taken[each]]
+        )
+        return [
+            line_up(
+                PartitionFacts(
+                    partition=partition,
+                    start=starts[partition],
+                    stop=stops[partition],
+                    listed=found.segments,
+                    taken=taken[partition],
+                    ends=ends,
+                ),
+                self._section.on_gap,
+            )
+            for partition, found in listed.items()
+        ]
+
+    def _list(self, partition: TopicPartition, start: int, bound: SegmentBound) -> ListedSegments:
+        if self._aligned.get(partition) == start:
+            return self._listing.list_new(partition, start, bound)
+        found = self._listing.list_from(partition, start, bound)
+        if not found.segments or found.segments[0].base_offset >= start:
+            self._aligned[partition] = start
+        return found
+
+    def _failure(self, line: PartitionLine) -> PartitionFailure | None:
+        """What is wrong behind the segments of a partition, once nobody will mend it."""
+        if line.gap is None or line.segments:
+            # It is looked at again when all before it is captured.
+            return None
+        gap, now = line.gap, self._clock.monotonic()
+        known, since = self._gaps.get(line.partition, (gap, now))
+        if known != gap:
+            since = now
+        self._gaps[line.partition] = gap, since
+        if gap.found > gap.expected and now - since < self._gap_seconds:
+            return None
+        return _gap_failure(line.partition, gap)
+
+    def _load_tables(
+        self,
+        chosen: Mapping[TopicPartition, Sequence[PlannedSegment]],
+        progress: Progress,
+    ) -> tuple[dict[str, SourceTable], dict[str, TopicPlan], list[TableFailure]]:
+        """The tables of these partitions; topics whose schema is not to be had wait."""
+        tables, plans, refused = {}, {}, []
+        unavailable: FrazilError | None = None
+        for topic in sorted({each.topic for each in chosen}):
+            shape = progress.tables[topic].shape
+            try:
+                learnt = ()
+                if self._tables.learns_columns(topic):
+                    last = [found[-1] for each, found in chosen.items() if each.topic == topic]
+                    learnt = learn_columns(self._bucket, last, self._tables.envelope(topic))
+                tables[topic], plans[topic] = self._tables.load(topic, shape, learnt)
+            except SourceUnavailableError as error:
+                _log.warning("topic waits for its schema", table=topic, error=error.reason)
+                unavailable = error
+            except (ConfigError, SchemaError, MalformedChangeError) as error:
+                refused.append(TableFailure(topic, error))
+        if unavailable is not None and not tables and not refused:
+            raise unavailable
+        return tables, plans, refused
+
+    # --- beginning again ---
+
+    def plan_copy(self, tables: Collection[str]) -> Batch | None:
+        """Restart topics at their oldest records, those whose first partition is held."""
+        wanted = [name for name in sorted(tables) if name in self._tables.names]
+        if not wanted:
+            return None
+        partitions = self._cluster.find(self._tables.names)
+        # Another thread shares them out, between its batches.
+        held = self._coordination.leases.held() or self._coordination.rebalance(partitions)
+        parts, firsts = [], []
+        bound = SegmentBound(bytes=1, segments=1)
+        for topic in wanted:
+            of_topic = sorted(each for each in partitions if each.topic == topic)
+            if not of_topic or of_topic[0] not in held:
+                continue
+            oldest = {
+                found[0].partition: found[0].base_offset
+                for each in of_topic
+                if (found := self._listing.list_new(each, 0, bound).segments)
+            }
+            if not oldest:
+                continue
+            firsts.append(of_topic[0])
+            table, _ = self._tables.load(topic, "")
+            restart = Restart(position=0, origin=f"{topic}:restart")
+            parts.append(TablePart(table=table, start=None, goal=_named(oldest), restart=restart))
+        if not parts:
+            return None
+        return Batch(
+            reader=SegmentReader(bucket=self._bucket, topics={}),
+            splits=(),
+            parts=tuple(parts),
+            end=None,
+            check=partial(self._coordination.leases.require_held, tuple(firsts)),
+        )
+
+    # --- next to a batch ---
+
+    def wait(self, seconds: float, limit: Limit) -> bool:  # noqa: ARG002 - segments are not announced
+        """Until it is time to look again; at once where a batch left segments behind."""
+        if not self._has_more:
+            self._clock.wait(self._woken, seconds)
+        self._woken.clear()
+        return self._has_more
+
+    def wake(self) -> None:
+        """Let ``wait`` return."""
+        self._woken.set()
+
+    def newest(self) -> Position:
+        """Where the partitions end."""
+        ends: dict[TopicPartition, int] = {}
+        newest = []
+        for partition in self._cluster.find(self._tables.names):
+            start = self._since.get(partition, 0)
+            found = self._listing.list_new(partition, start).segments
+            ends[partition] = start
+            newest += found[-1:]
+        for each, end in ((each, self._listing.read_ends([each])) for each in newest):
+            last = end[each.key].last_offset if each.key in end else None
+            if last is not None:
+                ends[each.partition] = max(ends[each.partition], last + 1)
+        return _named(ends)
+
+    def has_reached(self, position: Position) -> bool:
+        """Whether the partitions that are read have come there; others are read elsewhere."""
+        wanted = _offsets(position)
+        return all(at >= wanted.get(each, at) for each, at in self._planned.items())
+
+    def kept_since(self, position: Position) -> int:  # noqa: ARG002 - as the protocol says
+        """Segments are kept as long as the bucket keeps them."""
+        return 0
+
+    @property
+    def reached(self) -> Mapping[str, int]:
+        """Where the partitions are that are read."""
+        return _named(self._planned)
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The topics of these partitions."""
+        return frozenset(each.topic for each in self._planned)
+
+    def received(self) -> None:
+        """Nothing is received before it is planned."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Reading never waits."""
+        return False
+
+    def acknowledge(self, position: Position) -> None:
+        """Publish the offsets of the partitions that this worker holds."""
+        held = self._coordination.leases.held()
+        offsets = {
+            each: at - 1
+            for each, at in _offsets(position).items()
+            if each in held and at - 1 > NOTHING_PROCESSED
+        }
+        if not offsets:
+            return
+        # Those of a lost partition are written by whoever has it.
+        with suppress(LeaseLostError):
+            for each, at in self._coordination.offsets.write(offsets).items():
+                _log.warning(
+                    "another program has processed more",
+                    partition=str(each),
+                    position=offsets[each],
+                    published=at,
+                )
+
+    def close(self) -> None:
+        """Forget what was planned; leases stay until the claim is released."""
+        self._planned = {}
+        self._has_more = False
+
+    def _publish_again(
+        self, held: Sequence[TopicPartition], recorded: Mapping[TopicPartition, int]
+    ) -> None:
+        """Of partitions that are new here: the worker before may have ended right before it did."""
+        self._settled &= set(held)
+        new = {
+            each: recorded[each] for each in held if each in recorded and each not in self._settled
+        }
+        if new:
+            self.acknowledge(_named(new))
+            self._settled |= new.keys()
+
+
+def _offsets(position: Position | None) -> dict[TopicPartition, int]:
+    if isinstance(position, str):
+        message = "positions of this source are offsets by partition"
+        raise TypeError(message)
+    return {TopicPartition.parse(name): at for name, at in (position or {}).items()}
+
+
+def _named(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(each): at for each, at in offsets.items()}
+
+
+def _gap_failure(partition: TopicPartition, gap: OffsetGap) -> PartitionFailure:
+    if gap.found > gap.expected:
+        message = f"{partition} has no segment with the offsets {gap.expected} to {gap.found - 1}."
+    else:
+        message = f"{partition} has a segment with offset {gap.found} beside those before it."
+    error = PositionLostError(
+        message,
+        table=partition.topic,
+        position=str(gap.expected),
+        next_step="set source.on_gap: record to go on and keep a note of it among the dead "
+        f"letters, or {command('resync', partition.topic)}",
+    )
+    return PartitionFailure(partition.topic, str(partition), gap.expected, error)

@@ -1,0 +1,178 @@
+"""Topics become tables: every record once, by name, and what cannot be a row is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.pipeline.loops.loop import Ending
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
+from tests.support.kafscale.captured_topics import CapturedTopics, captured_topics
+from tests.support.kafscale.etcd_history import put, value_at
+from tests.support.kafscale.segments import TIMESTAMP, Message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from frazil.demo.services import EtcdServer, ObjectStore
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+COLUMNS = [
+    {"name": "order_id", "type": "long", "required": True},
+    {"name": "price", "type": "double"},
+    {"name": "placed_at", "type": "timestamp"},
+]
+ORDERS = {"topic": "orders", "table": "prod.orders", "columns": COLUMNS}
+
+
+def order(number: int, **fields: object) -> Message:
+    value = {"order_id": number, "price": number / 2, "placed_at": "2026-01-02T03:04:05Z", **fields}
+    return Message(json.dumps(value).encode(), key=b"%d" % number)
+
+
+@pytest.fixture
+def topics(spark: SparkSession, object_store: ObjectStore, tmp_path: Path) -> CapturedTopics:
+    return captured_topics(spark, object_store, tmp_path, topics=[ORDERS])
+
+
+def ids(world: CapturedTopics, table: str = "prod.orders") -> list[tuple[int, int, int]]:
+    rows = world.rows(table)
+    return sorted((each["partition"], each["offset"], each["order_id"]) for each in rows)
+
+
+def test_records_become_rows_with_all_compressions(topics: CapturedTopics) -> None:
+    broker = topics.broker
+    for compression in range(5):
+        messages = [order(compression * 10 + number) for number in range(3)]
+        broker.produce(FIRST, messages, compression=compression)
+    broker.produce(SECOND, [order(99)])
+    topics.ingest()
+    expected = [(0, at, at // 3 * 10 + at % 3) for at in range(15)]
+    assert ids(topics) == [*expected, (1, 0, 99)]
+    first = min(topics.rows("prod.orders"), key=lambda row: (row["partition"], row["offset"]))
+    assert {name: first[name] for name in list(first)[:8]} == {
+        "record_id": "orders:0:0",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "timestamp_ms": TIMESTAMP,
+        "key": b"0",
+        "value": order(0).value,
+        "headers": "",
+    }
+    assert topics.offsets("prod.orders") == {"orders/0": 15, "orders/1": 1}
+    # Once more, and with more.
+    assert topics.ingest() == []
+    broker.produce(SECOND, [order(100), order(101)])
+    topics.ingest()
+    assert ids(topics)[-2:] == [(1, 1, 100), (1, 2, 101)]
+
+
+def test_wrong_values_are_null_and_records_without_required_ones_are_dead_letters(
+    topics: CapturedTopics,
+) -> None:
+    topics.broker.produce(
+        FIRST, [order(1, price="much"), order(2, order_id=None), Message(b"no json"), order(3)]
+    )
+    topics.ingest()
+    assert ids(topics) == [(0, 0, 1), (0, 3, 3)]
+    letters = sorted(topics.dead_letters(), key=lambda each: each["position"])
+    assert [each["reason_code"] for each in letters] == ["invalid", "invalid"]
+    assert [each["payload"] for each in letters][1] == b"no json"
+
+
+def test_a_damaged_segment_stops_its_partition_there_and_no_other(topics: CapturedTopics) -> None:
+    broker = topics.broker
+    broker.produce(FIRST, [order(1)])
+    key = broker.produce(FIRST, [order(2)])
+    broker.produce(FIRST, [order(3)])
+    broker.produce(SECOND, [order(4)])
+    data = bytearray(broker.bucket.read(key))
+    data[60] ^= 1
+    broker.put(key.removeprefix(f"{broker.namespace}/"), bytes(data))
+    topics.ingest()
+    assert topics.ending is Ending.ACTION_REQUIRED
+    assert ids(topics) == [(0, 0, 1), (1, 0, 4)]
+    assert topics.offsets("prod.orders") == {"orders/0": 1, "orders/1": 1}
+    # Repaired, it continues there.
+    data[60] ^= 1
+    broker.put(key.removeprefix(f"{broker.namespace}/"), bytes(data))
+    topics.ingest()
+    assert topics.ending is Ending.DONE
+    assert ids(topics) == [(0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 4)]
+
+
+def test_columns_come_and_widen_and_those_that_are_not_listed_survive(
+    topics: CapturedTopics,
+) -> None:
+    topics.document["source"]["topics"] = [
+        {
+            **ORDERS,
+            "columns": [{"name": "order_id", "type": "int"}, {"name": "old", "type": "string"}],
+        }
+    ]
+    topics.broker.produce(FIRST, [order(1, old="kept")])
+    topics.ingest()
+    topics.document["source"]["topics"] = [ORDERS]
+    topics.broker.produce(FIRST, [order(1 << 40)])
+    topics.ingest()
+    rows = sorted(topics.rows("prod.orders"), key=lambda each: each["offset"])
+    assert [(each["order_id"], each["old"], each["price"]) for each in rows] == [
+        (1, "kept", None),
+        (1 << 40, None, float(1 << 39)),
+    ]
+
+
+def test_etcd_has_the_offsets_of_the_markers(
+    spark: SparkSession, object_store: ObjectStore, etcd: EtcdServer, tmp_path: Path
+) -> None:
+    topics = captured_topics(spark, object_store, tmp_path, topics=[ORDERS], etcd=etcd)
+    topics.broker.produce(FIRST, [order(1), order(2)])
+    topics.ingest()
+    prefix = topics.document["source"]["offsets"]["key_prefix"]
+    stored = value_at(etcd.endpoint, f"{prefix}/offsets/orders/0")
+    assert stored is not None
+    assert json.loads(stored)["offset"] == 1
+    assert value_at(etcd.endpoint, f"{prefix}/leases/orders/0") is None, "it was released"
+
+
+def test_a_table_and_offsets_of_the_processor_are_taken_over(
+    spark: SparkSession, object_store: ObjectStore, etcd: EtcdServer, tmp_path: Path
+) -> None:
+    topics = captured_topics(spark, object_store, tmp_path, topics=[ORDERS], etcd=etcd)
+    broker, name = topics.broker, topics.name("prod.orders")
+    for number in range(6):
+        broker.produce(FIRST, [order(number)])
+        broker.produce(SECOND, [order(10 + number)])
+    columns = (
+        "record_id string not null, topic string not null, `partition` int not null, "
+        "offset bigint not null, timestamp_ms bigint not null, key binary, value binary, "
+        "headers string, order_id bigint, note string"
+    )
+    lake = topics.lake
+    lake.ensure_namespace(name)
+    spark.sql(f"create table {name.quoted} ({columns}) using iceberg")
+    written = [(0, at) for at in range(3)] + [(1, at) for at in range(2)]
+    spark.sql(
+        f"insert into {name.quoted} values "
+        + ", ".join(
+            f"('orders:{number}:{at}', 'orders', {number}, {at}, 0, null, null, '', {at}, 'old')"
+            for number, at in written
+        )
+    )
+    prefix = topics.document["source"]["offsets"]["key_prefix"]
+    # It died before it could say that it had written one more; of the other it skipped one.
+    for number, offset in ((0, 1), (1, 2)):
+        value = json.dumps({"offset": offset, "last_timestamp_ms": 1, "updated_at": 1})
+        put(etcd.endpoint, f"{prefix}/offsets/orders/{number}", value.encode())
+    topics.ingest()
+    found = [(each["partition"], each["offset"]) for each in topics.rows("prod.orders")]
+    assert sorted(found) == [*((0, at) for at in range(6)), *((1, at) for at in (0, 1, 3, 4, 5))]
+    assert {each["note"] for each in topics.rows("prod.orders")} == {"old", None}
+    assert topics.offsets("prod.orders") == {"orders/0": 6, "orders/1": 6}
