@@ -267,6 +267,8 @@ class StorageError(LakeError):
 
     # Whether the store said that a file is not there.
     is_gone = False
+    # Whether it is there, and larger than what was to be read.
+    is_too_large = False
 
 
 class CatalogError(LakeError):

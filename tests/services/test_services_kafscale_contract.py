@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -24,9 +24,17 @@ from frazil.testing.in_memory_database import InsertRow
 from tests.support.kafscale.broker import Broker
 from tests.support.kafscale.etcd_history import value_at
 from tests.support.kafscale.segments import Message, segment
-from tests.support.source.contract import SourceContract
+from tests.support.source.contract import (
+    COLUMNS,
+    ORDERS,
+    UNWANTED,
+    SourceContract,
+    begun,
+    insert,
+)
 from tests.support.source.contract_partitions import LiveContract, PartitionContract
-from tests.support.source.contract_records import RejectContract
+from tests.support.source.contract_records import RejectContract, planned
+from tests.support.source.replay import TIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from frazil.demo.services import EtcdServer, ObjectStore
     from frazil.model.schema.types import Primitive
     from frazil.testing.in_memory_database import Change
+    from tests.support.source.under_test import SourceUnderTest
 
 pytestmark = pytest.mark.services
 
@@ -51,6 +60,17 @@ class HurriedClock(SystemClock):
         return self._asked
 
 
+class Configured:
+    """The source of a worker, as its document is at the moment."""
+
+    def __init__(self, current: dict[str, KafscaleSource], worker: str) -> None:
+        self._of = current
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of[self._worker], name)
+
+
 class TopicsInSegments:
     """Topics of three partitions, which take turns; a record is a segment."""
 
@@ -66,11 +86,16 @@ class TopicsInSegments:
         self._partitions: dict[str, int] = {}
         self._produced: dict[str, list[dict[str, object]]] = {}
         self._workers: dict[str, Coordination] = {}
+        self._current: dict[str, KafscaleSource] = {}
 
-    def open(self, worker: str = "one") -> KafscaleSource:
+    def open(self, worker: str = "one") -> Any:
         if worker in self._workers:
             # Its process has ended.
             self._workers.pop(worker).release()
+        self._current[worker] = self._new(worker)
+        return Configured(self._current, worker)
+
+    def _new(self, worker: str) -> KafscaleSource:
         section = self._section()
         coordination = self._workers[worker] = Coordination(section)
         self._stack.callback(coordination.release)
@@ -96,7 +121,10 @@ class TopicsInSegments:
         ]
         self._partitions[name] = PARTITIONS
         self._produced[name] = []
-        # The source is configured with its topics, and would be started again.
+        # Topics are named one by one: processes are started again with another document.
+        for worker in self._current:
+            self._workers.pop(worker).release()
+            self._current[worker] = self._new(worker)
         for number in range(PARTITIONS):
             self.broker.put(f"{TopicPartition(name, number)}/ready", b"")
 
@@ -168,6 +196,32 @@ class TopicsInSegments:
 
 
 class TestKafscale(SourceContract, LiveContract, PartitionContract, RejectContract):
+    def test_wants_answers_for_tables_that_are_not_there(self, subject: SourceUnderTest) -> None:
+        """Topics are named one by one, and need no segment to be wanted."""
+        subject.add_table(ORDERS, COLUMNS)
+        source = subject.open()
+        assert source.selects(ORDERS)
+        assert not source.selects(UNWANTED)
+
+    def test_waiting_ends_when_there_is_enough_or_time_is_up(
+        self, subject: SourceUnderTest
+    ) -> None:
+        """Segments are not announced; what a batch had to leave behind is not waited for."""
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1), insert(ORDERS, 2))
+        capture.commit(planned(capture, TIGHT))
+        assert capture.source.wait(600.0, TIGHT)
+        capture.catch_up()
+        assert not capture.source.wait(0.05, TIGHT)
+
+    def test_the_further_a_position_the_less_is_kept_for_it(self, subject: SourceUnderTest) -> None:
+        """A bucket keeps its segments for nobody in particular."""
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1))
+        capture.catch_up()
+        assert capture.acknowledged is not None
+        assert capture.source.kept_since(capture.acknowledged) == 0
+
     @pytest.fixture
     def subject(self, object_store: ObjectStore, etcd: EtcdServer) -> Iterator[TopicsInSegments]:
         with ExitStack() as stack:

@@ -69,10 +69,15 @@ class Bucket:
             found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
         return tuple(sorted(each.rstrip("/").rpartition("/")[2] for each in found))
 
-    def read(self, key: str) -> bytes:
-        """All bytes of an object."""
+    def read(self, key: str, *, at_most: int | None = None) -> bytes:
+        """All bytes of an object; none of one that has more than ``at_most``."""
         with _failing_as("reading", key):
-            return obstore.get(self._store, key).bytes().to_bytes()
+            found = obstore.get(self._store, key)
+            if at_most is None or found.meta["size"] <= at_most:
+                return found.bytes().to_bytes()
+        failure = StorageError(f"reading {key} failed: it has more than {at_most} bytes")
+        failure.is_too_large = True
+        raise failure
 
     def read_end(self, key: str, length: int) -> bytes:
         """The last bytes of an object."""
@@ -81,13 +86,13 @@ class Bucket:
             return end.bytes().to_bytes()
 
     def read_each(
-        self, keys: Iterable[str], *, connections: int = CONNECTIONS
+        self, keys: Iterable[str], *, connections: int = CONNECTIONS, at_most: int | None = None
     ) -> Iterator[tuple[str, bytes | StorageError]]:
         """Objects in the order of their keys here, with what failed in its place.
 
         No more than ``connections`` are in memory in addition to the one that is used.
         """
-        return _each(self.read, keys, connections)
+        return _each(lambda key: self.read(key, at_most=at_most), keys, connections)
 
     def read_each_end(
         self, keys: Iterable[str], length: int

@@ -124,6 +124,7 @@ class InMemoryTopicSource:
             self._acknowledge_again(held, recorded)
             begun = {each.name: each.begins for each in held if each.name not in recorded}
             if begun:
+                self._planned = {each.name: recorded.get(each.name, each.begins) for each in held}
                 # Before the first record is read: one that expires by then was not lost silently.
                 return Batch(reader=InMemoryReader({}), splits=(), parts=(), end=begun)
             return self._batch(held, progress, recorded, limit)

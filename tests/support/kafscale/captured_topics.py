@@ -17,7 +17,7 @@ from frazil.config import load_config
 from frazil.merge.merger import Merger
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import build_capture, build_ingest_loop
-from frazil.pipeline.loops.loop import StopRequest
+from frazil.pipeline.loops.loop import Ending, StopRequest
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name
 from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.kafscale.broker import Broker
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from frazil.demo.services import EtcdServer, ObjectStore
     from frazil.ingest.report import BatchReport
     from frazil.model.table_name import TableName
-    from frazil.pipeline.loops.loop import Ending
     from frazil.pipeline.next_step import NextStep
 
 Row = dict[str, Any]
@@ -49,7 +48,6 @@ class CapturedTopics:
     document: dict[str, Any]
     reports: list[BatchReport] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
-    ending: Ending | None = None
 
     @property
     def config(self) -> Config:
@@ -63,7 +61,12 @@ class CapturedTopics:
         return Lake(attach_session(self.spark, config), config.catalog.name)
 
     def ingest(self) -> list[BatchReport]:
-        """All that is there now, as ``frazil ingest --once`` does it in a new process."""
+        """All that is there now, and nothing is wrong with it."""
+        assert self.ingest_once() is Ending.DONE, [*self.failures, *self.reports]
+        return self.reports
+
+    def ingest_once(self) -> Ending:
+        """As ``frazil ingest --once`` does it in a new process."""
         config = self.config
         capture = build_capture(attach_session(self.spark, config), config)
         self.reports, self.failures = [], []
@@ -80,16 +83,15 @@ class CapturedTopics:
             on_error=fail,
         )
         try:
-            self.ending = loop.run(once=True)
+            return loop.run(once=True)
         finally:
             capture.claim.release()
-        return self.reports
 
     def merge(self) -> None:
         """All mirrors."""
         config = self.config
         for settings in load_merges(self.lake, config, ()).values():
-            Merger(self.spark, settings).merge()
+            Merger(self.spark, self.lake, settings).merge()
 
     def name(self, table: str) -> TableName:
         return parse_table_name(table, catalog=str(self.document["catalog"]["name"]))
@@ -97,12 +99,12 @@ class CapturedTopics:
     def rows(self, table: str) -> list[Row]:
         """Of any table in the catalog."""
         lake_table = self.lake.open(self.name(table))
-        return rows_by_pyiceberg(lake_table.load_metadata_location(), {})
+        return list(rows_by_pyiceberg(lake_table.load_metadata_location()).to_pylist())
 
     def dead_letters(self) -> list[Row]:
         name = dead_letters_name(self.config)
         table = self.lake.open(name)
-        return rows_by_pyiceberg(table.load_metadata_location(), {})
+        return list(rows_by_pyiceberg(table.load_metadata_location()).to_pylist())
 
     def offsets(self, table: str) -> Mapping[str, int]:
         """Of the table's marker."""

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from frazil.model.marker import moved_from
 from frazil.sources.protocol import ChangeColumn
 from tests.support.source.contract import COLUMNS, ITEMS, ORDERS, begun, insert, names
-from tests.support.source.replay import TIGHT, Capture, read
+from tests.support.source.replay import ROOMY, TIGHT, Capture, read
 
 if TYPE_CHECKING:
-    from frazil.sources.protocol import Batch
+    from frazil.sources.protocol import Batch, Limit
     from tests.support.source.under_test import LayoutSource, RejectingSource
 
 CANARY = b"canary-of-a-row"
 
 
-def planned(capture: Capture) -> Batch:
+def planned(capture: Capture, limit: Limit = ROOMY) -> Batch:
     """The next batch with rows; those before it only move the acknowledgement."""
-    while (batch := capture.next_batch()) is not None and not batch.parts:
+    while (batch := capture.next_batch(limit)) is not None and not batch.parts:
         capture.commit(batch)
     assert batch is not None
     return batch
@@ -47,11 +47,11 @@ class RejectContract:
     ) -> None:
         capture = begun(subject, ORDERS)
         subject.transact(insert(ORDERS, 1))
-        for payload in (b"one", b"", b"one"):
+        for payload in (b"one", b"\0", b"one"):
             subject.reject(ORDERS, payload)
         batch = planned(capture)
         first = read(batch).rejected
-        assert sorted(each.payload for each in first) == [b"", b"one", b"one"]
+        assert sorted(each.payload for each in first) == [b"\0", b"one", b"one"]
         assert read(batch, reversed(batch.splits)).rejected == first
         capture.restart()
         assert read(planned(capture)).rejected == first

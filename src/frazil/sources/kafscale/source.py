@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from frazil.clients.object_store import Bucket
-    from frazil.config.models.kafscale_source import KafscaleSection
+    from frazil.config.models.kafscale_source import KafscaleSection, TopicColumn
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
     from frazil.model.marker import Marker, Position
@@ -52,7 +52,11 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.coordination.workers import Coordination
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
     from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
-    from frazil.sources.kafscale.segments.discovery import ListedSegments, SegmentListing
+    from frazil.sources.kafscale.segments.discovery import (
+        ListedSegments,
+        SegmentListing,
+        SegmentObject,
+    )
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.kafscale.segments.planning import OffsetGap, PartitionLine
     from frazil.sources.kafscale.topic_tables import TopicTables
@@ -96,6 +100,8 @@ class KafscaleSource:
         # Offsets that are known to be where a segment begins or will begin.
         self._aligned: dict[TopicPartition, int] = {}
         self._gaps: dict[TopicPartition, tuple[OffsetGap, float]] = {}
+        # When each partition had its last turn.
+        self._turns: dict[TopicPartition, int] = {}
         # Partitions whose offsets were published again since this worker holds them.
         self._settled: set[TopicPartition] = set()
 
@@ -163,12 +169,14 @@ class KafscaleSource:
         recorded = _offsets(progress.acknowledged)
         self._publish_again(mine, recorded)
         unknown = [each for each in mine if each not in recorded]
-        if unknown and (begun := self._begin(unknown, partitions, recorded, progress)):
+        if unknown:
+            begun = self._begin(unknown, partitions, recorded, progress)
+            known = {each: recorded[each] for each in mine if each in recorded}
+            self._planned = known | {each: begun[each] for each in unknown}
             # Before the first record is read: one that expires by then was not lost silently.
             reader = SegmentReader(bucket=self._bucket, topics={})
             return Batch(reader=reader, splits=(), parts=(), end=_named(begun))
-        known = [each for each in mine if each in recorded]
-        return self._batch(known, progress, recorded, limit)
+        return self._batch(mine, progress, recorded, limit)
 
     def _begin(
         self,
@@ -190,11 +198,9 @@ class KafscaleSource:
             rows = _offsets(progress.tables[partition.topic].position).get(partition, 0)
             if begin := max(rows, processed[partition] + 1):
                 begun[partition] = begin
-        first = SegmentBound(bytes=1, segments=1)
         for partition in unknown:
             if partition not in begun:
-                found = self._listing.list_new(partition, 0, first).segments
-                begun |= {each.partition: each.base_offset for each in found[:1]}
+                begun[partition] = self._listing.first_offset(partition)
         return begun
 
     def _batch(
@@ -252,6 +258,8 @@ class KafscaleSource:
         limit: Limit,
     ) -> list[PartitionLine]:
         bound = SegmentBound(bytes=limit.bytes, segments=limit.rows)
+        # Those that waited longest come first, however little a batch may have.
+        starts = dict(sorted(starts.items(), key=lambda each: self._turns.get(each[0], 0)))
         with ThreadPoolExecutor(CONNECTIONS) as threads:
             listed = dict(
                 zip(
@@ -261,6 +269,8 @@ class KafscaleSource:
                 )
             )
         taken = choose({each: found.segments for each, found in listed.items()}, limit)
+        turn = max(self._turns.values(), default=0) + 1
+        self._turns |= {each: turn for each, count in taken.items() if count}
         self._has_more = any(
             found.more or taken[each] < len(found.segments) for each, found in listed.items()
         )
@@ -315,7 +325,7 @@ class KafscaleSource:
         for topic in sorted({each.topic for each in chosen}):
             shape = progress.tables[topic].shape
             try:
-                learnt = ()
+                learnt: tuple[TopicColumn, ...] = ()
                 if self._tables.learns_columns(topic):
                     last = [found[-1] for each, found in chosen.items() if each.topic == topic]
                     learnt = learn_columns(self._bucket, last, self._tables.envelope(topic))
@@ -340,18 +350,11 @@ class KafscaleSource:
         # Another thread shares them out, between its batches.
         held = self._coordination.leases.held() or self._coordination.rebalance(partitions)
         parts, firsts = [], []
-        bound = SegmentBound(bytes=1, segments=1)
         for topic in wanted:
             of_topic = sorted(each for each in partitions if each.topic == topic)
             if not of_topic or of_topic[0] not in held:
                 continue
-            oldest = {
-                found[0].partition: found[0].base_offset
-                for each in of_topic
-                if (found := self._listing.list_new(each, 0, bound).segments)
-            }
-            if not oldest:
-                continue
+            oldest = {each: self._listing.first_offset(each) for each in of_topic}
             firsts.append(of_topic[0])
             table, _ = self._tables.load(topic, "")
             restart = Restart(position=0, origin=f"{topic}:restart")
@@ -382,7 +385,7 @@ class KafscaleSource:
     def newest(self) -> Position:
         """Where the partitions end."""
         ends: dict[TopicPartition, int] = {}
-        newest = []
+        newest: list[SegmentObject] = []
         for partition in self._cluster.find(self._tables.names):
             start = self._since.get(partition, 0)
             found = self._listing.list_new(partition, start).segments

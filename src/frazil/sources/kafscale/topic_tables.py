@@ -90,7 +90,7 @@ class TopicTables:
         declared = self._declared_fields(found, schema) or tuple(learnt)
         columns = self._columns(found, declared, shape)
         table = self._table(found, columns, shape)
-        types = {each.name: each.type for each in columns}
+        types = {name: type_ for name, (_, type_) in parse_shape(table.shape).items()}
         fields = tuple(
             each.model_copy(update={"type": _TOPIC_TYPES[types[each.name]]}) for each in declared
         )

@@ -112,6 +112,15 @@ class SegmentListing:
             tuple(each for each in listed.segments if each.base_offset >= offset), listed.more
         )
 
+    def first_offset(self, partition: TopicPartition) -> int:
+        """Where a partition begins: with its oldest segment, or with what will be its first one."""
+        found = self.list_new(partition, 0, SegmentBound(bytes=1, segments=1)).segments
+        if found:
+            return found[0].base_offset
+        objects = self._bucket.list_after(partition_prefix(self._namespace, partition), "")
+        named = (parse_key(each.key, self._namespace) for each in objects)
+        return min((each.base_offset for each in named if each is not None), default=0)
+
     def read_ends(self, segments: Iterable[SegmentObject]) -> Mapping[str, SegmentEnd]:
         """What the footers of these say, by key; one that is gone is left out."""
         keys = [each.key for each in segments]

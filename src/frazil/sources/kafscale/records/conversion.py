@@ -1,0 +1,113 @@
+"""Records of one partition become rows: payloads are fetched, values are checked, rows made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.config.models.kafscale_source import Validation
+from frazil.errors import MalformedChangeError
+from frazil.model.rejected_record import RejectReason
+from frazil.sources.kafscale.records.base_rows import BaseRows
+from frazil.sources.kafscale.records.lfs import EnvelopeResolver
+from frazil.sources.kafscale.records.rejected_rows import RejectedRow, reject_rows, rows_but
+from frazil.sources.protocol import PartitionFailure, RecordsCounted, TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from frazil.clients.object_store import Bucket
+    from frazil.model.rejected_record import RejectedRecord
+    from frazil.sources.kafscale.records.topic_plan import TopicPlan
+    from frazil.sources.protocol import CountedOutcome, Reading
+
+    Made = tuple[pa.RecordBatch, tuple[RejectedRecord, ...], Mapping[CountedOutcome, int]]
+
+
+class RecordConversion:
+    """Converts the records of one partition as its topic's plan says."""
+
+    def __init__(self, plan: TopicPlan, partition: int, bucket: Bucket) -> None:
+        self._plan = plan
+        self._partition = f"{plan.topic}/{partition}"
+        self._resolver = EnvelopeResolver(
+            plan.lfs, bucket, topic=plan.topic, partition=self._partition
+        )
+        self._make = _rows_of(plan, partition)
+
+    def convert(self, records: pa.RecordBatch, within: range) -> Iterator[Reading]:
+        """What these records are; ``within`` are the offsets of the segments they are from.
+
+        A PartitionFailure is the last one.
+        """
+        topic = self._plan.topic
+        for part in self._resolver.resolve(records):
+            yield from part.rejected
+            yield from _counted(topic, part.counts)
+            invalid = self._invalid(part.records)
+            valid = part.records
+            if invalid:
+                if self._plan.validation is Validation.STRICT:
+                    yield self._stopped(valid, min(invalid), invalid, within)
+                    return
+                yield from reject_rows(valid, invalid, topic=topic, partition=self._partition)
+                valid = valid.filter(rows_but(valid.num_rows, invalid))
+            rows, rejected, counts = self._make(valid)
+            yield from rejected
+            yield from _counted(topic, counts)
+            if rows.num_rows:
+                yield TableRows(topic, rows)
+
+    def _invalid(self, records: pa.RecordBatch) -> Mapping[int, RejectedRow]:
+        schema = self._plan.schema
+        if schema is None or self._plan.validation is Validation.OFF:
+            return {}
+        problems = map(schema.problem, records.column("value").to_pylist())
+        return {
+            row: RejectedRow(RejectReason.INVALID, f"it breaks the schema's rule {problem}")
+            for row, problem in enumerate(problems)
+            if problem is not None
+        }
+
+    def _stopped(
+        self, records: pa.RecordBatch, row: int, why: Mapping[int, RejectedRow], within: range
+    ) -> PartitionFailure:
+        offset = records.column("offset")[row].as_py()
+        error = MalformedChangeError(
+            f"the record does not match its schema: {why[row].message}.",
+            table=self._plan.topic,
+            position=f"{self._partition}@{offset}",
+            next_step="correct the schema in the registry, or set source.validation: lenient",
+        )
+        # What a client packed into one payload may have offsets of other segments.
+        reached = min(max(offset, within.start), within.stop - 1)
+        return PartitionFailure(self._plan.topic, self._partition, reached, error)
+
+
+def _rows_of(plan: TopicPlan, partition: int) -> Callable[[pa.RecordBatch], Made]:
+    """From records to rows, rejected records and what is only counted."""
+    if not plan.is_changes:
+        base = BaseRows(plan, partition)
+
+        def make(records: pa.RecordBatch) -> Made:
+            read = base.read(records)
+            return read.rows, read.rejected, read.counts
+
+        return make
+    # Only topics of changes need it.
+    from frazil.codec.kfs.records import RECORD_SCHEMA  # noqa: PLC0415
+    from frazil.sources.kafscale.records.change_events import ChangeEvents  # noqa: PLC0415
+
+    events = ChangeEvents(plan)
+
+    def make_changes(records: pa.RecordBatch) -> Made:
+        changes = events.read(records.select(RECORD_SCHEMA.names), partition)
+        return changes.rows, changes.rejected, changes.counts
+
+    return make_changes
+
+
+def _counted(topic: str, counts: Mapping[CountedOutcome, int]) -> Iterator[RecordsCounted]:
+    for outcome, count in counts.items():
+        yield RecordsCounted(topic, outcome, count)
