@@ -68,7 +68,7 @@ def test_a_table_that_rejects_too_much_stops_and_the_others_go_on(
     world.add(ORDERS, 2)
     report = ingester.step()
     assert report is not None
-    assert report.rejected == {"invalid": 1}
+    assert report.rejected == {(ORDERS, "invalid"): 1}
     world.run(ingester)
     world.check(ORDERS)
     assert world.letters() == [(ORDERS, b"canary")]

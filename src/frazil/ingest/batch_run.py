@@ -81,7 +81,7 @@ class BatchResult:
     prepared: dict[str, Prepared] = field(default_factory=dict)
     failures: dict[str, FrazilError] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
-    rejected: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     stopped: list[PartitionFailure] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)

@@ -38,8 +38,11 @@ class RejectedRecords:
 
     def keep(
         self, batch: Batch, records: Sequence[RejectedRecord], *, name: str
-    ) -> Mapping[str, int]:
-        """Keep those of the batch with this name before its tables commit; counts by reason."""
+    ) -> Mapping[tuple[str, str], int]:
+        """Keep those of the batch with this name before its tables commit.
+
+        Counts by table and reason.
+        """
         if batch.keep_rejected is not None:
             batch.keep_rejected(records)
             kept = records
@@ -51,9 +54,10 @@ class RejectedRecords:
                 batch=name,
                 at=self.clock.now(),
             )
-        for (table, reason), count in Counter((each.table, each.reason) for each in kept).items():
-            _log.warning("records rejected", table=table, reason=reason.value, records=count)
-        return Counter(each.reason.value for each in kept)
+        counts = Counter((each.table, each.reason.value) for each in kept)
+        for (table, reason), count in counts.items():
+            _log.warning("records rejected", table=table, reason=reason, records=count)
+        return counts
 
     def _open(self) -> DeadLetterTable:
         # A source that never rejects anything gets no such table.

@@ -39,8 +39,8 @@ class BatchReport:
     """A batch that is recorded; the source was acknowledged up to ``acknowledged``.
 
     ``failures`` are the tables that were left out, and why; ``stopped`` the same of partitions.
-    ``rejected`` counts the records that became dead letters, by reason; ``counts`` what else is
-    counted about records of the tables here, by table and ``CountedOutcome``.
+    ``rejected`` counts the records that became dead letters, by table and reason; ``counts`` what
+    else is counted about records of the tables here, by table and ``CountedOutcome``.
     """
 
     batch: str
@@ -49,7 +49,7 @@ class BatchReport:
     seconds: float
     is_copy: bool = False
     failures: Mapping[str, FrazilError] = field(default_factory=dict)
-    rejected: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stopped: Mapping[str, FrazilError] = field(default_factory=dict)
 

@@ -236,7 +236,9 @@ def _ingest_loop(
     on_step: Callable[[], None] = lambda: None,
 ) -> IngestLoop:
     observed = context.observed
-    recorder = IngestRecorder(observed.metrics, observed.reporting, context.board)
+    recorder = IngestRecorder(
+        observed.metrics, observed.reporting, context.board, names=observed.names
+    )
 
     def record(report: BatchReport) -> None:
         recorder.record_report(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def load_offline_status(
         tables = _listed_tables(lake, config, now)
     else:
         tables = _captured_tables(lake, config, now)
-        source = _source(config, tables, now)
+        source = _source(lake, config, tables, now)
     commits = sorted((each for one in tables for each in one.commits), key=lambda each: each.at)
     return PipelineStatus(
         pipeline=config.pipeline,
@@ -59,7 +60,9 @@ def load_offline_status(
     )
 
 
-def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> SourceStatus:
+def _source(
+    lake: Lake, config: Config, tables: Sequence[TableStatus], now: datetime
+) -> SourceStatus:
     """The health of the source, and whether it still has what the tables need."""
     kind = configured_source(config)
     status = SourceStatus(kind=kind.name)
@@ -73,7 +76,20 @@ def _source(config: Config, tables: Sequence[TableStatus], now: datetime) -> Sou
     problem = None
     if health.problem is not None and any(each.phase is not Phase.COPYING for each in tables):
         problem = problem_of_error(health.problem, since=now)
-    return replace(status, health=health.facts, trouble=problem)
+    facts = health.facts
+    if facts is not None and facts.partitions:
+        facts = facts.captured_to(_acknowledged(lake, config))
+    return replace(status, health=facts, trouble=problem)
+
+
+def _acknowledged(lake: Lake, config: Config) -> Mapping[str, int] | None:
+    """The offsets of partitions, as the ledger has them."""
+    try:
+        marker = Ledger.open(lake, ledger_name(config)).acknowledged()
+    except TableNotFoundError:
+        return None
+    position = None if marker is None else marker.position
+    return position if isinstance(position, Mapping) else None
 
 
 def _captured_tables(lake: Lake, config: Config, now: datetime) -> tuple[TableStatus, ...]:

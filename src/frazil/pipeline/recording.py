@@ -1,7 +1,7 @@
 """What the loops learn becomes status, metrics, log events, spans and reports; only here.
 
-Tasks and mergers return counts. The names of Supabase's merger are recorded beside ours when its
-document is used, so that dashboards drawn for it go on working.
+Tasks and mergers return counts. The names of Supabase's merger, or of KafScale's processor, are
+recorded beside ours when its document is used, so that dashboards drawn for it go on working.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import traceback
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.hooks import SystemClock
 from frazil.ledger.rows import brief_position
 from frazil.merge.report import MergePhase
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, Standby
+from frazil.pipeline.processor_recording import ProcessorRecorder
+from frazil.sources.protocol import CountedOutcome
 from frazil.telemetry import metric_names as ours
 from frazil.telemetry import metric_names_foreign as foreign
 from frazil.telemetry.log_fields import bound
@@ -24,6 +27,7 @@ from frazil.telemetry.tracing import SpanName
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from frazil.hooks import Clock
     from frazil.ingest.report import BatchReport, TableIngested
     from frazil.ledger.table_state import TableState
     from frazil.merge.report import MergeCommit, MergeReport
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+_CLOCK = SystemClock()
 _INGEST = MarkerRole.INGEST.value
 _MERGE = MarkerRole.MERGE.value
 # Longer chains are circular or absurd.
@@ -226,11 +231,21 @@ def frames_of(error: BaseException) -> str:
 class IngestRecorder:
     """Records what an ingest loop reports; its methods are the loop's receivers."""
 
-    def __init__(self, metrics: Metrics, reporting: Reporting, board: StatusBoard) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        reporting: Reporting,
+        board: StatusBoard,
+        *,
+        names: ForeignNames = ForeignNames.NONE,
+        clock: Clock = _CLOCK,
+    ) -> None:
         self._metrics = metrics
         self._reporting = reporting
         self._board = board
         self._reported: set[str] = set()
+        is_processors = names is ForeignNames.PROCESSOR
+        self._processor = ProcessorRecorder(metrics, clock) if is_processors else None
 
     def record_step(self, next_seconds: float) -> None:
         """The source was asked for changes."""
@@ -244,11 +259,15 @@ class IngestRecorder:
         if report.tables:
             self._metrics.observe(ours.BATCH_ROWS, report.rows)
             self._metrics.observe(ours.BATCH_DURATION, report.seconds, role=_INGEST)
-        for reason, records in report.rejected.items():
+        for (_, reason), records in report.rejected.items():
             self._metrics.add(ours.DEAD_LETTERS, records, reason=reason)
+        for (name, outcome), count in report.counts.items():
+            self._record_counted(name, outcome, count)
         for error in (*report.failures.values(), *report.stopped.values()):
             self._metrics.add(ours.ERRORS, code=error.code)
             self._report(error)
+        if self._processor is not None:
+            self._processor.record_report(report)
         _log.info(
             "tables copied" if report.is_copy else "batch ingested",
             batch=report.batch,
@@ -266,6 +285,8 @@ class IngestRecorder:
             _log.debug("standby", reason=error.reason)
             return
         self._board.record_ingest_error(error, step)
+        if self._processor is not None:
+            self._processor.record_error(error)
         if not isinstance(error, errors.FrazilError):
             # The text of a foreign exception may quote a row; where it happened is enough.
             _log.error("ingest failed unexpectedly", frames=frames_of(error))
@@ -288,6 +309,12 @@ class IngestRecorder:
                 return
             self._reported.add(error.message)
         self._reporting.report(error)
+
+    def _record_counted(self, table: str, outcome: str, count: int) -> None:
+        if outcome == CountedOutcome.RESOLVED_BYTES:
+            self._metrics.add(ours.RESOLVED_BYTES, count, table=table)
+        else:
+            self._metrics.add(ours.SOURCE_RECORDS, count, table=table, outcome=outcome)
 
     def _record_table(self, table: TableIngested) -> None:
         name = table.table

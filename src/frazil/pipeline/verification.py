@@ -1,4 +1,4 @@
-"""From the configuration to a comparison of mirrors with their source."""
+"""From the configuration to a comparison of tables with their source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from frazil.hooks import SystemClock
 from frazil.ledger.table import Ledger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.status.problems import problem_of_state
-from frazil.pipeline.tables.captured_mirrors import ledger_name
+from frazil.pipeline.tables.captured_mirrors import dead_letters_name, ledger_name
+from frazil.verify.record_verifier import RecordVerifier
 from frazil.verify.source_verifier import SourceVerifier, WaitSettings
 
 if TYPE_CHECKING:
@@ -60,6 +61,16 @@ def build_source_verifier(
         explain_stop=_explain_stop,
         clock=clock,
     )
+
+
+def build_record_verifier(
+    session: SparkSession, lake: Lake, config: Config
+) -> RecordVerifier | None:
+    """The verifier of tables of records; None where the source has none."""
+    records = None if config.source is None else configured_source(config).records()
+    if records is None:
+        return None
+    return RecordVerifier(session, lake, records, dead_letters_name(config))
 
 
 def _explain_stop(table: str, state: State | None) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -25,28 +25,68 @@ class HealthLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionHealth:
+    """A partition of a source whose positions are offsets by partition.
+
+    ``newest`` is the offset after its last record, ``offset`` the one that is captured next, None
+    while that is unknown. ``holder`` is whoever works on it, None if nobody is known to.
+    """
+
+    partition: str
+    newest: int
+    offset: int | None = None
+    holder: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records are not captured, as far as offsets say."""
+        return None if self.offset is None else max(0, self.newest - self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
     """What a source says of itself, for programs and for people.
 
     ``details`` are facts by what they are about: fields of the source in the JSON status, and
-    numbers of metrics. ``lines`` are for the page, ``summary`` for the terminal.
+    numbers of metrics. ``lines`` are for the page, ``summary`` for the terminal; partitions are
+    shown on both in a form of their own.
     """
 
     details: Mapping[str, Mapping[str, Fact]] = field(default_factory=dict)
     lines: tuple[HealthLine, ...] = ()
     summary: str = ""
+    partitions: tuple[PartitionHealth, ...] = ()
+
+    @property
+    def lag_records(self) -> int | None:
+        """Of all partitions; None without any, or while that of one is unknown."""
+        lags = [each.lag for each in self.partitions]
+        known = [each for each in lags if each is not None]
+        return sum(known) if known and len(known) == len(lags) else None
+
+    def captured_to(self, offsets: LogPlace | None) -> HealthFacts:
+        """With the offsets that are known better than the source knows them."""
+        if not isinstance(offsets, Mapping) or not self.partitions:
+            return self
+        known = tuple(
+            replace(each, offset=offsets.get(each.partition, each.offset))
+            for each in self.partitions
+        )
+        return replace(self, partitions=known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceHealth:
     """How far the source itself is, and what else it says.
 
-    ``problem`` is why a run could not continue, where an operator has to act.
+    ``problem`` is why a run could not continue, where an operator has to act. ``age_seconds`` is
+    how long ago the source was asked, where asking costs too much to do it every time.
     """
 
     newest: LogPlace
     facts: HealthFacts | None = None
     problem: FrazilError | None = None
+    age_seconds: float = 0.0
 
 
 class HealthWatch(Protocol):

@@ -61,6 +61,9 @@ TABLE: Final = Label("table")
 OPERATION: Final = Label("operation", frozenset({"read", "insert", "update", "delete", "truncate"}))
 ROLE: Final = Label("role", frozenset({"ingest", "merge", "maintain"}))
 OUTCOME: Final = Label("outcome", frozenset({"ok", "conflict", "unknown", "fenced", "failed"}))
+# Skipped by their settings, written with a null for a value that did not fit, or written with a
+# payload that was fetched.
+RECORD_OUTCOME: Final = Label("outcome", frozenset({"skipped", "nulled", "resolved"}))
 TABLE_PHASE: Final = Label(
     "phase", frozenset({"copying", "streaming", "merging", "waiting", "stopped"})
 )
@@ -97,6 +100,17 @@ SOURCE_EVENTS: Final = Counter(
     help="Changes read from the source.",
     labels=(TABLE, OPERATION),
 )
+SOURCE_RECORDS: Final = Counter(
+    name="frazil_source_records_total",
+    help="Records of the source with which something happened that is only counted.",
+    labels=(TABLE, RECORD_OUTCOME),
+)
+RESOLVED_BYTES: Final = Counter(
+    name="frazil_resolved_bytes_total",
+    help="Bytes of payloads that were fetched for records that point to them.",
+    unit=Unit.BYTES,
+    labels=(TABLE,),
+)
 SOURCE_LAG_BYTES: Final = Gauge(
     name="frazil_source_lag_bytes",
     help="Bytes between the newest position of the source and the one committed.",
@@ -106,6 +120,10 @@ SOURCE_LAG_SECONDS: Final = Gauge(
     name="frazil_source_lag_seconds",
     help="Age of the newest state of the source that is captured completely.",
     unit=Unit.SECONDS,
+)
+SOURCE_LAG_RECORDS: Final = Gauge(
+    name="frazil_source_lag_records",
+    help="Records of all partitions of the source that are not captured yet, as offsets say.",
 )
 SLOT_RETAINED_BYTES: Final = Gauge(
     name="frazil_slot_retained_bytes",
@@ -216,7 +234,7 @@ DEAD_LETTERS: Final = Counter(
 )
 LEASE_HELD: Final = Gauge(
     name="frazil_lease_held",
-    help="Leases that this process holds.",
+    help="Partitions of the source that this process holds a lease of.",
 )
 BACKPRESSURE_ACTIVE: Final = Gauge(
     name="frazil_backpressure_active",

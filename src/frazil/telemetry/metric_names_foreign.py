@@ -73,7 +73,7 @@ MERGER_BYTES_WRITTEN: Final = Counter(
 
 PROCESSOR_RECORDS: Final = Counter(
     name="kafscale_processor_records_total",
-    help="Records seen, by what became of them.",
+    help="Records by what became of them; dropped and invalid ones are dead letters.",
     labels=(TOPIC, RESULT),
 )
 PROCESSOR_BATCHES: Final = Counter(
@@ -101,7 +101,7 @@ PROCESSOR_WATERMARK_OFFSET: Final = Gauge(
 )
 PROCESSOR_WATERMARK_TIMESTAMP: Final = Gauge(
     name="kafscale_processor_watermark_timestamp_ms",
-    help="Timestamp of the last record written, in milliseconds since 1970.",
+    help="Time of the last commit of the partition, in milliseconds since 1970.",
     unit=Unit.MILLISECONDS,
     labels=(TOPIC, PARTITION),
 )

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from frazil.model.marker import Marker
     from frazil.model.table_name import TableName
     from frazil.verify.compared_columns import ComparisonPlan
+    from frazil.verify.offset_ranges import OffsetDifference
     from frazil.verify.row_comparison import KeyDifference
 
 NOTHING_MERGED = "nothing is merged yet"
@@ -67,6 +68,9 @@ class Verification:
     A mirror that ``is_behind`` has not reached the position: missing rows may still arrive.
     ``samples`` has up to twenty differing keys, ``note`` explains the verdict, and ``next_step`` is
     the command that repairs a difference.
+
+    A table of records is its own changelog and mirror; ``offsets`` are up to twenty ranges of
+    offsets by which it differs from its source.
     """
 
     changelog: TableName
@@ -86,6 +90,7 @@ class Verification:
     different: int = 0
     unjudged: int = 0
     samples: tuple[KeyDifference, ...] = ()
+    offsets: tuple[OffsetDifference, ...] = ()
     is_behind: bool = False
     note: str = ""
     next_step: str = ""

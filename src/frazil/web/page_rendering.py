@@ -74,6 +74,7 @@ def _build_environment() -> Environment:
         advice=advice_of,
         duration=humanize.duration,
         iso=_iso,
+        health_lines=wording.health_lines,
         lag=wording.lag,
         number=humanize.number,
         rows=wording.rows,

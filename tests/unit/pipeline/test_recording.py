@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import errors
 from frazil.hooks import ManualClock
-from frazil.ingest.report import BatchReport
+from frazil.ingest.report import BatchReport, TableIngested
 from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeReport
 from frazil.model.key_index import Repair, RepairReason
 from frazil.model.policy import LogFormat, LogLevel
@@ -24,6 +24,7 @@ from frazil.pipeline.recording import IngestRecorder, Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep
+from frazil.sources.protocol import CountedOutcome
 from frazil.telemetry.logs import LogSettings, configure_logs, get_logger
 from frazil.telemetry.metric_names_foreign import ForeignNames
 from frazil.telemetry.metrics import Metrics
@@ -326,10 +327,86 @@ def test_a_merge_runs_in_a_span_and_its_events_name_the_table(lines: io.StringIO
 
 def test_records_that_became_dead_letters_are_counted_by_reason(stage: Stage) -> None:
     recorder = IngestRecorder(stage.own_metrics, stage.reports, stage.board)
-    rejected = {RejectReason.INVALID.value: 3, RejectReason.BLOB.value: 1}
+    rejected = {("orders", RejectReason.INVALID.value): 3, ("users", RejectReason.BLOB.value): 1}
     for name in "ab":
         recorder.record_report(
             BatchReport(batch=name, tables=(), acknowledged="0/1", seconds=1.0, rejected=rejected)
         )
     assert stage.value("frazil_dead_letters_total", reason="invalid") == 6
     assert stage.value("frazil_dead_letters_total", reason="blob") == 2
+
+
+def orders_batch() -> BatchReport:
+    """A topic of which this process moved partition 0, and what else happened in its batch."""
+    table = TableIngested(
+        table="orders",
+        changelog="lake.orders",
+        start={"orders/0": 10, "orders/1": 5},
+        goal={"orders/0": 42, "orders/1": 5},
+        operations={"INSERT": 28},
+        seconds=0.25,
+    )
+    return BatchReport(
+        batch="a",
+        tables=(table,),
+        acknowledged={"orders/0": 42},
+        seconds=1.0,
+        rejected={
+            ("orders", RejectReason.INVALID.value): 2,
+            ("orders", RejectReason.BLOB.value): 1,
+            ("orders", RejectReason.GAP.value): 1,
+        },
+        counts={
+            ("orders", CountedOutcome.SKIPPED): 1,
+            ("orders", CountedOutcome.NULLED): 3,
+            ("orders", CountedOutcome.RESOLVED): 4,
+            ("orders", CountedOutcome.RESOLVED_BYTES): 4096,
+        },
+        stopped={"orders/2": errors.MalformedChangeError("a segment is damaged")},
+    )
+
+
+def test_what_is_only_counted_about_records_is_a_metric(stage: Stage) -> None:
+    IngestRecorder(stage.own_metrics, stage.reports, stage.board).record_report(orders_batch())
+    shown = {
+        outcome: stage.value("frazil_source_records_total", table="orders", outcome=outcome)
+        for outcome in ("skipped", "nulled", "resolved")
+    }
+    assert shown == {"skipped": 1, "nulled": 3, "resolved": 4}
+    assert stage.value("frazil_resolved_bytes_total", table="orders") == 4096
+    assert stage.value("kafscale_processor_batches_total", topic="orders") is None
+
+
+def test_the_processors_names_are_recorded_with_its_document() -> None:
+    stage = Stage(ForeignNames.PROCESSOR)
+    recorder = IngestRecorder(
+        stage.own_metrics,
+        stage.reports,
+        stage.board,
+        names=ForeignNames.PROCESSOR,
+        clock=stage.clock,
+    )
+    recorder.record_report(orders_batch())
+    recorder.record_error(errors.LeaseLostError("gone"), RetryAfter(1.0))
+
+    def value(name: str, **labels: str) -> float | None:
+        return stage.value(f"kafscale_processor_{name}", **labels)
+
+    records = {
+        result: value("records_total", topic="orders", result=result)
+        for result in ("written", "dropped", "invalid", "skipped_lfs")
+    }
+    assert records == {"written": 28, "dropped": 1, "invalid": 2, "skipped_lfs": 1}
+    assert value("batches_total", topic="orders") == 1
+    assert value("write_latency_ms_sum", topic="orders") == 250
+    moved = {"topic": "orders", "partition": "0"}
+    assert value("last_offset", **moved) == value("watermark_offset", **moved) == 41
+    assert value("watermark_timestamp_ms", **moved) == stage.clock.now().timestamp() * 1000
+    # Another process has its lease.
+    assert value("last_offset", topic="orders", partition="1") is None
+    assert value("lfs_resolved_total", topic="orders") == 4
+    assert value("lfs_resolved_bytes_total", topic="orders") == 4096
+    assert value("lfs_resolution_errors_total", topic="orders", reason="resolve") == 1
+    stages = {stage: value("errors_total", stage=stage) for stage in ("decode", "lfs")}
+    assert stages == {"decode": 1, "lfs": 1}
+    assert value("errors_total", stage="checkpoint") == 1

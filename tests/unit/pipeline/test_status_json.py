@@ -11,6 +11,7 @@ import pytest
 
 from frazil.pipeline.status.json_form import redact_status, status_from_json, status_to_json
 from frazil.pipeline.status.values import CopyStatus, Phase, PipelineStatus, Sample, SourceStatus
+from frazil.sources.health import PartitionHealth
 from frazil.sources.postgres.health import show_slot
 from frazil.telemetry.redaction import Redactor
 from tests.support.status.statuses import NOW, RESYNC, SCENARIOS, SLOT, UNREACHABLE, running, table
@@ -25,9 +26,11 @@ def there_and_back(status: PipelineStatus) -> PipelineStatus:
 def full() -> PipelineStatus:
     """A status in which nothing has its default, so that a field that is forgotten shows."""
     copy = CopyStatus(rows=1, bytes_read=2, bytes_total=3, fraction=0.4, remaining_seconds=5.0)
+    partition = PartitionHealth(partition="orders/0", newest=3, offset=2, holder="another")
+    health = replace(show_slot(SLOT), partitions=(partition,))
     source = SourceStatus(
-        kind="postgres", lag_seconds=1.5, lag_bytes=2, health=show_slot(SLOT), is_paused=True,
-        pending_commits=2, next_run=NOW, unknown_since=NOW,
+        kind="postgres", lag_seconds=1.5, lag_bytes=2, health=health, is_paused=True,
+        pending_commits=2, next_run=NOW, unknown_since=NOW, leases_held=1,
         trouble=UNREACHABLE, standby="the slot is read by another process",
     )  # fmt: skip
     one = table("public.a", phase=Phase.STOPPED, copy=copy, trouble=RESYNC, is_first_load=True)

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
+from frazil.sources.protocol import CountedOutcome
 from frazil.telemetry import metric_names, metric_names_foreign
-from frazil.telemetry.metric_names import METRICS, Counter, Gauge, Histogram, Label, Metric, Unit
+from frazil.telemetry.metric_names import (
+    METRICS,
+    RECORD_OUTCOME,
+    Counter,
+    Gauge,
+    Histogram,
+    Label,
+    Metric,
+    Unit,
+)
 from frazil.telemetry.metric_names_foreign import FOREIGN_METRICS, ForeignNames
 
 if TYPE_CHECKING:
@@ -20,8 +30,11 @@ EVERY = [*METRICS, *FOREIGN]
 # The published list; removing a name breaks dashboards.
 PUBLISHED = {
     "frazil_source_events_total": ("table", "operation"),
+    "frazil_source_records_total": ("table", "outcome"),
+    "frazil_resolved_bytes_total": ("table",),
     "frazil_source_lag_bytes": (),
     "frazil_source_lag_seconds": (),
+    "frazil_source_lag_records": (),
     "frazil_slot_retained_bytes": (),
     "frazil_slot_safe_wal_bytes": (),
     "frazil_commits_total": ("table", "role", "outcome"),
@@ -52,6 +65,12 @@ PUBLISHED = {
 def test_the_table_is_the_published_list() -> None:
     shown = {metric.name: tuple(label.name for label in metric.labels) for metric in METRICS}
     assert shown == PUBLISHED
+
+
+def test_every_outcome_that_is_counted_has_a_value_of_the_label() -> None:
+    # Bytes are no records, and have a metric of their own.
+    counted = {each.value for each in CountedOutcome} - {CountedOutcome.RESOLVED_BYTES.value}
+    assert RECORD_OUTCOME.values == frozenset(counted)
 
 
 def test_the_foreign_names_are_the_original_ones() -> None:

@@ -1,4 +1,4 @@
-"""The verb ``verify``: compares mirrors with their sources, or with their changelogs."""
+"""The verb ``verify``: compares tables with their sources, or mirrors with their changelogs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.model.command import command
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
-from frazil.pipeline.verification import build_source_verifier
+from frazil.pipeline.verification import build_record_verifier, build_source_verifier
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
 from frazil.verify.source_verifier import MERGE
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
     from frazil.cli.invocation import Invocation
     from frazil.config import Config
+    from frazil.model.table_name import TableName
     from frazil.pipeline.tables.captured_mirrors import CapturedMirror
     from frazil.telemetry.redaction import Redactor
     from frazil.verify.mirror_verifier import Verification
+    from frazil.verify.record_verifier import RecordVerifier
 
 HEADER = (
     "TABLE", "VERDICT", "EXPECTED", "FOUND", "MISSING", "SURPLUS", "DIFFERENT", "UNJUDGED",
@@ -49,11 +51,11 @@ class VerifyRequest:
 
 
 def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
-    """Compare mirrors; a problem of a table is reported, not raised.
+    """Compare mirrors and tables of records; a problem of a table is reported, not raised.
 
     A captured mirror is compared with its source unless the changelog is requested, any other
-    with the fold of its changelog. The exit status is that of the gravest finding: a difference
-    before a table that cannot be judged.
+    with the fold of its changelog; a table of records always with its source. The exit status is
+    that of the gravest finding: a difference before a table that cannot be judged.
     """
     config = invocation.load_quietly()
     wait = _parsed(request.wait)
@@ -73,9 +75,17 @@ def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
                 merges_run=_is_merging(config),
                 on_wait=_Waiting(),
             )
+        recording = build_record_verifier(session, lake, config)
+        recorded = _tables_of_records(recording, tables.without)
+        chosen = choose_records(request.tables, recorded)
+        if recording is not None:
+            found |= _verify_records(recording, chosen)
         # For the terminal; nothing of this goes to a log.
         show_keys = not config.telemetry.mask_keys
-        for mirror, settings in plan_merges(config, request.tables, captured=captured).items():
+        others = [each for each in request.tables if not choose_records([each], recorded)]
+        is_done = bool(chosen) and not others and (bool(request.tables) or not captured)
+        merges = {} if is_done else plan_merges(config, others, captured=captured)
+        for mirror, settings in merges.items():
             try:
                 if verifier is not None and mirror in captured:
                     source = captured[mirror].source
@@ -86,9 +96,41 @@ def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
                     found[mirror] = replace(compared, next_step=step)
             except FrazilError as error:
                 found[mirror] = error
-    without = () if request.tables else tables.without
+    without = () if request.tables else [each for each in tables.without if each not in recorded]
     _print(found, without, invocation)
     return exit_code_of(tuple(found.values()))
+
+
+def _tables_of_records(
+    recording: RecordVerifier | None, without: Mapping[str, TableName]
+) -> Mapping[str, TableName]:
+    if recording is None:
+        return {}
+    return {source: name for source, name in without.items() if recording.has(source)}
+
+
+def choose_records(
+    requested: Sequence[str], recorded: Mapping[str, TableName]
+) -> Mapping[str, TableName]:
+    """Those tables of records that were named, as at the source or in the lake; all by default."""
+    wanted = set(requested)
+    return {
+        source: name
+        for source, name in recorded.items()
+        if not wanted or wanted & {source, str(name)}
+    }
+
+
+def _verify_records(
+    recording: RecordVerifier, chosen: Mapping[str, TableName]
+) -> dict[str, Verification | FrazilError]:
+    found: dict[str, Verification | FrazilError] = {}
+    for source, name in chosen.items():
+        try:
+            found[str(name)] = recording.verify(name, source)
+        except FrazilError as error:
+            found[str(name)] = error
+    return found
 
 
 class _Waiting:
@@ -177,6 +219,8 @@ def _print(
             for sample in each.samples:
                 key = f"  {redactor.redact(sample.key)}" if sample.key is not None else ""
                 write_line(f"{table}: {sample.kind.value:<9}  {sample.key_hash}{key}")
+            for difference in each.offsets:
+                write_line(redactor.redact(f"{table}: {difference.problem:<9}  {difference}"))
     step = next_command(found)
     if step:
         write_line(redactor.redact(f"Next: {step}"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -31,7 +32,7 @@ from frazil.pipeline.status.values import (
 from frazil.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from frazil.hooks import Clock
@@ -184,7 +185,7 @@ class StatusBoard:
     def record_answer(self, look: SourceHealth, *, asked: float) -> None:
         """The server was asked how far it is, at this moment of the monotonic clock."""
         with self._lock:
-            self._capture.observe(asked, look.newest)
+            self._capture.observe(asked - look.age_seconds, look.newest)
             self._answers.record(look, asked=asked, at=self._clock.now())
             received = None if self._source is None else self._source.received()
             if received is not None:
@@ -323,18 +324,20 @@ class StatusBoard:
     def _source_status(self) -> SourceStatus | None:
         if self._source is None:
             return None
-        now = self._clock.monotonic()
+        now, reached = self._clock.monotonic(), self._capture.reached
+        health = self._answers.health(now)
         return SourceStatus(
             kind=self._kind,
             lag_seconds=self._age(self._capture.through),
             lag_bytes=self._lag_bytes(),
-            health=self._answers.health(now),
+            health=None if health is None else health.captured_to(reached),
             unknown_since=self._answers.unknown_since(now),
             is_paused=self._source.is_paused,
             pending_commits=0 if self._ingested is None else self._ingested.pending_commits,
             next_run=self._next_ingest,
             trouble=self._source_problem,
             standby=self._standby,
+            leases_held=len(reached) if isinstance(reached, Mapping) else None,
         )
 
     def _captured(

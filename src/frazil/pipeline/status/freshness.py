@@ -81,6 +81,11 @@ class CaptureFreshness:
         """Everything committed at the source by then is captured; None while unknown."""
         return self._captured.through
 
+    @property
+    def reached(self) -> LogPlace | None:
+        """The position up to which everything is captured."""
+        return self._captured.position
+
     def through_of(self, table: str) -> float | None:
         """The same of one table: an idle one does not wait for the batches of others."""
         captured = None if table in self._joining else self.through

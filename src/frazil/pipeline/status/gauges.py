@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.pipeline.status.values import Phase
+from frazil.sources.health import HealthFacts
 from frazil.telemetry import metric_names as names
 
 if TYPE_CHECKING:
@@ -67,13 +68,18 @@ class StatusMetrics:
         self._stopped |= stopped
 
     def _show_source(self, source: SourceStatus) -> None:
-        details = {} if source.health is None else source.health.details
+        health = source.health or HealthFacts()
         shown = (
             (names.SOURCE_LAG_BYTES, source.lag_bytes),
             (names.SOURCE_LAG_SECONDS, source.lag_seconds),
+            (
+                names.SOURCE_LAG_RECORDS,
+                health.lag_records,
+            ),
+            (names.LEASE_HELD, source.leases_held),
             (names.PENDING_COMMITS, source.pending_commits),
             (names.BACKPRESSURE_ACTIVE, int(source.is_paused)),
-            *((gauge, details.get(part, {}).get(name)) for gauge, part, name in _DETAILS),
+            *((gauge, health.details.get(part, {}).get(name)) for gauge, part, name in _DETAILS),
         )
         for gauge, value in shown:
             if not isinstance(value, int | float):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic import TypeAdapter
 
 from frazil.pipeline.status.values import PipelineStatus, SourceStatus
+from frazil.sources.health import PartitionHealth
 
 if TYPE_CHECKING:
     from frazil.telemetry.redaction import Redactor
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # Raised when a field changes its meaning; new fields do not raise it.
 FORMAT: Final = 1
 _SOURCE_FIELDS: Final = frozenset(each.name for each in fields(SourceStatus))
+_NO_HEALTH: Final[dict[str, Any]] = {
+    "details": {}, "lines": [], "summary": "", "partitions": [],
+}  # fmt: skip
 _STATUS: Final = TypeAdapter(PipelineStatus)
 
 
@@ -53,12 +57,17 @@ def status_from_json(document: object) -> PipelineStatus:
 
 
 def _flattened(source: dict[str, Any] | None) -> object:
-    """With the facts of the source's health among its own fields."""
+    """With the facts of the source's health among its own fields, and the lag of partitions."""
     if source is None:
         return None
-    health = source.pop("health") or {"details": {}, "lines": [], "summary": ""}
+    health = source.pop("health") or _NO_HEALTH.copy()
+    health["partitions"] = [{**each, "lag": _lag(each)} for each in health["partitions"]]
     # Known to scripts, also as null.
     return {**source, "slot": None, **health.pop("details"), **health}
+
+
+def _lag(partition: dict[str, Any]) -> int | None:
+    return PartitionHealth(**partition).lag
 
 
 def _nested(source: object) -> object:
@@ -70,9 +79,9 @@ def _nested(source: object) -> object:
         for name, value in source.items()
         if name not in _SOURCE_FIELDS and isinstance(value, Mapping) and _is_flat(value)
     }
-    lines = source.get("lines", [])
-    health = {"details": details, "lines": lines, "summary": source.get("summary", "")}
-    return {**source, "health": health if details or lines else None}
+    said = {name: source.get(name, empty) for name, empty in _NO_HEALTH.items()}
+    health = {**said, "details": details}
+    return {**source, "health": health if any(health.values()) else None}
 
 
 def _is_flat(value: Mapping[object, object]) -> bool:

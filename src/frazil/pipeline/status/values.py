@@ -169,6 +169,8 @@ class SourceStatus:
     trouble: ProblemStatus | None = None
     standby: str | None = None
     """Who does the work while this process is a standby; None while it works itself."""
+    leases_held: int | None = None
+    """Partitions that this process works on; None where there are none to share."""
 
     @property
     def action_required(self) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.humanize import UNKNOWN, counted, duration, number
 from frazil.pipeline.status.values import Phase, longest_lag
+from frazil.sources.health import HealthLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
         SourceStatus,
         TableStatus,
     )
+    from frazil.sources.health import HealthFacts, PartitionHealth
+
+# More of them are summed up; a program finds all in the JSON.
+MOST_PARTITIONS = 20
 
 
 def total(counts: Mapping[str, int]) -> int:
@@ -111,3 +116,46 @@ def _going(status: PipelineStatus) -> str:
         return f"Copying {copying} of {counted(len(tables), 'table')}"
     verb = "Merging" if status.source is None else "Following"
     return f"{verb} {counted(len(tables), 'table')}"
+
+
+def partitions(health: HealthFacts) -> str:
+    """How many there are and how far behind, together; empty without any."""
+    if not health.partitions:
+        return ""
+    found = counted(len(health.partitions), "partition")
+    holders = {each.holder for each in health.partitions if each.holder is not None}
+    if holders:
+        found += f" of {counted(len(holders), 'worker')}"
+    lag = health.lag_records
+    return found if lag is None else f"{found}, {counted(lag, 'record')} behind"
+
+
+def shown_partitions(health: HealthFacts) -> tuple[PartitionHealth, ...]:
+    """As many as a person reads, the one that is furthest behind first."""
+    ordered = sorted(health.partitions, key=lambda each: (-(each.lag or 0), each.partition))
+    return tuple(ordered[:MOST_PARTITIONS])
+
+
+def health_lines(health: HealthFacts) -> tuple[HealthLine, ...]:
+    """For the page: what the source says, and every partition or, of too many, what they are."""
+    shown = shown_partitions(health)
+    if len(health.partitions) > MOST_PARTITIONS:
+        first = _partition_line(shown[0])
+        where = f"{first.text} {first.note}"
+        return (
+            *health.lines,
+            HealthLine(label="Partitions", text=partitions(health)),
+            HealthLine(label="Furthest behind", text=first.label, note=where),
+        )
+    return (*health.lines, *map(_partition_line, shown))
+
+
+def _partition_line(partition: PartitionHealth) -> HealthLine:
+    lag = partition.lag
+    behind = f"of {number(partition.newest)}"
+    if lag is not None:
+        behind += f", {counted(lag, 'record')} behind"
+    if partition.holder is not None:
+        behind += f", held by {partition.holder}"
+    text = UNKNOWN if partition.offset is None else number(partition.offset)
+    return HealthLine(label=partition.partition, text=text, note=behind)

@@ -47,10 +47,13 @@ def _own_table(config: Config, section: DeadLetters | LedgerSection) -> TableNam
 
 @dataclass(frozen=True, slots=True)
 class CapturedTables:
-    """The mirrors of captured tables by name, and the tables at the source that have none."""
+    """The mirrors of captured tables by name, and the tables at the source that have none.
+
+    These have only a changelog, or are tables of records.
+    """
 
     mirrors: Mapping[str, CapturedMirror]
-    without: tuple[str, ...]
+    without: Mapping[str, TableName]
 
 
 def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMirror]:
@@ -60,14 +63,14 @@ def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMi
 
 def load_captured_tables(lake: Lake, config: Config) -> CapturedTables:
     """Every captured table; reads the ledger and the tables."""
-    mirrors, without = {}, []
+    mirrors, without = {}, {}
     for source, names in _load_named(lake, config).items():
         mirror = load_captured_mirror(lake, source, names)
         if mirror is None:
-            without.append(source)
+            without[source] = names.changelog
         else:
             mirrors[str(names.mirror)] = mirror
-    return CapturedTables(mirrors, tuple(without))
+    return CapturedTables(mirrors, without)
 
 
 def _load_named(lake: Lake, config: Config) -> Mapping[str, CapturedNames]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import PipelineStatus, ProblemStatus, TableStatus
 
 HEADER: Final = ("TABLE", "PHASE", "LAG", "ROWS", "LAST COMMIT", "SNAPSHOT", "NEXT RUN")
+PARTITION_HEADER: Final = ("PARTITION", "OFFSET", "NEWEST", "LAG", "HELD BY")
 
 
 def heading(status: PipelineStatus) -> str:
@@ -40,8 +41,9 @@ def source_line(status: PipelineStatus) -> str | None:
     facts = [f"source {source.kind}"]
     if source.lag_seconds is not None or source.lag_bytes is not None:
         facts.append(f"{_lag(source.lag_seconds, source.lag_bytes)} behind")
-    if source.health is not None and source.health.summary:
-        facts.append(source.health.summary)
+    if source.health is not None:
+        said = (source.health.summary, wording.partitions(source.health))
+        facts += [each for each in said if each]
     if source.unknown_since is not None:
         facts.append(f"unknown since {humanize.ago(source.unknown_since, status.at)}")
     if source.standby is not None:
@@ -65,6 +67,27 @@ def table_row(table: TableStatus, status: PipelineStatus) -> tuple[str, ...]:
         humanize.UNKNOWN if commit is None else str(commit.snapshot_id or humanize.UNKNOWN),
         _next_run(table, status.at),
     )
+
+
+def partition_rows(status: PipelineStatus) -> list[tuple[str, ...]]:
+    """The partitions of the source under ``PARTITION_HEADER``; of many those furthest behind."""
+    source = status.source
+    if source is None or source.health is None:
+        return []
+    rows: list[tuple[str, ...]] = [
+        (
+            each.partition,
+            humanize.UNKNOWN if each.offset is None else str(each.offset),
+            str(each.newest),
+            humanize.UNKNOWN if each.lag is None else str(each.lag),
+            each.holder or humanize.UNKNOWN,
+        )
+        for each in wording.shown_partitions(source.health)
+    ]
+    more = len(source.health.partitions) - len(rows)
+    if more:
+        rows.append((f"and {more} more", *[""] * (len(PARTITION_HEADER) - 1)))
+    return rows
 
 
 def problem_lines(status: PipelineStatus) -> list[str]:

@@ -9,7 +9,14 @@ from rich.live import Live
 from rich.text import Text
 
 from frazil.cli.terminal import STYLES, build_table
-from frazil.cli.verbs.status.lines import HEADER, problem_lines, status_lines, table_row
+from frazil.cli.verbs.status.lines import (
+    HEADER,
+    PARTITION_HEADER,
+    partition_rows,
+    problem_lines,
+    status_lines,
+    table_row,
+)
 from frazil.model.printable import printable
 from frazil.pipeline.status.values import Phase
 
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.status.values import PipelineStatus, TableStatus
 
 _TROUBLE: Final = "yellow"
-_TO_THE_RIGHT: Final = frozenset({"LAG", "ROWS"})
+_TO_THE_RIGHT: Final = frozenset({"LAG", "ROWS", "OFFSET", "NEWEST"})
 
 
 class Screen:
@@ -52,7 +59,7 @@ def paint(status: PipelineStatus) -> list[RenderableType]:
     """The same lines as in a pipe, in colour and as wide as the terminal."""
     first, *others = map(printable, status_lines(status))
     lines = [Text(first, style="bold"), *(Text(line) for line in others), Text()]
-    return [*lines, _table(status), *_problems(status)]
+    return [*lines, _table(status), *_partitions(status), *_problems(status)]
 
 
 def _table(status: PipelineStatus) -> RenderableType:
@@ -63,6 +70,13 @@ def _table(status: PipelineStatus) -> RenderableType:
         name, phase, *rest = table_row(each, status)
         rows.append([name, Text(printable(phase), style=_style(each)), *rest])
     return build_table(rows, header=HEADER, right=_TO_THE_RIGHT)
+
+
+def _partitions(status: PipelineStatus) -> list[RenderableType]:
+    rows = partition_rows(status)
+    if not rows:
+        return []
+    return [Text(), build_table(rows, header=PARTITION_HEADER, right=_TO_THE_RIGHT)]
 
 
 def _problems(status: PipelineStatus) -> list[RenderableType]:

@@ -11,7 +11,14 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import OutputFormat, write_json, write_line, write_note, write_table
 from frazil.cli.process.interrupting import Interrupted
 from frazil.cli.verbs.status.client import NoAnswer, request_status
-from frazil.cli.verbs.status.lines import HEADER, problem_lines, status_lines, table_row
+from frazil.cli.verbs.status.lines import (
+    HEADER,
+    PARTITION_HEADER,
+    partition_rows,
+    problem_lines,
+    status_lines,
+    table_row,
+)
 from frazil.errors import ConfigError
 from frazil.hooks import SystemClock
 from frazil.model.policy import LogLevel
@@ -56,6 +63,9 @@ def print_status(status: PipelineStatus, output: OutputFormat) -> None:
         write_table([table_row(each, status) for each in status.tables], header=HEADER)
     else:
         write_line("no tables yet")
+    if rows := partition_rows(status):
+        write_line()
+        write_table(rows, header=PARTITION_HEADER)
     problems = problem_lines(status)
     if problems:
         write_line()

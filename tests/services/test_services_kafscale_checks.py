@@ -1,0 +1,349 @@
+"""A KafScale source with a real store, etcd and registry: what a check finds, and its health."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from frazil.clients.etcd.client import Etcd
+from frazil.clients.object_store import Bucket
+from frazil.config.models.kafscale_source import KafscaleSection
+from frazil.demo.services import etcd as start_etcd
+from frazil.errors import (
+    PermissionError,  # noqa: A004 - the published name of this error
+    SourceUnavailableError,
+    StorageError,
+)
+from frazil.hooks import ManualClock
+from frazil.sources.findings import Severity
+from frazil.sources.kafscale.checks import check_readiness, check_source
+from frazil.sources.kafscale.coordination.keys import CoordinationKeys, offset_value
+from frazil.sources.kafscale.coordination.leases import PartitionLeases
+from frazil.sources.kafscale.health import watch_health
+from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY
+from frazil.sources.kafscale.segments.object_keys import TopicPartition
+from tests.support.faults.tls_front import make_certificate
+from tests.support.kafscale.etcd_history import claim_as_processor, encode, put, request, value_at
+from tests.support.kafscale.segments import Message, client_batch, index_of, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from frazil.demo.services import EtcdServer, ObjectStore
+    from frazil.sources.findings import Findings
+
+pytestmark = pytest.mark.services
+
+ORDERS = TopicPartition("orders", 0)
+NOWHERE = "http://127.0.0.1:9"
+PASSWORD = "canary-51c0"
+BY_ITSELF = {"discovery": "s3", "offsets": {"backend": "none"}}
+
+
+class Broker:
+    """A namespace in the store, and its settings."""
+
+    def __init__(self, service: ObjectStore) -> None:
+        self.namespace = uuid4().hex
+        self.bucket = Bucket(
+            name=service.bucket,
+            region=service.region,
+            endpoint=service.endpoint,
+            path_style=True,
+            access_key_id=service.access_key,
+            secret_access_key=service.secret_key,
+        )
+        self._store = S3Store(
+            service.bucket,
+            config={
+                "endpoint": service.endpoint,
+                "region": service.region,
+                "access_key_id": service.access_key,
+                "secret_access_key": service.secret_key,
+            },
+            client_options={"allow_http": True},
+        )
+
+    def flush(self, partition: TopicPartition, base: int, count: int = 1) -> None:
+        batch = client_batch(base, [Message(b"{}") for _ in range(count)])
+        self.put(partition, base, segment([batch], base=base))
+
+    def put(self, partition: TopicPartition, base: int, data: bytes) -> None:
+        name = f"{self.namespace}/{partition}/segment-{base:020d}"
+        obstore.put(self._store, f"{name}.index", index_of(base))
+        obstore.put(self._store, f"{name}.kfs", data)
+
+    def section(self, *topics: str | dict[str, Any], **settings: object) -> KafscaleSection:
+        tables = [
+            {"topic": each, "table": f"lake.{each}"} if isinstance(each, str) else each
+            for each in topics
+        ]
+        document = {
+            "kind": "kafscale",
+            "bucket": self.bucket.name,
+            "namespace": self.namespace,
+            "topics": tables,
+            **settings,
+        }
+        return KafscaleSection.model_validate(document)
+
+    def check(self, *topics: str | dict[str, Any], **settings: object) -> Findings:
+        return check_source(self.section(*topics, **settings), self.bucket)
+
+
+@pytest.fixture
+def broker(object_store: ObjectStore) -> Broker:
+    return Broker(object_store)
+
+
+def seen(findings: Findings) -> dict[str, str]:
+    return {each.about: each.found for each in findings.checked}
+
+
+def with_etcd(endpoint: str, **more: object) -> dict[str, object]:
+    return {"etcd": {"endpoints": [endpoint]}, "offsets": {"key_prefix": uuid4().hex}, **more}
+
+
+def test_a_source_in_order_has_no_problem_and_what_is_not_configured_is_not_asked(
+    broker: Broker,
+) -> None:
+    broker.flush(ORDERS, 0, 3)
+    broker.flush(TopicPartition("orders", 1), 0)
+    found = broker.check("orders", **BY_ITSELF)
+    assert found.problems == ()
+    assert seen(found).keys() == {"bucket", "topic orders"}
+    assert seen(found)["topic orders"] == "2 partitions"
+    assert [each.name for each in found.tables or ()] == ["orders"]
+    assert check_readiness(broker.section("orders", **BY_ITSELF), broker.bucket).problems == ()
+
+
+def test_a_topic_without_a_segment_is_a_warning_that_names_the_one_that_was_meant(
+    broker: Broker,
+) -> None:
+    broker.flush(ORDERS, 0)
+    broker.put(TopicPartition("damaged", 0), 0, b"KAFS" * 20)
+    found = broker.check("order", "damaged", **BY_ITSELF)
+    misspelt, damaged = found.problems
+    assert (misspelt.severity, misspelt.table) == (Severity.WARNS, "order")
+    assert "did you mean orders?" in misspelt.sentence
+    assert (damaged.severity, damaged.table) == (Severity.WARNS, "damaged")
+
+
+def test_another_namespace_that_has_the_topics_is_named(broker: Broker) -> None:
+    topic = f"t{uuid4().hex}"
+    broker.flush(TopicPartition(topic, 0), 0)
+    (elsewhere, missing) = broker.check(topic, **BY_ITSELF, namespace=uuid4().hex).problems
+    assert f"set source.namespace: {broker.namespace}" in elsewhere.sentence
+    assert missing.table == topic
+
+
+def test_an_empty_namespace_does_not_find_what_brokers_write_by_default(broker: Broker) -> None:
+    broker.namespace = "default"
+    broker.flush(ORDERS, 0)
+    found = broker.check("orders", **BY_ITSELF, namespace="")
+    assert "set source.namespace: default" in found.problems[0].sentence
+    assert "orders" not in {each.removeprefix("topic ") for each in seen(found)}
+
+
+def test_a_bucket_that_is_not_there_stops_everything(broker: Broker) -> None:
+    other = Bucket(**{**vars(broker.bucket), "name": "no-such-bucket"})
+    section = broker.section("orders", **BY_ITSELF)
+    found = check_source(section, other)
+    assert isinstance(found.error, StorageError)
+    assert [each.severity for each in found.problems] == [Severity.STOPS]
+    assert "source.bucket" in found.problems[0].sentence
+    with pytest.raises(StorageError):
+        check_readiness(section, other)
+
+
+def test_an_etcd_that_is_away_stops_what_needs_it_and_no_more(broker: Broker) -> None:
+    broker.flush(ORDERS, 0)
+    needed = with_etcd(NOWHERE)
+    (problem,) = broker.check("orders", **needed).problems
+    assert problem.severity is Severity.STOPS
+    assert "source.etcd.endpoints" in problem.sentence
+    with pytest.raises(SourceUnavailableError):
+        check_readiness(broker.section("orders", **needed), broker.bucket)
+    optional = with_etcd(NOWHERE, offsets={"backend": "none"})
+    (problem,) = broker.check("orders", **optional).problems
+    assert problem.severity is Severity.WARNS
+    check_readiness(broker.section("orders", **optional), broker.bucket)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EtcdServer, Path]]:
+    """An etcd with TLS and users, one of whom may only read."""
+    certificate = make_certificate(tmp_path_factory.mktemp("etcd-tls"), "etcd")
+    with start_etcd(certificate=(certificate.file, certificate.key)) as server:
+        for user, permission in (("root", None), ("reader", "READ"), ("writer", "READWRITE")):
+            request(server.endpoint, "auth/user/add", name=user, password=PASSWORD)
+            request(server.endpoint, "auth/role/add", name=user)
+            request(server.endpoint, "auth/user/grant", user=user, role=user)
+            if permission is not None:
+                # processors/ to processors0: every key below the prefix.
+                keys = {"key": "cHJvY2Vzc29ycy8=", "range_end": "cHJvY2Vzc29yczA="}
+                allowed = {"permType": permission, **keys}
+                request(server.endpoint, "auth/role/grant", name=user, perm=allowed)
+        request(server.endpoint, "auth/enable")
+        yield server, certificate.file
+
+
+def test_etcd_is_signed_in_to_over_tls_and_has_to_allow_writing(
+    broker: Broker, guarded: tuple[EtcdServer, Path]
+) -> None:
+    server, ca = guarded
+    broker.flush(ORDERS, 0)
+
+    def check(**etcd: object) -> Findings:
+        address = {"endpoints": [server.tls_endpoint], "password": PASSWORD}
+        return broker.check("orders", discovery="s3", etcd={**address, **etcd})
+
+    found = check(username="writer", ca=str(ca))
+    assert found.problems == ()
+    assert seen(found)["etcd"] == "answers over TLS, signed in as writer"
+    assert "permission denied" in check(username="reader", ca=str(ca)).problems[0].sentence
+    refused = check(username="writer", password="wrong", ca=str(ca))
+    assert isinstance(refused.error, PermissionError)
+    assert "source.etcd.username" in refused.problems[0].sentence
+    assert "source.etcd.ca" in check(username="writer").problems[0].sentence
+
+
+def test_the_brokers_description_decides_in_etcd_who_is_served(
+    broker: Broker, etcd: EtcdServer
+) -> None:
+    broker.flush(ORDERS, 0)
+    settings = with_etcd(etcd.endpoint, discovery="etcd")
+    request(etcd.endpoint, "kv/deleterange", key=encode(SNAPSHOT_KEY))
+    assert SNAPSHOT_KEY in broker.check("orders", **settings).problems[0].sentence
+    try:
+        put(etcd.endpoint, SNAPSHOT_KEY, b"[]")
+        assert broker.check("orders", **settings).problems[0].severity is Severity.STOPS
+        topics = [{"Topic": "order", "Partitions": [{"Partition": 0}]}]
+        put(etcd.endpoint, SNAPSHOT_KEY, json.dumps({"Topics": topics}).encode())
+        (problem,) = broker.check("orders", **settings).problems
+        assert (problem.severity, problem.table) == (Severity.WARNS, "orders")
+        assert "did you mean order?" in problem.sentence
+    finally:
+        request(etcd.endpoint, "kv/deleterange", key=encode(SNAPSHOT_KEY))
+
+
+def test_a_processor_that_still_holds_partitions_is_named(broker: Broker, etcd: EtcdServer) -> None:
+    broker.flush(ORDERS, 0)
+    broker.flush(TopicPartition("orders", 1), 0)
+    section = broker.section("orders", **with_etcd(etcd.endpoint, discovery="s3"))
+    keys = CoordinationKeys(section.offsets.key_prefix)
+    claim_as_processor(etcd.endpoint, keys.lease(TopicPartition("orders", 1)))
+    with PartitionLeases(
+        Etcd([etcd.endpoint]),
+        keys,
+        owner="ours",
+        topics=["orders"],
+        ttl=section.offsets.lease_ttl,
+    ) as leases:
+        leases.rebalance([ORDERS])
+        found = check_source(section, broker.bucket)
+    (problem,) = found.problems
+    assert problem.severity is Severity.WARNS
+    assert "processor-0" in problem.sentence
+    assert "orders/1" in problem.sentence
+    assert seen(found)["leases"] == "2 partitions held, by 1 worker of frazil"
+    # Whether writing is allowed is found out without writing.
+    assert value_at(etcd.endpoint, keys.worker("check")) is None
+    assert value_at(etcd.endpoint, keys.offset(TopicPartition("check", 0))) is None
+
+
+@contextmanager
+def registry(schemas: Mapping[str, object]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = schemas.get(self.path)
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            if found is not None:
+                self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_schemas_and_columns_have_to_be_usable(broker: Broker) -> None:
+    topics = ("fine", "unregistered", "nothing", "clashing")
+    for topic in topics:
+        broker.flush(TopicPartition(topic, 0), 0)
+    schemas = {
+        "/fine.json": {"properties": {"id": {"type": "integer"}}},
+        "/nothing.json": {"properties": {"lines": {"type": "array"}}},
+        "/clashing.json": {"properties": {"Offset": {"type": "integer"}}},
+    }
+    with registry(schemas) as address:
+        found = broker.check(*topics, **BY_ITSELF, registry={"base_url": address})
+    assert {each.table: each.severity for each in found.problems} == dict.fromkeys(
+        topics[1:], Severity.STOPS
+    )
+    assert seen(found)["schema of fine"] == "in the registry, 1 column"
+    away = broker.check(*topics, **BY_ITSELF, registry={"base_url": NOWHERE})
+    (problem,) = away.problems
+    assert "source.registry.base_url" in problem.sentence
+
+
+def test_a_declared_column_must_not_be_called_like_one_that_every_table_has(
+    broker: Broker,
+) -> None:
+    broker.flush(ORDERS, 0)
+    columns = [{"name": "Partition", "type": "int"}, {"name": "lfs_key", "type": "string"}]
+    topic: dict[str, Any] = {"topic": "orders", "table": "lake.orders", "columns": columns}
+    (problem,) = broker.check(topic, **BY_ITSELF).problems
+    assert (problem.severity, problem.table) == (Severity.STOPS, "orders")
+    assert "Partition" in problem.sentence
+    assert "lfs_key" not in problem.sentence
+    stored = {**topic, "lfs": {"mode": "reference", "store_metadata": True}}
+    assert "lfs_key" in broker.check(stored, **BY_ITSELF).problems[0].sentence
+    changes = {"topic": "orders", "changelog": "lake.orders_changelog", "columns": columns}
+    assert broker.check(changes, **BY_ITSELF).problems == ()
+
+
+def test_health_says_how_far_partitions_are_and_who_holds_them(
+    broker: Broker, etcd: EtcdServer
+) -> None:
+    second = TopicPartition("orders", 1)
+    broker.flush(ORDERS, 0, 10)
+    broker.flush(ORDERS, 10, 5)
+    broker.flush(second, 7, 3)
+    section = broker.section("orders", **with_etcd(etcd.endpoint))
+    keys = CoordinationKeys(section.offsets.key_prefix)
+    put(etcd.endpoint, keys.offset(ORDERS), offset_value(9, now_ms=0))
+    claim_as_processor(etcd.endpoint, keys.lease(second))
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    health = watch_health(section, broker.bucket, seconds=10, clock=clock)
+    first = health.load()
+    assert first.newest == {"orders/0": 15, "orders/1": 10}
+    assert first.facts is not None
+    captured, claimed = first.facts.partitions
+    assert (captured.offset, captured.lag, captured.holder) == (10, 5, None)
+    assert (claimed.offset, claimed.lag, claimed.holder) == (None, None, "processor-0")
+    broker.flush(ORDERS, 15, 2)
+    clock.advance(9)
+    again = health.load()
+    assert (again.newest, again.age_seconds) == (first.newest, 9)
+    clock.advance(1)
+    assert health.load().newest == {"orders/0": 17, "orders/1": 10}
