@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from frazil.cli.letter_verbs import letters_app
 from frazil.cli.options import Document, Format, MirrorName, StoreDocument, invocation_of
 from frazil.cli.output import OutputFormat
 from frazil.model.marker import MarkerRole  # noqa: TC001 - Typer reads annotations when it runs
@@ -26,6 +27,7 @@ GROUPS = {
     "decode": decode_app,
     "position": position_app,
     "index": index_app,
+    "dlq": letters_app,
 }
 
 
