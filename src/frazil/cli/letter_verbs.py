@@ -84,6 +84,39 @@ def dlq_show(
     show_letter(letter, invocation_of(context, config, output))
 
 
+@letters_app.command("replay")
+def dlq_replay(
+    context: typer.Context,
+    ids: Ids = None,
+    *,
+    everything: Everything = False,
+    table: LettersOf = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Read dead letters again with today's settings; exit with 3 when some are still no rows.
+
+    Rows are appended to their tables exactly once, and their letters removed.
+
+    \b
+    frazil dlq replay -c frazil.yaml 0f3a9c51b7e2 --yes
+    frazil dlq replay -c frazil.yaml --all --table orders --yes -o json
+    """  # noqa: D301
+    from frazil.cli.verbs.dead_letters import LetterFilter, LetterRequest, replay_letters
+
+    request = LetterRequest(
+        ids=tuple(ids or ()),
+        everything=everything,
+        chosen=LetterFilter(table=table, reason=reason),
+        dry_run=dry_run,
+        yes=yes,
+    )
+    raise typer.Exit(replay_letters(request, invocation_of(context, config, output)))
+
+
 @letters_app.command("drop")
 def dlq_drop(
     context: typer.Context,

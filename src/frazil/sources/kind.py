@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from frazil.sources.health import HealthWatch
     from frazil.sources.plan_facts import PlanFacts
     from frazil.sources.protocol import Claim, ObservableSource
+    from frazil.sources.replaying import RecordReplayer
     from frazil.sources.row_source import RowSource
 
 
@@ -130,6 +131,10 @@ class SourceKind:
 
     def rows(self) -> RowSource | None:
         """Rows to compare mirrors with; None: mirrors are compared with their changelogs."""
+        return None
+
+    def replayer(self) -> RecordReplayer | None:
+        """Reads records of dead letters again; None: they are not replayed."""
         return None
 
     # --- after the last run ---

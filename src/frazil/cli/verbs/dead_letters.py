@@ -1,4 +1,4 @@
-"""The verbs under ``dlq``: list dead letters, show one, and drop some.
+"""The verbs under ``dlq``: list dead letters, show one, replay or drop some.
 
 ``show`` is the one place where a payload is printed, and only to stdout.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from frazil.cli.exit_codes import ExitCode
 from frazil.cli.output import (
     OutputFormat,
     write_json,
@@ -25,9 +26,12 @@ from frazil.cli.output import (
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError, TableNotFoundError
+from frazil.ingest.replay import ReplayReport
 from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.model.humanize import counted
 from frazil.model.rejected_record import RejectReason
+from frazil.pipeline.configured_source import configured_source
+from frazil.pipeline.letter_replay import build_replay, require_replayer
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from frazil.telemetry.redaction import Redactor
 
 HEADER = ("ID", "TABLE", "POSITION", "REASON", "FIRST SEEN", "ATTEMPTS", "BYTES", "MESSAGE")
+REPLAYED_HEADER = ("ID", "TABLE", "POSITION", "OUTCOME")
 _LISTING = "frazil dlq ls lists them"
 # An operator who decides about more of them reads a number, not a list.
 _MOST_PREVIEWED = 20
@@ -135,18 +140,71 @@ def drop_letters(request: LetterRequest, invocation: Invocation) -> None:
     write_line("nothing was changed: --dry-run" if request.dry_run else done)
 
 
+def replay_letters(request: LetterRequest, invocation: Invocation) -> ExitCode:
+    """Show the letters, ask, and read them again; ACTION_REQUIRED when some are still no rows."""
+    request.check("replaying")
+    config = invocation.load_quietly()
+    require_replayer(configured_source(config))
+    report = ReplayReport()
+    with open_session(config) as session:
+        lake = Lake(session, config.catalog.name)
+        letters = _open(lake, config)
+        meant = load_meant(letters, request)
+        if meant and letters is not None:
+            replay = build_replay(lake, config, letters, {each.table for each in meant})
+            if not (request.yes or request.dry_run):
+                preview(meant, invocation.redactor)
+                typer.confirm("Replay them?", abort=True, err=True)
+            if not request.dry_run:
+                report = replay.replay(meant)
+    _print_replayed(report, meant, request, invocation)
+    return ExitCode.ACTION_REQUIRED if report.rejected or report.waiting else ExitCode.DONE
+
+
+def _print_replayed(
+    report: ReplayReport,
+    meant: Sequence[DeadLetter],
+    request: LetterRequest,
+    invocation: Invocation,
+) -> None:
+    if invocation.output is OutputFormat.JSON:
+        write_json(
+            {
+                "letters": [each.id for each in meant],
+                "appended": list(report.appended),
+                "rejected": list(report.rejected),
+                "waiting": list(report.waiting),
+                "applied": not request.dry_run,
+            }
+        )
+        return
+    if request.dry_run:
+        print_letters(meant, invocation)
+        write_line("nothing was changed: --dry-run")
+        return
+    words = dict.fromkeys(report.appended, "appended")
+    words |= dict.fromkeys(report.rejected, "still rejected: frazil dlq show tells why")
+    words |= dict.fromkeys(report.waiting, "not passed yet: the ingest reads it itself")
+    gone = "gone meanwhile"
+    rows = [(each.id, each.table, each.position, words.get(each.id, gone)) for each in meant]
+    write_table(rows, header=REPLAYED_HEADER)
+
+
 @contextmanager
 def opened_letters(config: Config) -> Iterator[DeadLetterTable | None]:
     """The pipeline's dead letters; None while it has had none."""
     with open_session(config) as session:
-        lake = Lake(session, config.catalog.name)
-        try:
-            letters = DeadLetterTable.open(lake, dead_letters_name(config))
-        except TableNotFoundError:
-            yield None
-            return
-        letters.position(config.pipeline)
-        yield letters
+        yield _open(Lake(session, config.catalog.name), config)
+
+
+def _open(lake: Lake, config: Config) -> DeadLetterTable | None:
+    try:
+        letters = DeadLetterTable.open(lake, dead_letters_name(config))
+    except TableNotFoundError:
+        return None
+    # Refuses those of another pipeline.
+    letters.position(config.pipeline)
+    return letters
 
 
 def load_meant(letters: DeadLetterTable | None, request: LetterRequest) -> Sequence[DeadLetter]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
 from frazil.cli.verbs.decode.stored_file import read_file
-from frazil.cli.verbs.decode.untrusted import shown_bytes
 from frazil.codec.kfs import index_file
 from frazil.codec.kfs.records import decode_records, parse_headers
 from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import StorageError
+from frazil.model.record_payload import bytes_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,10 +68,10 @@ def _record_lines(piece: pa.RecordBatch) -> Iterator[dict[str, object]]:
         yield {
             "offset": offset.as_py(),
             "timestamp_ms": timestamp.as_py(),
-            "key": shown_bytes(key.as_py()),
-            "value": shown_bytes(value.as_py()),
+            "key": bytes_to_json(key.as_py()),
+            "value": bytes_to_json(value.as_py()),
             "headers": [
-                {"key": shown_bytes(name), "value": shown_bytes(content)}
+                {"key": bytes_to_json(name), "value": bytes_to_json(content)}
                 for name, content in (() if block is None else parse_headers(block))
             ],
         }
