@@ -12,7 +12,7 @@ import pytest
 from frazil.config.models.kafscale_source import Envelope, OnWrongValue
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.change_schema import change_schema
-from frazil.sources.kafscale.records.change_events import ChangeEvents, ChangeRows
+from frazil.sources.kafscale.records.change_events import ChangeEvents, TopicChanges
 from frazil.sources.protocol import CountedOutcome
 from tests.support.kafscale.change_topics import PRODUCED_MS, as_json, change_plan, change_records
 
@@ -24,7 +24,7 @@ NOON_US = int(NOON.timestamp()) * 1_000_000
 
 def read(
     *records: tuple[Any, Any], partition: int = 2, first_offset: int = 10, **plan: Any
-) -> ChangeRows:
+) -> TopicChanges:
     made = change_plan(**plan)
     found = ChangeEvents(made).read(change_records(*records, first_offset=first_offset), partition)
     assert found.rows.schema == change_schema(made.columns, made.key)
@@ -32,14 +32,14 @@ def read(
     return found
 
 
-def rows(found: ChangeRows) -> list[tuple[Any, ...]]:
+def rows(found: TopicChanges) -> list[tuple[Any, ...]]:
     """Operation and values of each row, the columns in their order."""
     assert found.rejected == ()
     values = [each for each in found.rows.schema.names if each.isdigit()]
     return [(row["operation"], *(row[each] for each in values)) for row in found.rows.to_pylist()]
 
 
-def reasons(found: ChangeRows) -> list[tuple[int, RejectReason]]:
+def reasons(found: TopicChanges) -> list[tuple[int, RejectReason]]:
     return [(each.offset, each.reason) for each in found.rejected]
 
 

@@ -121,7 +121,9 @@ def changes(rows: list[Mapping[str, Any]]) -> Iterator[Change[int, Any]]:
         )
 
 
-@given(STEPS, STEPS, st.sampled_from(Form), st.data(), has_field=st.booleans())
+@given(
+    first=STEPS, second=STEPS, form=st.sampled_from(Form), data=st.data(), has_field=st.booleans()
+)
 @examples(240)
 def test_rows_of_a_history_fold_to_its_last_state(
     first: list[Step], second: list[Step], form: Form, data: st.DataObject, *, has_field: bool

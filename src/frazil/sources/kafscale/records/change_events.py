@@ -48,7 +48,7 @@ _MICROSECONDS_OF_MILLISECOND = 1000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ChangeRows:
+class TopicChanges:
     """The rows of some records as ``change_schema`` has them, and the records that gave none."""
 
     rows: pa.RecordBatch
@@ -75,7 +75,7 @@ class ChangeEvents:
         # These have a value in every row, so that none of them becomes null.
         self._indispensable = frozenset({*self._key, *required})
 
-    def read(self, records: pa.RecordBatch, partition: int) -> ChangeRows:
+    def read(self, records: pa.RecordBatch, partition: int) -> TopicChanges:
         """The rows of these records, in their order."""
         made = _MadeRows()
         refused: dict[int, RefusedRecordError] = {}
@@ -97,7 +97,7 @@ class ChangeEvents:
             rows = rows.filter(pa.array(kept))
         counts = Counter({CountedOutcome.SKIPPED: made.skipped})
         counts[CountedOutcome.NULLED] = int(kept[nulled].sum())
-        return ChangeRows(rows, self._rejected(refused, records, partition, values), +counts)
+        return TopicChanges(rows, self._rejected(refused, records, partition, values), +counts)
 
     def _read_record(
         self, at: int, key: bytes | None, value: bytes | None, made: _MadeRows
