@@ -24,9 +24,8 @@ from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydantic import SecretStr
-
     from frazil.config import Config
+    from frazil.config.models.values import Secret
     from frazil.hooks import Clock
     from frazil.model.marker import Position
     from frazil.sources.findings import Findings
@@ -147,5 +146,5 @@ class KafscaleKind(SourceKind):
         return None
 
 
-def _revealed(secret: SecretStr | None) -> str | None:
+def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
