@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import TYPE_CHECKING
 
 import pytest
 
+from frazil.cli.exit_codes import ExitCode
+from frazil.cli.main import main
 from frazil.clients.object_store import Bucket
 from frazil.errors import StorageError
 from frazil.sources.kafscale.segments.discovery import SegmentBound
@@ -15,6 +18,8 @@ from tests.support.kafscale.broker import Broker
 from tests.support.kafscale.segments import Message, client_batch, segment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from frazil.demo.services import ObjectStore
 
 ORDERS = TopicPartition("orders", 0)
@@ -122,3 +127,50 @@ def test_a_store_that_refuses_shows_neither_keys_nor_addresses(broker: Broker) -
         wrong.read("any/key")
     assert "not-the-secret" not in f"{failed.value!r}{failed.value}{wrong!r}"
     assert "http" not in str(failed.value)
+
+
+DOCUMENT = """
+pipeline: shop
+catalog: {{kind: sql, uri: 'sqlite:///catalog.db', warehouse: ./lake}}
+storage:
+  s3:
+    endpoint: {endpoint}
+    region: {region}
+    access_key_id: {key}
+    secret_access_key: {secret}
+    path_style: true
+tables:
+  - {{mirror: public.users, changelog: public.users_changelog, key: [id]}}
+"""
+
+
+def test_a_segment_is_decoded_where_it_is(
+    broker: Broker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = broker.flush(ORDERS, 20, 3)
+    bucket = broker.bucket
+    assert bucket.size(key) == len(bucket.read(key))
+    address = f"s3://{bucket.name}/{key}"
+    document = tmp_path / "frazil.yaml"
+    text = DOCUMENT.format(
+        endpoint=bucket.endpoint,
+        region=bucket.region,
+        key=bucket.access_key_id,
+        secret=bucket.secret_access_key,
+    )
+    document.write_text(text)
+    assert main(["decode", "segment", address, "--records", "-c", str(document)]) == ExitCode.DONE
+    values = [json.loads(line)["value"] for line in capsys.readouterr().out.splitlines()]
+    assert values == ["20", "21", "22"]
+    missing = main(["decode", "segment", f"{address}.gone", "-c", str(document)])
+    assert missing == ExitCode.USAGE
+    # Without a document, as the AWS tools do.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", str(bucket.endpoint))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(bucket.access_key_id))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(bucket.secret_access_key))
+    capsys.readouterr()
+    assert main(["decode", "segment", address, "-o", "json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["base_offset"] == 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -23,6 +23,10 @@ from frazil.model.marker import MarkerRole
 from frazil.model.record_payload import RecordPayload
 from frazil.model.rejected_record import RejectedRecord, RejectReason
 from frazil.model.table_name import TableName
+from frazil.pipeline import letter_replay
+from frazil.pipeline.tables.captured_mirrors import CapturedMirror
+from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
+from frazil.sources.registry import KINDS
 from frazil.testing.in_memory_replaying import InMemoryReplayer
 from tests.support.ingest.topics_world import U0, U1, USERS, TopicsWorld, Worker, topics_world
 from tests.support.process.jvms import QUICK_JAVA
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from frazil.model.dead_letter import DeadLetter
     from frazil.model.marker import Marker
     from frazil.sources.replaying import RecordReplayer, ReplayedReading
+    from frazil.testing.in_memory_topics import InMemoryTopics
 
 __all__ = ["topics_world"]
 
@@ -379,3 +384,83 @@ def test_letters_of_another_source_are_refused(replays: Replays) -> None:
     with pytest.raises(SourceReplacedError):
         replays.replay()
     assert len(replays.all()) == 3
+
+
+class ReplayingKind(SourceKind):
+    """A kind whose records are those of topics in memory."""
+
+    name = "replaying"
+    topics: ClassVar[InMemoryTopics]
+    listed: ClassVar[ListedTable]
+
+    @property
+    def policy(self) -> CapturePolicy:
+        return CapturePolicy(held_bytes=0)
+
+    def listed_tables(self) -> tuple[ListedTable, ...]:
+        return (self.listed,)
+
+    def replayer(self) -> RecordReplayer:
+        return InMemoryReplayer(self.topics)
+
+
+TOPICS_DOCUMENT = """
+pipeline: topics
+catalog: {{name: {catalog}, kind: sql, uri: 'sqlite:///unused.db', warehouse: ./unused}}
+source:
+  kind: kafscale
+  bucket: unused
+  offsets: {{backend: none}}
+  topics: [{{topic: shop.users, table: {namespace}.shop_users}}]
+ledger: {{namespace: {namespace}, table: ledger}}
+dead_letters: {{namespace: {namespace}, table: dead_letters}}
+"""
+
+
+@pytest.fixture
+def command(replays: Replays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Letters:
+    world = replays.world
+    ReplayingKind.topics = world.topics
+    ReplayingKind.listed = ListedTable(source=USERS, changelog=f"{world.namespace}.shop_users")
+    monkeypatch.setitem(KINDS, "kafscale", f"{__name__}:{ReplayingKind.__name__}")
+    document = tmp_path / "frazil.yaml"
+    text = TOPICS_DOCUMENT.format(catalog=world.case.catalog, namespace=world.namespace)
+    document.write_text(text)
+    return Letters(document, replays.letters, world.spark)
+
+
+def test_the_command_says_what_became_of_each_letter(replays: Replays, command: Letters) -> None:
+    first, bad, last = replays.all()
+    assert command.json("replay", "--all", "--dry-run")["applied"] is False
+    assert replays.rows() == REPLAYED[1:2]
+    assert command.run("replay", "--all").returncode == ExitCode.USAGE
+    done = command.json("replay", first.id, last.id, "--yes")
+    assert done == {
+        "letters": [first.id, last.id],
+        "appended": [first.id, last.id],
+        "rejected": [],
+        "waiting": [],
+        "applied": True,
+    }
+    assert replays.rows() == REPLAYED
+    again = command.run("replay", "--all", "--yes")
+    assert again.returncode == ExitCode.ACTION_REQUIRED
+    assert again.stdout.splitlines()[1].split()[:2] == [bad.id, USERS]
+    assert "still rejected" in again.stdout
+
+
+def test_letters_are_not_replayed_under_a_mirror_that_relies_on_order(
+    replays: Replays, command: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = CapturedMirror(USERS, replays.world.changelog(USERS), ("id",))
+    found = {"shop.users": mirror}
+    monkeypatch.setattr(letter_replay, "load_captured_mirrors", lambda *_: found)
+    document = command.document.read_text()
+    command.document.write_text(f"{document}tables: [{{mirror: shop.users, order: append}}]\n")
+    refused = command.run("replay", "--all", "--yes")
+    assert refused.returncode == ExitCode.USAGE
+    assert "order: per_key" in refused.stderr
+    assert replays.rows() == REPLAYED[1:2]
+    # Without a word about it, topics have no order.
+    command.document.write_text(document)
+    assert command.run("replay", "--all", "--yes").returncode == ExitCode.ACTION_REQUIRED

@@ -90,7 +90,7 @@ def _configured(name: str, invocation: Invocation) -> Bucket | None:
 
 
 def _of_environment(name: str, environ: Mapping[str, str]) -> Bucket:
-    """The store finds credentials by itself; where it is, it must be told."""
+    """The store finds credentials by itself, but not where it is."""
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
     # Stores that are not AWS rarely have a host name for each bucket.
