@@ -18,6 +18,7 @@ from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.errors import ConfigError, SourceReplacedError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ingest.captured_table import CapturedTable
+from frazil.model.command import command
 from frazil.model.marker import MarkerRole
 from frazil.model.rejected_record import RejectedRecord
 from frazil.sources.protocol import TablePart
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from frazil.ledger.dead_letters import DeadLetterTable
     from frazil.model.dead_letter import DeadLetter
     from frazil.model.marker import Marker
+    from frazil.model.source_table import SourceTable
     from frazil.sources.protocol import TableRows
     from frazil.sources.replaying import RecordReplayer
 
@@ -117,11 +119,11 @@ class LetterReplay:
         if foreign:
             message = f"{len(foreign)} dead letters are of another source, {foreign[0]} among them."
             raise SourceReplacedError(message, next_step="replay or drop them by their ids")
-        known = self._replayer.tables()
         for name in tables:
-            if name not in known:
+            if not self._replayer.has(name):
                 message = "the source does not capture it any more."
-                step = f"capture it again, or frazil dlq drop --all --table {name}"
+                drop = command("dlq", "drop", "--all", "--table", name)
+                step = f"capture it again, or {drop}"
                 raise ConfigError(message, table=name, next_step=step)
 
     def _replay(self, name: str, letters: Sequence[DeadLetter]) -> ReplayReport:
@@ -143,9 +145,13 @@ class LetterReplay:
             self._letters.settle(before, pipeline=self._pipeline)
         finished = [each for each in ids if each in before]
         # After the version: whoever replays at the same time moves the table first.
-        read = self._read([each for each in letters if each.id not in before], marker)
+        left = [each for each in letters if each.id not in before]
+        # As the columns of the rows that are there are numbered.
+        position = captured.load_position()
+        table = self._replayer.table(name, "" if position is None else position.shape)
+        read = self._read(left, table, marker)
         if read.good:
-            self._append(name, captured, version, marker, read)
+            self._append(table, captured, version, marker, read)
         self._letters.settle(
             read.good.keys(),
             pipeline=self._pipeline,
@@ -158,7 +164,7 @@ class LetterReplay:
             waiting=tuple(read.waiting),
         )
 
-    def _read(self, letters: Sequence[DeadLetter], marker: Marker) -> _Read:
+    def _read(self, letters: Sequence[DeadLetter], table: SourceTable, marker: Marker) -> _Read:
         found = _Read()
         payloads = self._letters.payloads([each.id for each in letters])
         records: dict[str, RejectedRecord] = {}
@@ -170,7 +176,7 @@ class LetterReplay:
                     records[each.id] = record
                 else:
                     found.waiting.append(each.id)
-        readings = self._replayer.read(tuple(records.values()))
+        readings = self._replayer.read(table, tuple(records.values()))
         for letter, reading in zip(records, readings, strict=True):
             if isinstance(reading, RejectedRecord):
                 found.bad[letter] = reading
@@ -179,9 +185,13 @@ class LetterReplay:
         return found
 
     def _append(
-        self, name: str, captured: CapturedTable, version: TableVersion, marker: Marker, read: _Read
+        self,
+        table: SourceTable,
+        captured: CapturedTable,
+        version: TableVersion,
+        marker: Marker,
+        read: _Read,
     ) -> None:
-        table = self._replayer.tables()[name]
         part = TablePart(table=table, start=marker.position, goal=marker.position)
         prepared = captured.prepare(part)
         captured.append_replayed(

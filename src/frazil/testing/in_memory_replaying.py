@@ -47,20 +47,25 @@ class InMemoryReplayer:
         """The cluster's."""
         return self.topics.identity
 
-    def tables(self) -> Mapping[str, SourceTable]:
-        """The topics."""
-        return self.topics.tables
+    def has(self, table: str) -> bool:
+        """Whether there is such a topic."""
+        return table in self.topics.tables
+
+    def table(self, name: str, shape: str) -> SourceTable:  # noqa: ARG002 - columns stay
+        """The topic's."""
+        return self.topics.tables[name]
 
     def has_passed(self, record: RejectedRecord, position: Position) -> bool:
         """Whether the partition has come beyond the record."""
         return isinstance(position, Mapping) and position.get(record.where, 0) > record.offset
 
-    def read(self, records: Sequence[RejectedRecord]) -> Sequence[ReplayedReading]:
+    def read(
+        self, table: SourceTable, records: Sequence[RejectedRecord]
+    ) -> Sequence[ReplayedReading]:
         """The row of each, or the record again."""
-        return tuple(map(self._read, records))
+        return tuple(self._read(table, each) for each in records)
 
-    def _read(self, record: RejectedRecord) -> ReplayedReading:
-        table = self.topics.tables[record.table]
+    def _read(self, table: SourceTable, record: RejectedRecord) -> ReplayedReading:
         try:
             known = decode_record_payload(record.payload)
             document = json.loads(known.value or b"")

@@ -110,7 +110,7 @@ class MemoryTable:
         self._table = table
         self._source = source
 
-    def load_position(self) -> CapturedPosition | None:
+    def load_position(self, *_whose: object) -> CapturedPosition | None:
         found = self._changelogs.get(self._table)
         if found is None or found.marker is None:
             return None

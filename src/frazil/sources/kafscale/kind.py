@@ -13,11 +13,12 @@ from frazil.model.policy import OnWiden
 from frazil.sources.kafscale.checks import check_readiness, check_source
 from frazil.sources.kafscale.coordination.workers import Coordination, connect_etcd
 from frazil.sources.kafscale.health import watch_health
+from frazil.sources.kafscale.letter_replay import TopicReplayer
 from frazil.sources.kafscale.record_counts import KafscaleRecords
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
 from frazil.sources.kafscale.segments.discovery import SegmentListing
-from frazil.sources.kafscale.source import KafscaleSource
+from frazil.sources.kafscale.source import KafscaleSource, source_identity
 from frazil.sources.kafscale.topic_tables import TopicTables
 from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 
@@ -77,6 +78,9 @@ class KafscaleKind(SourceKind):
     def _listing(self) -> SegmentListing:
         return SegmentListing(self.bucket, self._section.namespace)
 
+    def _tables(self, clock: Clock) -> TopicTables:
+        return TopicTables(self._section, SchemaRegistry(self._section.registry, clock))
+
     def _cluster(self, clock: Clock | None = None) -> ClusterPartitions:
         return ClusterPartitions(
             self._section, self._listing, lambda: connect_etcd(self._section), clock=clock
@@ -96,13 +100,12 @@ class KafscaleKind(SourceKind):
         is_stopping: Callable[[], bool] = lambda: False,  # noqa: ARG002 - it never waits for long
     ) -> KafscaleSource:
         """The bucket, the registry and the other workers."""
-        registry = SchemaRegistry(self._section.registry, clock or SystemClock())
         return KafscaleSource(
             self._section,
             self.bucket,
             listing=self._listing,
             cluster=self._cluster(clock),
-            tables=TopicTables(self._section, registry),
+            tables=self._tables(clock or SystemClock()),
             coordination=self._coordination,
             clock=clock,
         )
@@ -129,6 +132,12 @@ class KafscaleKind(SourceKind):
     def records(self) -> KafscaleRecords:
         """The offsets of records, by segments."""
         return KafscaleRecords(self._section, self.bucket, self._listing)
+
+    def replayer(self) -> TopicReplayer:
+        """Records of dead letters, from their segments."""
+        return TopicReplayer(
+            source_identity(self._section), self.bucket, self._listing, self._tables(SystemClock())
+        )
 
     def listed_tables(self) -> tuple[ListedTable, ...]:
         """The tables that topics become."""

@@ -68,6 +68,11 @@ _log = get_logger(__name__)
 GAP_SECONDS = 10.0
 
 
+def source_identity(section: KafscaleSection) -> str:
+    """The bucket and the namespace that offsets are of."""
+    return f"kafscale://{section.bucket}/{section.namespace.strip('/')}"
+
+
 class KafscaleSource:
     """The mapped topics of one bucket; lives on the driver."""
 
@@ -108,7 +113,7 @@ class KafscaleSource:
     @property
     def identity(self) -> str:
         """The bucket and the namespace that offsets are of."""
-        return f"kafscale://{self._section.bucket}/{self._section.namespace.strip('/')}"
+        return source_identity(self._section)
 
     @property
     def generation(self) -> int:

@@ -246,7 +246,7 @@ class ChangeEvents:
         return tuple(
             RejectedRecord(
                 table=self._plan.topic,
-                partition=f"{self._plan.topic}/{partition}",
+                partition=str(partition),
                 offset=offsets[at].as_py(),
                 reason=refused[at].reason,
                 message=str(refused[at]),

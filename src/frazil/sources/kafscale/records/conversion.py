@@ -30,9 +30,9 @@ class RecordConversion:
 
     def __init__(self, plan: TopicPlan, partition: int, bucket: Bucket) -> None:
         self._plan = plan
-        self._partition = f"{plan.topic}/{partition}"
+        self._number, self._partition = partition, f"{plan.topic}/{partition}"
         self._resolver = EnvelopeResolver(
-            plan.lfs, bucket, topic=plan.topic, partition=self._partition
+            plan.lfs, bucket, topic=plan.topic, partition=partition
         )
         self._make = _rows_of(plan, partition)
 
@@ -51,7 +51,7 @@ class RecordConversion:
                 if self._plan.validation is Validation.STRICT:
                     yield self._stopped(valid, min(invalid), invalid, within)
                     return
-                yield from reject_rows(valid, invalid, topic=topic, partition=self._partition)
+                yield from reject_rows(valid, invalid, topic=topic, partition=self._number)
                 valid = valid.filter(rows_but(valid.num_rows, invalid))
             if not valid.num_rows:
                 continue

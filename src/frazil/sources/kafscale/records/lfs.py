@@ -111,7 +111,7 @@ class ResolvedRecords:
 class EnvelopeResolver:
     """Applies the settings of one topic to the records of one partition."""
 
-    def __init__(self, settings: Lfs, bucket: Bucket, *, topic: str, partition: str) -> None:
+    def __init__(self, settings: Lfs, bucket: Bucket, *, topic: str, partition: int) -> None:
         self._settings = settings
         self._bucket = bucket
         self._topic = topic

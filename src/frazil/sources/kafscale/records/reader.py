@@ -97,7 +97,7 @@ class _RunReading:
     def __init__(self, bucket: Bucket, plan: TopicPlan, run: SegmentRun) -> None:
         self._bucket = bucket
         self._run = run
-        self._faults = SegmentFaults(plan, run.partition_name, bucket.name)
+        self._faults = SegmentFaults(plan, run.partition, bucket.name)
         self._conversion = RecordConversion(plan, run.partition, bucket)
         # When a bad segment stops its partition, what was read of it before is not used.
         self._must_check = plan.on_bad_segment is OnBadSegment.DEAD_LETTER

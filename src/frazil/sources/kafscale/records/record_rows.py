@@ -81,8 +81,8 @@ class RecordRows:
         wrong, nulled = _settle(read.problems, self._plan)
         rejected: tuple[RejectedRecord, ...] = ()
         if wrong:
-            partition = f"{self._plan.topic}/{self._partition}"
-            rejected = reject_rows(records, wrong, topic=self._plan.topic, partition=partition)
+            topic, partition = self._plan.topic, self._partition
+            rejected = reject_rows(records, wrong, topic=topic, partition=partition)
             kept = rows_but(records.num_rows, wrong)
             records = records.filter(kept)
             fields = {name: values.filter(kept) for name, values in fields.items()}

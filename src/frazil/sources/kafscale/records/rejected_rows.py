@@ -28,7 +28,7 @@ class RejectedRow:
 
 
 def reject_rows(
-    records: pa.RecordBatch, rows: Mapping[int, RejectedRow], *, topic: str, partition: str
+    records: pa.RecordBatch, rows: Mapping[int, RejectedRow], *, topic: str, partition: int
 ) -> tuple[RejectedRecord, ...]:
     """These rows of a batch of records; their payload is what the topic has as their value."""
     has_stored = STORED_VALUE in records.schema.names
@@ -37,7 +37,7 @@ def reject_rows(
     return tuple(
         RejectedRecord(
             table=topic,
-            partition=partition,
+            partition=str(partition),
             offset=offsets[row].as_py(),
             reason=why.reason,
             message=why.message,

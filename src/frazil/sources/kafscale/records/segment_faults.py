@@ -26,9 +26,9 @@ MOST_PAYLOAD_BYTES = 1 << 20
 class SegmentFaults:
     """Applies the policies of one topic to one partition."""
 
-    def __init__(self, plan: TopicPlan, partition: str, bucket: str) -> None:
+    def __init__(self, plan: TopicPlan, partition: int, bucket: str) -> None:
         self._plan = plan
-        self._partition = partition
+        self._number, self._partition = partition, f"{plan.topic}/{partition}"
         self._bucket = bucket
 
     def gap(self, first: int, following: int) -> RejectedRecord | PartitionFailure:
@@ -36,8 +36,7 @@ class SegmentFaults:
         message = f"the offsets {first} to {following - 1} are missing."
         if self._plan.on_gap is OnGap.RECORD:
             return self._rejected(first, RejectReason.GAP, message)
-        next_step = f"{self._set_position(following)}, or set source.on_gap: record"
-        return self._stopped(first, PositionLostError, message, next_step)
+        return self._stopped(first, PositionLostError, message, "set source.on_gap: record")
 
     def end(
         self, planned: PlannedSegment, segment: KafscaleSegment
@@ -86,7 +85,7 @@ class SegmentFaults:
     ) -> RejectedRecord:
         return RejectedRecord(
             table=self._plan.topic,
-            partition=self._partition,
+            partition=str(self._number),
             offset=offset,
             reason=reason,
             message=message,
@@ -106,7 +105,3 @@ class SegmentFaults:
 
     def _decode(self, planned: PlannedSegment) -> str:
         return command("decode", "segment", f"s3://{self._bucket}/{planned.key}")
-
-    def _set_position(self, offset: int) -> str:
-        position = json.dumps({self._partition: offset})
-        return command("position", "set", self._plan.topic, "--role", "ingest", "--to", position)
