@@ -29,7 +29,9 @@ from frazil.sources.kafscale.checks import check_readiness, check_source
 from frazil.sources.kafscale.coordination.keys import CoordinationKeys, offset_value
 from frazil.sources.kafscale.coordination.leases import PartitionLeases
 from frazil.sources.kafscale.health import watch_health
+from frazil.sources.kafscale.record_counts import KafscaleRecords
 from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY
+from frazil.sources.kafscale.segments.discovery import SegmentListing
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.faults.tls_front import make_certificate
 from tests.support.kafscale.etcd_history import claim_as_processor, encode, put, request, value_at
@@ -347,3 +349,35 @@ def test_health_says_how_far_partitions_are_and_who_holds_them(
     assert (again.newest, again.age_seconds) == (first.newest, 9)
     clock.advance(1)
     assert health.load().newest == {"orders/0": 17, "orders/1": 10}
+
+
+def test_records_are_counted_by_their_offsets_before_a_marker(broker: Broker) -> None:
+    second = TopicPartition("orders", 1)
+    broker.flush(ORDERS, 40, 3)
+    broker.flush(ORDERS, 43, 2)
+    broker.flush(ORDERS, 45, 2)
+    broker.put(ORDERS, 44, b"KAFS" * 20)
+    broker.flush(second, 0, 4)
+    topic = {"topic": "orders", "table": "lake.orders", "lfs": {"mode": "skip"}}
+    envelope = b'{"kfs_lfs": 1, "key": "a/b"}'
+    skipped = client_batch(4, [Message(envelope), Message(b"{}")])
+    broker.put(second, 4, segment([skipped], base=4))
+
+    def offsets_of(section: KafscaleSection) -> tuple[dict[int, list[int]], Mapping[int, int]]:
+        listing = SegmentListing(broker.bucket, broker.namespace)
+        records = KafscaleRecords(section, broker.bucket, listing)
+        assert records.has("orders")
+        assert not records.has("other")
+        counted = records.offsets_of("orders", {"orders/0": 45, "orders/1": 6, "orders/2": 9})
+        assert counted.partitions == {0: "orders/0", 1: "orders/1", 2: "orders/2"}
+        read: dict[int, list[int]] = {}
+        for split in counted.splits:
+            for partition, offsets in counted.reader.read(split):
+                read.setdefault(partition, []).extend(offsets.to_pylist())
+        return read, counted.begins
+
+    # What does not decode is a dead letter, and what begins with 45 is not in the table yet.
+    read, begins = offsets_of(broker.section("orders", **BY_ITSELF))
+    assert read == {0: [40, 41, 42, 43, 44], 1: [0, 1, 2, 3, 4, 5]}
+    assert begins == {0: 40, 1: 0}
+    assert offsets_of(broker.section(topic, **BY_ITSELF))[0][1] == [0, 1, 2, 3, 5]
