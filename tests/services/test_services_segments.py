@@ -100,6 +100,15 @@ def test_objects_are_read_in_order_and_failures_are_in_their_place(broker: Broke
     assert bucket.read_end(keys[12], 3) == b"212"
 
 
+def test_an_object_that_is_too_large_is_not_read(broker: Broker) -> None:
+    keys = [broker.put(f"large/{size}", b"x" * size) for size in (10, 11)]
+    (_, small), (_, large) = broker.bucket.read_each(keys, at_most=10)
+    assert small == b"x" * 10
+    assert isinstance(large, StorageError)
+    assert large.is_too_large
+    assert not large.is_gone
+
+
 def test_a_store_that_refuses_shows_neither_keys_nor_addresses(broker: Broker) -> None:
     wrong = Bucket(
         name=broker.bucket.name,

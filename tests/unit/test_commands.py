@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.main import get_command
@@ -27,6 +28,9 @@ from frazil.errors import (
     StorageError,
     leaves,
 )
+
+if TYPE_CHECKING:
+    from frazil.cli.invocation import Invocation
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAZIL = Path(sysconfig.get_path("scripts")) / "frazil"
@@ -144,6 +148,31 @@ def test_the_processors_single_dash_option_works(capsys: Capture) -> None:
     example = ROOT / "examples" / "processor.yaml"
     assert main(["config", "show", f"-config={example}"]) == 0
     assert "processor document" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("before", [[], ["--debug"], ["run"], ["ingest"]], ids=" ".join)
+@pytest.mark.parametrize("form", ["-config={}", "-config {}", "--config={}", "--config {}"])
+def test_the_processors_command_line_starts_a_run(
+    before: list[str], form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, Path | None, bool]] = []
+    for name in ("run_pipeline", "run_ingest"):
+
+        def begin(invocation: Invocation, *, once: bool, name: str = name) -> int:
+            started.append((name, invocation.document, once))
+            return ExitCode.DONE
+
+        monkeypatch.setattr(f"frazil.cli.verbs.run.{name}", begin)
+    document = tmp_path / "config.yaml"
+    assert main([*before, *form.format(document).split(" ")]) == ExitCode.DONE
+    expected = "run_ingest" if before == ["ingest"] else "run_pipeline"
+    assert started == [(expected, document, False)]
+
+
+def test_the_processors_command_line_finds_every_mistake(tmp_path: Path, capsys: Capture) -> None:
+    missing = tmp_path / "nowhere.yaml"
+    assert main([f"-config={missing}"]) == ExitCode.USAGE
+    assert str(missing) in capsys.readouterr().err
 
 
 def test_the_document_may_be_named_by_the_environment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
@@ -9,11 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every reader of 
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
 from frazil.clients.java_errors import translated
+from frazil.errors import TableNotFoundError
 from frazil.model.marker import MarkerMove, MarkerRole, Override
 from frazil.model.schema.partitioning import UNPARTITIONED
 from frazil.model.table_facts import (
     COLUMNS_PROPERTY,
     INCOMPLETE_KEY,
+    REPLAYED_PROPERTY,
     RESTART_KEY,
     ChangelogFacts,
     SnapshotLine,
@@ -161,6 +164,43 @@ class ChangelogTable:
             newest = rows.groupBy(partition).agg(F.max(offset)).collect()
         return {f"{source}/{number}": last + 1 for number, last in newest}
 
+    def append_replayed(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        version: TableVersion,
+        batch: str,
+        letters: Sequence[str],
+        wanted: Schema | None = None,
+        columns: str | None = None,
+    ) -> Receipt:
+        """Append rows of dead letters, and leave the position where it is.
+
+        Their ids are what ``replayed_letters`` returns until the next such commit.
+        Raises CommitConflictError when the table is not at this version any more: which letters
+        it has must be read again.
+        """
+        state, marker = version.state, version.marker(MarkerRole.INGEST)
+        if marker is None or state.head is None:
+            message = "nothing was captured yet that letters could follow."
+            raise TableNotFoundError(message, table=str(self.table.name))
+        seen = state.properties.get(MarkerRole.INGEST.property_name)
+        # A marker never moves without a new snapshot, and no snapshot is without one.
+        same = replace(marker, batch=batch, snapshot=None)
+        properties = {REPLAYED_PROPERTY: f"{marker.epoch}:{','.join(letters)}"}
+        if columns is not None:
+            properties[COLUMNS_PROPERTY] = columns
+        commit = StrictCommit(
+            move=Override(MarkerRole.INGEST, seen, same),
+            changes=_added(files),
+            schema=wanted,
+            schema_before=None if wanted is None else wanted.schema_id,
+            summary={REPLAYED_PROPERTY: str(len(letters))},
+            properties=properties,
+            planned_on=state.head.id,
+        )
+        return self.table.commit(commit)
+
     def _commit(
         self,
         move: MarkerMove | Override,
@@ -183,6 +223,15 @@ class ChangelogTable:
             planned_on=planned_on,
         )
         return self.table.commit(commit)
+
+
+def replayed_letters(version: TableVersion) -> frozenset[str]:
+    """The dead letters whose rows the last replay appended; none after a copy of the table."""
+    marker = version.marker(MarkerRole.INGEST)
+    epoch, _, ids = version.state.properties.get(REPLAYED_PROPERTY, "").partition(":")
+    if marker is None or epoch != str(marker.epoch):
+        return frozenset()
+    return frozenset(filter(None, ids.split(",")))
 
 
 def _added(files: Sequence[WrittenFile]) -> FileChanges:

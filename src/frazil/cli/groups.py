@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli.options import Document, Format, MirrorName, invocation_of
+from frazil.cli.letter_verbs import letters_app
+from frazil.cli.options import Document, Format, MirrorName, StoreDocument, invocation_of
 from frazil.cli.output import OutputFormat
 from frazil.model.marker import MarkerRole  # noqa: TC001 - Typer reads annotations when it runs
 
@@ -26,6 +27,7 @@ GROUPS = {
     "decode": decode_app,
     "position": position_app,
     "index": index_app,
+    "dlq": letters_app,
 }
 
 
@@ -76,9 +78,41 @@ def decode_puffin(
     frazil decode puffin 00000-deletes.puffin
     frazil decode puffin 00000-deletes.puffin -o json | jq .cardinality
     """  # noqa: D301
-    from frazil.cli.verbs.decode import show_puffin
+    from frazil.cli.verbs.decode.puffin import show_puffin
 
     show_puffin(file, output)
+
+
+@decode_app.command("segment")
+def decode_segment(
+    context: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A segment or its index: a file here, or s3://bucket/key."
+        ),
+    ],
+    *,
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records/--summary", help="Every record as a line of JSON, or only the batches."
+        ),
+    ] = False,
+    config: StoreDocument = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Show the batches or the records of a KafScale segment, and check its checksums.
+
+    Keys, values and headers of records are text where they are UTF-8, else {"base64": "..."}.
+
+    \b
+    frazil decode segment segment-00000000000000000000.kfs
+    frazil decode segment s3://bucket/default/orders/0/segment-00000000000000000000.kfs --records
+    """  # noqa: D301
+    from frazil.cli.verbs.decode.segment import show_segment
+
+    show_segment(file, invocation_of(context, config, output), records=records)
 
 
 @position_app.command("show")

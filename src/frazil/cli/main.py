@@ -24,7 +24,7 @@ _RUNS_UNTIL_STOPPED = ("run", "ingest", "merge")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
-    line = [_two_dashes(argument) for argument in given]
+    line = _as_processor(given)
     if threading.current_thread() is not threading.main_thread():
         return _run(line, None)
     with Interrupts(Interrupted) as interrupts:
@@ -74,9 +74,16 @@ def _run(arguments: list[str], interrupts: Interrupts | None) -> int:
     return ExitCode.DONE
 
 
-def _two_dashes(argument: str) -> str:
-    """KafScale's processor is started with ``-config=PATH``; its deployments keep that."""
-    return f"-{argument}" if argument.startswith("-config=") else argument
+def _as_processor(arguments: Sequence[str]) -> list[str]:
+    """KafScale's processor is started with ``-config=PATH`` and no verb; deployments keep that."""
+    line = [
+        f"-{each}" if each == "-config" or each.startswith("-config=") else each
+        for each in arguments
+    ]
+    first = next((each for each in line if each != "--debug"), "")
+    if first == "--config" or first.startswith("--config="):
+        line.insert(line.index(first), "run")
+    return line
 
 
 def _with_printable_table(error: FrazilError) -> str:

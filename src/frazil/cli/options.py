@@ -21,6 +21,15 @@ Document = Annotated[
         show_default=False,
     ),
 ]
+StoreDocument = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="The document whose storage.s3 is used. [default: the AWS variables]",
+        show_default=False,
+    ),
+]
 Format = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="A table for people, JSON for programs.")
 ]

@@ -69,6 +69,11 @@ class Bucket:
             found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
         return tuple(sorted(each.rstrip("/").rpartition("/")[2] for each in found))
 
+    def size(self, key: str) -> int:
+        """How many bytes an object has."""
+        with _failing_as("asking for", key):
+            return obstore.head(self._store, key)["size"]
+
     def read(self, key: str, *, at_most: int | None = None) -> bytes:
         """All bytes of an object; none of one that has more than ``at_most``."""
         with _failing_as("reading", key):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.strict_commit import Receipt
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.table_metadata import TableMetadata
+    from frazil.clients.iceberg.table import TableVersion
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.ingest.planning.changelog_plan import ChangelogPlan
     from frazil.ingest.settings import CaptureSettings
@@ -211,6 +212,34 @@ class CapturedTable:
             return changelog.append(files, start=part.start, goal=goal)
         return changelog.evolve(
             plan.schema, start=part.start, goal=goal, columns=plan.columns, files=files
+        )
+
+    def load_version(self) -> TableVersion | None:
+        """The changelog as it is now; None if it does not exist."""
+        changelog = self._open()
+        return None if changelog is None else changelog.table.load_version()
+
+    def append_replayed(
+        self,
+        prepared: Prepared,
+        files: Sequence[WrittenFile],
+        *,
+        version: TableVersion,
+        batch: str,
+        letters: Sequence[str],
+    ) -> Receipt:
+        """Append rows of dead letters to this version; its position stays where it is."""
+        plan = prepared.plan
+        wanted = plan.schema if plan.evolves else None
+        if wanted is not None:
+            prepared.changelog.table.check_evolution(wanted)
+        return prepared.changelog.append_replayed(
+            files,
+            version=version,
+            batch=batch,
+            letters=letters,
+            wanted=wanted,
+            columns=plan.columns,
         )
 
     def _ours(self, table: SourceTable) -> CdcColumns:

@@ -4,10 +4,10 @@ Each may have its own thread; what they share is used under the ledger's lock. T
 every table commits, the ledger commits, and, for changes, the source is acknowledged. A process may
 die between any two of them; the next one reads the ledger and the tables, never its memory.
 
-``ledger/table_state.py`` has the states of a table. While tables are copied, paused or gone, the
-source is not acknowledged any further; for those that are paused or gone, up to ``held_bytes``. Of
-a source with partitions only theirs are held, and several processes may work for it at a time:
-each moves its own partitions of a table and of the ledger, and plans again when it was overtaken.
+While tables (``ledger/table_state.py``) are copied, paused or gone, the source is not acknowledged
+any further; for those paused or gone, up to ``held_bytes``. Of a source with partitions only theirs
+are held, and several processes may work for it at a time: each moves its own partitions of a table
+and of the ledger, and plans again when it was overtaken.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Ingester:
 
     @property
     def table_states(self) -> Mapping[str, TableState]:
-        """The state of every table."""
+        """Of every table."""
         return dict(self._ledger.table_states)
 
     @property
@@ -162,6 +162,8 @@ class Ingester:
                     self._check_tables_again()
                 return None
             began, result = self._clock.monotonic(), self._run(batch)
+            if result.skipped:
+                self._source.close()  # Planned again, without what stopped them.
             self._retrying.require_final_of(result)
             acknowledged = self._record_changes(result, batch, progress)
             failpoint(Failpoint.INGEST_RECORDED)
@@ -183,9 +185,8 @@ class Ingester:
             self._end_copy()
             return None
         with self._ledger.lock:
-            joins = bool(wanted - self._being_copied)
+            joins, kept_since = bool(wanted - self._being_copied), self.acknowledged
             self._being_copied |= wanted
-            kept_since = self.acknowledged
         try:
             if joins:
                 # A moment before now may lie before what the source was allowed to forget.
@@ -494,7 +495,7 @@ class Ingester:
     def _end_copy(self) -> None:
         with self._ledger.lock:
             self._being_copied.clear()
-            self._copy_progress = None
+        self._copy_progress = None
         self._source.plan_copy(())
 
     def _new_name(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
 
+from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.lake import NEWEST_FORMAT, TableDefinition
 from frazil.clients.java_errors import translated
@@ -15,12 +17,14 @@ from frazil.errors import ConfigError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import position_text
 from frazil.ledger.writing import write_rows
-from frazil.model.marker import Marker, MarkerMove, MarkerRole
+from frazil.model.dead_letter import ID_LENGTH, ID_SEPARATOR, DeadLetter
+from frazil.model.marker import Marker, MarkerMove, MarkerRole, Override
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, Row
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
@@ -44,6 +48,15 @@ SCHEMA = Schema(
     ),
 )
 
+_BATCH_BYTES = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Times as numbers, because Spark gives them without their zone.
+_TIMES = ("unix_micros(first_seen_at) as first_seen", "unix_micros(last_seen_at) as last_seen")
+_FACTS = (
+    "id", "source", "position", "table_name", "reason_code", "message", "attempts", "batch",
+    "octet_length(payload) as payload_bytes", *_TIMES,
+)  # fmt: skip
+
 
 class DeadLetterTable:
     """One pipeline's dead letters; lives on the driver."""
@@ -66,6 +79,11 @@ class DeadLetterTable:
         """The table as it is, or a new and empty one."""
         definition = TableDefinition(schema=SCHEMA, format_version=format_version)
         return cls(lake.ensure_table(name, definition))
+
+    @classmethod
+    def open(cls, lake: Lake, name: TableName) -> DeadLetterTable:
+        """A table that exists; TableNotFoundError otherwise."""
+        return cls(lake.open(name))
 
     def position(self, pipeline: str) -> Mapping[str, int]:
         """The next offset of every partition that a record of this pipeline came from."""
@@ -122,6 +140,95 @@ class DeadLetterTable:
                 self.table.append(commit)
         return tuple(new)
 
+    def letters(
+        self,
+        *,
+        ids: Collection[str] | None = None,
+        table: str | None = None,
+        reason: str | None = None,
+    ) -> Iterator[DeadLetter]:
+        """Those that are meant, oldest first; without payloads, which may be large."""
+        head = self.table.load_state().head
+        if head is None:
+            return
+        with translated(str(self.table.name), "reading dead letters"):
+            found = _chosen(_identified(self.table.read(head.id)), ids, table, reason)
+            ordered = found.selectExpr(*_FACTS).orderBy("first_seen", "position", "id")
+            for row in ordered.toLocalIterator():
+                yield _letter(row)
+
+    def payloads(self, ids: Collection[str]) -> Mapping[str, bytes]:
+        """What these letters hold; one that is gone has none."""
+        head = self.table.load_state().head
+        if head is None:
+            return {}
+        with translated(str(self.table.name), "reading dead letters"):
+            found = _chosen(_identified(self.table.read(head.id)), ids)
+            rows = found.select("id", "payload").collect()
+        return {row["id"]: bytes(row["payload"]) for row in rows}
+
+    def settle(
+        self,
+        removed: Collection[str],
+        *,
+        pipeline: str,
+        rejected_again: Mapping[str, RejectedRecord] | None = None,
+        at: datetime | None = None,
+    ) -> int:
+        """Remove letters, and note that others were rejected again, in one commit.
+
+        The position stays where it is. Returns how many letters were changed; without any, nothing
+        is committed. Raises ConfigError for the table of another pipeline.
+        """
+        self.position(pipeline)
+        batch = f"letters-{self._randomness.token(_BATCH_BYTES).hex()}"
+        again = dict(rejected_again or {})
+        moment = at or self._clock.now()
+        return repeat_on_conflict(
+            lambda: self._settle(frozenset(removed), again, batch=batch, at=moment),
+            RetryPolicy(),
+            clock=self._clock,
+            randomness=self._randomness,
+        )
+
+    def _settle(
+        self,
+        removed: frozenset[str],
+        again: Mapping[str, RejectedRecord],
+        *,
+        batch: str,
+        at: datetime,
+    ) -> int:
+        """One attempt: the files that have such letters are written again without them."""
+        version = self.table.load_version()
+        state, marker = version.state, version.marker(MarkerRole.INGEST)
+        if state.head is None or marker is None:
+            return 0
+        with translated(str(self.table.name), "reading dead letters"):
+            letters = _identified(self.table.read(state.head.id)).withColumn("file", F.col("_file"))
+            touched = _chosen(letters, removed | again.keys()).select("id", "file").collect()
+            if not touched:
+                return 0
+            files = {row["file"] for row in touched}
+            kept = letters.where(F.col("file").isin(*files) & ~F.col("id").isin(*removed))
+            kept = kept.selectExpr("*", *_TIMES)
+            rows = (_kept_row(row, again, at) for row in kept.toLocalIterator())
+            changes = write_rows(
+                version.write_target(), rows, clock=self._clock, randomness=self._randomness
+            )
+        live = self.table.load_live_files(state.head.id)
+        dropped = tuple(each.descriptor for each in live if each.location in files)
+        # A marker never moves without a new snapshot, and no snapshot is without one.
+        same = replace(marker, batch=batch, snapshot=None)
+        seen = state.properties.get(MarkerRole.INGEST.property_name)
+        commit = StrictCommit(
+            move=Override(MarkerRole.INGEST, seen, same),
+            changes=replace(changes, removed=dropped),
+            planned_on=state.head.id,
+        )
+        self.table.commit(commit)
+        return len(touched)
+
     def _find(
         self, records: Iterable[RejectedRecord], source: str, snapshot_id: int
     ) -> frozenset[tuple[str, str]]:
@@ -162,3 +269,57 @@ def _row(record: RejectedRecord, *, source: str, batch: str, at: datetime) -> di
         "attempts": 1,
         "batch": batch,
     }
+
+
+def _identified(letters: DataFrame) -> DataFrame:
+    """With ``letter_id`` of each."""
+    parts = (F.col("source"), F.col("position"), F.sha2("payload", 256))
+    whole = F.sha2(F.concat_ws(ID_SEPARATOR, *parts), 256)
+    return letters.withColumn("id", F.substring(whole, 1, ID_LENGTH))
+
+
+def _chosen(
+    letters: DataFrame,
+    ids: Collection[str] | None = None,
+    table: str | None = None,
+    reason: str | None = None,
+) -> DataFrame:
+    if ids is not None:
+        letters = letters.where(F.col("id").isin(*ids))
+    if table is not None:
+        letters = letters.where(F.col("table_name") == F.lit(table))
+    if reason is not None:
+        letters = letters.where(F.col("reason_code") == F.lit(reason))
+    return letters
+
+
+def _letter(row: Row) -> DeadLetter:
+    return DeadLetter(
+        id=row["id"],
+        source=row["source"],
+        position=row["position"],
+        table=row["table_name"] or "",
+        reason=row["reason_code"],
+        message=row["message"],
+        payload_bytes=row["payload_bytes"],
+        first_seen_at=_EPOCH + timedelta(microseconds=row["first_seen"]),
+        last_seen_at=_EPOCH + timedelta(microseconds=row["last_seen"]),
+        attempts=row["attempts"],
+        batch=row["batch"],
+    )
+
+
+def _kept_row(row: Row, again: Mapping[str, RejectedRecord], at: datetime) -> dict[str, object]:
+    values = row.asDict()
+    for name in ("first_seen", "last_seen"):
+        values[f"{name}_at"] = _EPOCH + timedelta(microseconds=values.pop(name))
+    record = again.get(values.pop("id"))
+    del values["file"]
+    if record is not None:
+        values |= {
+            "reason_code": record.reason.value,
+            "message": record.message,
+            "last_seen_at": at,
+            "attempts": values["attempts"] + 1,
+        }
+    return values

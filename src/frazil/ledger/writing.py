@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,15 +12,18 @@ from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.hooks import Clock, Randomness
 
+# Rows have payloads of any size: few are held at a time.
+_ROWS_AT_ONCE = 256
+
 
 def write_rows(
     target: WriteTarget,
-    rows: Sequence[Mapping[str, object]],
+    rows: Iterable[Mapping[str, object]],
     *,
     clock: Clock,
     randomness: Randomness,
@@ -28,13 +32,15 @@ def write_rows(
 
     Columns that a row leaves out are null. Files of a failed attempt stay for maintenance.
     """
-    if not rows:
-        return FileChanges()
-    writer = TaskWriter(target, clock=clock, randomness=randomness)
+    remaining, schema = iter(rows), arrow_schema(target.schema)
+    writer: TaskWriter | None = None
     try:
-        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(target.schema)))
-        files = writer.close()
+        while piece := list(islice(remaining, _ROWS_AT_ONCE)):
+            writer = writer or TaskWriter(target, clock=clock, randomness=randomness)
+            writer.write(pa.RecordBatch.from_pylist(piece, schema=schema))
+        files = () if writer is None else writer.close()
     except BaseException:
-        writer.abandon()
+        if writer is not None:
+            writer.abandon()
         raise
     return FileChanges(added=tuple(file.descriptor for file in files))

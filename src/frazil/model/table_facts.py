@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Which column is which field of the next table; lands in the same commit as the schema it
 # describes.
 COLUMNS_PROPERTY = "frazil.columns"
+# The epoch, and the ids of the dead letters whose rows the last replay appended: until they are
+# removed from the dead letters, they are in both tables.
+REPLAYED_PROPERTY = "frazil.replayed"
 # The order that a mirror was merged with last, and the sequence that its rows without one have.
 ORDER_PROPERTY = "frazil.order"
 DEFAULT_SEQUENCE_PROPERTY = "frazil.order-floor"

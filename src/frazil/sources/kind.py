@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from frazil.sources.plan_facts import PlanFacts
     from frazil.sources.protocol import Claim, ObservableSource
     from frazil.sources.record_source import RecordSource
+    from frazil.sources.replaying import RecordReplayer
     from frazil.sources.row_source import RowSource
 
 
@@ -135,6 +136,9 @@ class SourceKind:
 
     def records(self) -> RecordSource | None:
         """Offsets to compare tables of records with; None: it has no such tables."""
+
+    def replayer(self) -> RecordReplayer | None:
+        """Reads records of dead letters again; None: they are not replayed."""
         return None
 
     # --- after the last run ---

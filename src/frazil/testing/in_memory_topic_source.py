@@ -63,8 +63,8 @@ class InMemoryTopicSource:
         self._wanted = tuple(wanted)
         self._clock = clock or SystemClock()
         self._woken = Event()
-        # The offset that follows what was planned, of the partitions that are read.
-        self._planned: dict[str, int] = {}
+        # The offset that follows what was planned, of the partitions that are read; None before.
+        self._planned: dict[str, int] | None = None
         # The leases whose offsets were acknowledged again as the ledger has them.
         self._settled: set[tuple[str, int]] = set()
 
@@ -224,6 +224,8 @@ class InMemoryTopicSource:
 
     def has_reached(self, position: Position) -> bool:
         """Whether the partitions that are read have come there; others are read elsewhere."""
+        if self._planned is None:
+            return False
         wanted = _offsets(position)
         return all(at >= wanted.get(name, at) for name, at in self._planned.items())
 
@@ -240,12 +242,12 @@ class InMemoryTopicSource:
     @property
     def reached(self) -> Mapping[str, int]:
         """Where the partitions are that are read."""
-        return dict(self._planned)
+        return dict(self._planned or {})
 
     @property
     def followed(self) -> frozenset[str]:
         """The topics of these partitions."""
-        return frozenset(self._topics.partitions[name].topic for name in self._planned)
+        return frozenset(self._topics.partitions[name].topic for name in self._planned or ())
 
     def received(self) -> None:
         """Nothing is received before it is planned."""
@@ -262,7 +264,7 @@ class InMemoryTopicSource:
 
     def close(self) -> None:
         """Forget what was planned; leases stay until they end."""
-        self._planned = {}
+        self._planned = None
 
     def release(self, *partitions: str) -> None:
         """Let others take these partitions, those that are this process's."""
@@ -334,7 +336,7 @@ class InMemoryTopicSource:
 
     def _is_enough(self, limit: Limit) -> bool:
         partitions = self._topics.partitions
-        records = sum(partitions[name].ends - at for name, at in self._planned.items())
+        records = sum(partitions[name].ends - at for name, at in (self._planned or {}).items())
         return records >= min(limit.rows, max(1, limit.bytes // ROW_BYTES))
 
 

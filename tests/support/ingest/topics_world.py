@@ -84,7 +84,11 @@ class TopicsWorld:
             source,
             Ledger.ensure(lake, self.name("ledger")),
             settings=IngestSettings(
-                pipeline="topics", limit=Limit(1000, _ROOMY), held_bytes=0, may_pass=may_pass
+                pipeline="topics",
+                limit=Limit(1000, _ROOMY),
+                held_bytes=0,
+                may_pass=may_pass,
+                dead_letters=self.name("dead_letters"),
             ),
             captures=lambda table: CaptureSettings(changelog=self.changelog(table)),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frazil.codec.malformed import MalformedFileError
 
-_MAGIC = b"IDX\x00"
+MAGIC = b"IDX\x00"
 _VERSION = 1
 # Magic, version, entries, messages between two entries, reserved.
 _HEADER = struct.Struct(">4sHiiH")
@@ -28,7 +28,7 @@ def parse_index(data: bytes) -> SegmentIndex:
     if len(data) < _HEADER.size:
         raise MalformedFileError("expected an index's header", offset=len(data))
     magic, version, count, interval, _ = _HEADER.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION:
+    if magic != MAGIC or version != _VERSION:
         what = f"expected an index of version {_VERSION}"
         raise MalformedFileError(what, offset=0)
     if len(data) != _HEADER.size + count * _ENTRY.size:

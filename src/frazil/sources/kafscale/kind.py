@@ -10,7 +10,10 @@ from frazil.config.models.kafscale_source import KafscaleSection
 from frazil.errors import ConfigError
 from frazil.hooks import SystemClock
 from frazil.model.policy import OnWiden
+from frazil.sources.kafscale.checks import check_readiness, check_source
 from frazil.sources.kafscale.coordination.workers import Coordination, connect_etcd
+from frazil.sources.kafscale.health import watch_health
+from frazil.sources.kafscale.record_counts import KafscaleRecords
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
 from frazil.sources.kafscale.segments.discovery import SegmentListing
@@ -21,12 +24,17 @@ from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydantic import SecretStr
-
     from frazil.config import Config
+    from frazil.config.models.values import Secret
     from frazil.hooks import Clock
     from frazil.model.marker import Position
+    from frazil.sources.findings import Findings
+    from frazil.sources.kafscale.health import KafscaleHealth
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
     from frazil.sources.kind import TableSettingsOf
+
+# A look lists every partition: more often costs requests and shows nothing that people notice.
+_LEAST_WATCH_SECONDS = 5.0
 
 
 class KafscaleKind(SourceKind):
@@ -66,6 +74,18 @@ class KafscaleKind(SourceKind):
         )
 
     @cached_property
+    def _listing(self) -> SegmentListing:
+        return SegmentListing(self.bucket, self._section.namespace)
+
+    def _cluster(self, clock: Clock | None = None) -> ClusterPartitions:
+        return ClusterPartitions(
+            self._section, self._listing, lambda: connect_etcd(self._section), clock=clock
+        )
+
+    def _find_partitions(self) -> frozenset[TopicPartition]:
+        return self._cluster().find([each.topic for each in self._section.topics])
+
+    @cached_property
     def _coordination(self) -> Coordination:
         return Coordination(self._section)
 
@@ -76,15 +96,12 @@ class KafscaleKind(SourceKind):
         is_stopping: Callable[[], bool] = lambda: False,  # noqa: ARG002 - it never waits for long
     ) -> KafscaleSource:
         """The bucket, the registry and the other workers."""
-        listing = SegmentListing(self.bucket, self._section.namespace)
         registry = SchemaRegistry(self._section.registry, clock or SystemClock())
         return KafscaleSource(
             self._section,
             self.bucket,
-            listing=listing,
-            cluster=ClusterPartitions(
-                self._section, listing, lambda: connect_etcd(self._section), clock=clock
-            ),
+            listing=self._listing,
+            cluster=self._cluster(clock),
             tables=TopicTables(self._section, registry),
             coordination=self._coordination,
             clock=clock,
@@ -93,6 +110,25 @@ class KafscaleKind(SourceKind):
     def claim(self) -> Coordination:
         """Every worker has it; the first of them merges."""
         return self._coordination
+
+    def watch(self) -> KafscaleHealth:
+        """The ends of the partitions, who reads them, and how far."""
+        seconds = max(_LEAST_WATCH_SECONDS, self.config.ingest.interval.total_seconds())
+        return watch_health(
+            self._section, self.bucket, seconds=seconds, discover=self._find_partitions
+        )
+
+    def check_readiness(self) -> Findings:
+        """The bucket and etcd."""
+        return check_readiness(self._section, self.bucket)
+
+    def check(self) -> Findings:
+        """The bucket, the topics, etcd, the registry and the columns."""
+        return check_source(self._section, self.bucket)
+
+    def records(self) -> KafscaleRecords:
+        """The offsets of records, by segments."""
+        return KafscaleRecords(self._section, self.bucket, self._listing)
 
     def listed_tables(self) -> tuple[ListedTable, ...]:
         """The tables that topics become."""
@@ -110,5 +146,5 @@ class KafscaleKind(SourceKind):
         return None
 
 
-def _revealed(secret: SecretStr | None) -> str | None:
+def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else secret.get_secret_value()

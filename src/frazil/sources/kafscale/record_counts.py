@@ -67,7 +67,7 @@ class SegmentOffsets:
     def _offsets(self, records: pa.RecordBatch) -> pa.Array:
         offsets = records.column(OFFSET_COLUMN)
         if self.skips_envelopes:
-            skipped = envelope_rows(records.column("value")).tolist()
+            skipped = envelope_rows(records.column("value")).to_pylist()
             return offsets.filter(rows_but(len(offsets), skipped))
         return offsets
 

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.kafscale.segments.planning import OffsetGap, PartitionLine
     from frazil.sources.kafscale.topic_tables import TopicTables
-    from frazil.sources.protocol import Limit, Progress
+    from frazil.sources.protocol import Limit, Progress, TableProgress
 
 _log = get_logger(__name__)
 
@@ -93,8 +93,8 @@ class KafscaleSource:
         self._gap_seconds = gap_seconds
         self._woken = Event()
         self._has_more = False
-        # The offset that follows what was planned, of the partitions that are read.
-        self._planned: dict[TopicPartition, int] = {}
+        # The offset that follows what was planned, of the partitions that are read; None before.
+        self._planned: dict[TopicPartition, int] | None = None
         # Where tables and ledger were when the source was prepared.
         self._since: dict[TopicPartition, int] = {}
         # Offsets that are known to be where a segment begins or will begin.
@@ -210,10 +210,7 @@ class KafscaleSource:
         recorded: Mapping[TopicPartition, int],
         limit: Limit,
     ) -> Batch | None:
-        starts = {
-            each: _offsets(progress.tables[each.topic].position).get(each, recorded[each])
-            for each in held
-        }
+        starts = {each: _start(each, progress.tables[each.topic], recorded[each]) for each in held}
         stops = {each: progress.stopped.get(str(each), sys.maxsize) for each in held}
         lines = self._line_up(starts, stops, limit)
         failures = [failure for each in lines if (failure := self._failure(each)) is not None]
@@ -399,6 +396,8 @@ class KafscaleSource:
 
     def has_reached(self, position: Position) -> bool:
         """Whether the partitions that are read have come there; others are read elsewhere."""
+        if self._planned is None:
+            return False
         wanted = _offsets(position)
         return all(at >= wanted.get(each, at) for each, at in self._planned.items())
 
@@ -409,12 +408,12 @@ class KafscaleSource:
     @property
     def reached(self) -> Mapping[str, int]:
         """Where the partitions are that are read."""
-        return _named(self._planned)
+        return _named(self._planned or {})
 
     @property
     def followed(self) -> frozenset[str]:
         """The topics of these partitions."""
-        return frozenset(each.topic for each in self._planned)
+        return frozenset(each.topic for each in self._planned or ())
 
     def received(self) -> None:
         """Nothing is received before it is planned."""
@@ -446,7 +445,7 @@ class KafscaleSource:
 
     def close(self) -> None:
         """Forget what was planned; leases stay until the claim is released."""
-        self._planned = {}
+        self._planned = None
         self._has_more = False
 
     def _publish_again(
@@ -460,6 +459,13 @@ class KafscaleSource:
         if new:
             self.acknowledge(_named(new))
             self._settled |= new.keys()
+
+
+def _start(partition: TopicPartition, table: TableProgress, recorded: int) -> int:
+    """Where a partition continues: with its table, or where it was said to begin."""
+    reached = _offsets(table.position).get(partition, recorded)
+    # Another writer's rows say how far it came, and not what it left out on purpose.
+    return reached if table.shape else max(reached, recorded)
 
 
 def _offsets(position: Position | None) -> dict[TopicPartition, int]:

@@ -27,6 +27,20 @@ class LiveFile:
     # Equality deletes have no row positions.
     equality_deletes: int = 0
 
+    @property
+    def descriptor(self) -> str:
+        """The file as a commit names it that removes it."""
+        members = {
+            "spec-id": self.spec_id,
+            "content": "DATA",
+            "file-path": self.location,
+            "file-format": self.file_format,
+            "partition": json.loads(self.partition),
+            "file-size-in-bytes": self.size,
+            "record-count": self.rows,
+        }
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
 
 class LiveFiles:
     """Loads the files of one table; all of them in one gateway call."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -11,6 +12,7 @@ from frazil.model.change import Operation
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.records.change_sequence import SequenceField
 from frazil.sources.kafscale.records.connect_schema import (
+    MAY_BE_WRAPPED,
     ConnectEncodings,
     decode_values,
     unwrap,
@@ -18,7 +20,7 @@ from frazil.sources.kafscale.records.connect_schema import (
 from frazil.sources.kafscale.records.refused_record import RefusedRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from frazil.sources.kafscale.records.connect_schema import Json
     from frazil.sources.kafscale.records.json_columns import JsonColumns, JsonRow
@@ -32,7 +34,7 @@ T = TypeVar("T")
 _WRAPPER = frozenset({"schema", "payload"})
 
 
-class ChangeEvent(NamedTuple):
+class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     """A change; rows are decoded records of ``JsonColumns``.
 
     ``row`` is the new one, for a DELETE what is known of the old one. ``before`` is the old row of
@@ -40,10 +42,14 @@ class ChangeEvent(NamedTuple):
     """
 
     operation: Operation
-    row: JsonRow
-    before: JsonRow | None = None
+    row: msgspec.Struct
+    before: msgspec.Struct | None = None
     position: int | None = None
     committed_ms: int = NO_TIME
+
+    def part(self, operation: Operation, row: JsonRow) -> ChangeEvent:
+        """One of the rows that the change becomes."""
+        return ChangeEvent(operation, row, None, self.position, self.committed_ms)
 
 
 class WithoutChange(Enum):
@@ -68,11 +74,15 @@ class PlainValues:
 
     def read(self, value: bytes) -> ChangeEvent | WithoutChange:
         """The change; raises RefusedRecordError."""
-        schema, document = (None, value) if self._is_never_wrapped else unwrapped(value)
-        if schema is not None and bytes(document) == b"null":
-            return WithoutChange.TOMBSTONE
+        document: Json = value
+        schema: Json | None = None
+        if MAY_BE_WRAPPED in value and not self._is_never_wrapped:
+            schema, document = decoded(unwrap, value)
+            if schema is not None and bytes(document) == b"null":
+                return WithoutChange.TOMBSTONE
         row = decoded(self._decode, document)
-        decode_values(row, self._encodings.encoding(schema))
+        if schema is not None:
+            decode_values(row, self._encodings.encoding(schema))
         position = None if self._sequence is None else self._sequence.read(document)
         return ChangeEvent(self._operation, row, None, position)
 
@@ -80,11 +90,6 @@ class PlainValues:
 def has_wrapper_columns(plan: TopicPlan) -> bool:
     """Whether what could be a message with its schema may be a row of this topic."""
     return any(each.name in _WRAPPER for each in plan.fields)
-
-
-def unwrapped(value: bytes) -> tuple[Json | None, Json]:
-    """A message's schema, if it has one, and its payload; RefusedRecordError if it is not JSON."""
-    return decoded(unwrap, value)
 
 
 def decoded(decode: Callable[[D], T], document: D) -> T:
@@ -95,6 +100,14 @@ def decoded(decode: Callable[[D], T], document: D) -> T:
         raise RefusedRecordError("its value is not a JSON object.") from None
     except (ValueError, RecursionError):
         raise RefusedRecordError("its value is not JSON.", RejectReason.MALFORMED) from None
+
+
+def values_of(attributes: Sequence[str]) -> Callable[[JsonRow], tuple[object, ...]]:
+    """What has these attributes of a decoded record, in one call for all of them."""
+    if not attributes:
+        return lambda _: ()
+    # The first one twice, because the value of a single one would come without a tuple.
+    return attrgetter(attributes[0], *attributes)
 
 
 def milliseconds(value: object) -> int:

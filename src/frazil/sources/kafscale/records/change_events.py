@@ -48,7 +48,7 @@ _MICROSECONDS_OF_MILLISECOND = 1000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ChangeRows:
+class TopicChanges:
     """The rows of some records as ``change_schema`` has them, and the records that gave none."""
 
     rows: pa.RecordBatch
@@ -70,11 +70,12 @@ class ChangeEvents:
         self._types = {each.name: at for at, each in enumerate(plan.fields)}
         names = {each.number: each.name for each in plan.columns}
         self._key = tuple(names[number] for number in plan.key)
-        required = (each.name for each in plan.fields if each.required)
+        required = [each.name for each in plan.fields if each.required]
+        self._has_required = bool(required)
         # These have a value in every row, so that none of them becomes null.
         self._indispensable = frozenset({*self._key, *required})
 
-    def read(self, records: pa.RecordBatch, partition: int) -> ChangeRows:
+    def read(self, records: pa.RecordBatch, partition: int) -> TopicChanges:
         """The rows of these records, in their order."""
         made = _MadeRows()
         refused: dict[int, RefusedRecordError] = {}
@@ -84,7 +85,8 @@ class ChangeEvents:
                 self._read_record(at, key, value, made)
             except RefusedRecordError as error:
                 refused[at] = error
-        converted = self._columns.convert(made.rows, incomplete=made.incomplete)
+        incomplete = made.incomplete() if self._has_required else ()
+        converted = self._columns.convert([each.row for each in made.events], incomplete=incomplete)
         arrays = dict(zip(self._types, converted.arrays, strict=True))
         nulled = self._refuse_values(converted.problems, made, refused)
         self._refuse_keys(arrays, made, refused)
@@ -95,7 +97,7 @@ class ChangeEvents:
             rows = rows.filter(pa.array(kept))
         counts = Counter({CountedOutcome.SKIPPED: made.skipped})
         counts[CountedOutcome.NULLED] = int(kept[nulled].sum())
-        return ChangeRows(rows, self._rejected(refused, records, partition, values), +counts)
+        return TopicChanges(rows, self._rejected(refused, records, partition, values), +counts)
 
     def _read_record(
         self, at: int, key: bytes | None, value: bytes | None, made: _MadeRows
@@ -108,21 +110,22 @@ class ChangeEvents:
             return
         operation, row = event.operation, event.row
         if operation is Operation.TRUNCATE:
-            made.add(at, operation, self._columns.empty(), event)
-        elif operation is Operation.DELETE:
-            self._keys.complete(row, key)
-            # Without a key, the whole row says what was deleted.
-            made.add(at, operation, self._keys.only(row) if self._key else row, event)
+            event = event.part(operation, self._columns.row_type())
         else:
-            self._keys.complete(row, key)
-            if event.before is not None and self._is_moved(event.before, row):
-                made.add_move(at, self._keys.only(event.before), row, event)
-            else:
-                made.add(at, operation, row, event)
+            if None in self._keys.values(row):
+                self._keys.complete(row, key)
+            if operation is Operation.DELETE:
+                # Without a key, the whole row says what was deleted.
+                event = event.part(operation, self._keys.only(row) if self._key else row)
+            elif event.before is not None and self._is_moved(event.before, row):
+                made.add(at, event.part(Operation.DELETE, self._keys.only(event.before)))
+                made.moved.append(len(made.events))
+                event = event.part(Operation.INSERT, row)
+        made.add(at, event)
 
     def _tombstone(self) -> ChangeEvent | WithoutChange:
         if not self._plan.sequence and self._key:
-            return ChangeEvent(Operation.DELETE, self._columns.empty())
+            return ChangeEvent(Operation.DELETE, self._columns.row_type())
         if self._is_debezium or not self._key:
             # It follows the event of the same delete.
             return WithoutChange.TOMBSTONE
@@ -131,8 +134,8 @@ class ChangeEvents:
 
     def _is_moved(self, before: JsonRow, row: JsonRow) -> bool:
         """Whether this is another key, as far as the old row has one."""
-        pairs = [(getattr(before, each), getattr(row, each)) for each in self._keys.attributes]
-        return all(old is not None for old, _ in pairs) and any(old != new for old, new in pairs)
+        old = self._keys.values(before)
+        return None not in old and old != self._keys.values(row)
 
     def _refuse_values(
         self,
@@ -165,7 +168,7 @@ class ChangeEvents:
             if not arrays[name].null_count:
                 continue
             for row in np.flatnonzero(arrays[name].is_null().to_numpy(zero_copy_only=False)):
-                if made.operations[row] is not Operation.TRUNCATE:
+                if made.events[row].operation is not Operation.TRUNCATE:
                     error = RefusedRecordError(f"key column {name} has no value.")
                     refused.setdefault(made.records[row], error)
 
@@ -180,7 +183,7 @@ class ChangeEvents:
             equal = pc.equal(array.take(pa.array(new)), array.take(pa.array(new - 1)))
             is_same &= equal.fill_null(pa.scalar(value=False)).to_numpy(zero_copy_only=False)
         for row in new[is_same]:
-            made.operations[row] = Operation.UPDATE
+            made.events[row] = made.events[row].part(Operation.UPDATE, made.events[row].row)
         made.taken_back.extend(new[is_same] - 1)
         made.moved[:] = new[~is_same]
 
@@ -194,13 +197,14 @@ class ChangeEvents:
         of_rows = np.array(made.records, np.int64)
         offsets = records.column("offset").to_numpy()[of_rows]
         if self._plan.sequence:
-            positions, ordinals = np.array(made.positions, np.uint64), offsets + 1
+            positions = np.array([each.position for each in made.events], np.uint64)
+            ordinals = offsets + 1
         else:
             positions, ordinals = offsets, np.full(len(of_rows), 1 + partition)
         stamps = records.column("timestamp_ms").to_numpy()[of_rows]
-        times = np.array(made.times, np.int64)
+        times = np.array([each.committed_ms for each in made.events], np.int64)
         by_name = {
-            ChangeColumn.OPERATION: pa.array(made.operations, pa.string()),
+            ChangeColumn.OPERATION: pa.array([each.operation for each in made.events], pa.string()),
             ChangeColumn.POSITION: pa.array(positions.astype(np.uint64)),
             ChangeColumn.ORDINAL: pa.array(ordinals.astype(np.uint64)),
             ChangeColumn.COMMITTED_AT: _moments(np.where(times == NO_TIME, stamps, times)),
@@ -221,7 +225,7 @@ class ChangeEvents:
     def _previous_keys(self, arrays: Mapping[str, pa.Array], made: _MadeRows) -> pa.Array:
         """The old key, which the row before it deletes, in rows that came under a new one."""
         type_ = self._schema.field(ChangeColumn.PREVIOUS_KEY).type
-        is_moved = np.zeros(len(made.rows), np.bool_)
+        is_moved = np.zeros(len(made.events), np.bool_)
         is_moved[made.moved] = True
         before = pa.array(np.arange(len(is_moved)) - 1, mask=~is_moved)
         members = [type_.field(index) for index in range(type_.num_fields)]
@@ -254,40 +258,30 @@ class ChangeEvents:
 
 @dataclass(slots=True)
 class _MadeRows:
-    """Rows before their values are converted, by what is known of them.
+    """Rows before their values are converted, one for each of ``events``.
 
     ``records`` are the places of their records. ``moved`` are rows that came under a new key: the
-    one before each deletes the old key, unless that was ``taken_back``. ``incomplete`` ones need
-    not have what is required.
+    one before each deletes the old key, unless that was ``taken_back``.
     """
 
-    rows: list[JsonRow] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
+    events: list[ChangeEvent] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
-    positions: list[int | None] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
     taken_back: list[int] = field(default_factory=list)
-    incomplete: set[int] = field(default_factory=set)
     skipped: int = 0
 
-    def add(self, at: int, operation: Operation, row: JsonRow, event: ChangeEvent) -> None:
-        if operation is Operation.DELETE or operation is Operation.TRUNCATE:
-            self.incomplete.add(len(self.rows))
-        self.rows.append(row)
-        self.operations.append(operation)
+    def add(self, at: int, event: ChangeEvent) -> None:
+        self.events.append(event)
         self.records.append(at)
-        self.positions.append(event.position)
-        self.times.append(event.committed_ms)
 
-    def add_move(self, at: int, old: JsonRow, new: JsonRow, event: ChangeEvent) -> None:
-        self.add(at, Operation.DELETE, old, event)
-        self.moved.append(len(self.rows))
-        self.add(at, Operation.INSERT, new, event)
+    def incomplete(self) -> frozenset[int]:
+        """The rows that need not have what is required."""
+        without = (Operation.DELETE, Operation.TRUNCATE)
+        return frozenset(at for at, each in enumerate(self.events) if each.operation in without)
 
     def kept(self, refused: Mapping[int, RefusedRecordError]) -> NDArray[np.bool_]:
         """Whether a row is one: none is of a record that was refused, not even in part."""
-        kept = np.ones(len(self.rows), np.bool_)
+        kept = np.ones(len(self.events), np.bool_)
         kept[self.taken_back] = False
         if refused:
             kept &= ~np.isin(np.array(self.records, np.int64), list(refused))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = bytes | msgspec.Raw
 Encoding: TypeAlias = "tuple[tuple[str, Callable[[object], object]], ...]"
 
+MAY_BE_WRAPPED = b'"payload"'
 # What flattening adds to a row begins with this.
 ADDED = "__"
 _OPERATION_FIELDS = frozenset({"__op", "__deleted"})
@@ -80,7 +81,7 @@ def unwrap(message: bytes) -> tuple[Json | None, Json]:
 
     Raises ValueError or RecursionError if it is not JSON.
     """
-    if b'"payload"' in message:
+    if MAY_BE_WRAPPED in message:
         try:
             found = _decode_message(message)
         except msgspec.ValidationError:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from frazil.config.models.kafscale_source import Validation
 from frazil.errors import MalformedChangeError
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records.base_rows import BaseRows
 from frazil.sources.kafscale.records.lfs import EnvelopeResolver
+from frazil.sources.kafscale.records.record_rows import RecordRows
 from frazil.sources.kafscale.records.rejected_rows import RejectedRow, reject_rows, rows_but
 from frazil.sources.protocol import PartitionFailure, RecordsCounted, TableRows
 
@@ -53,6 +53,8 @@ class RecordConversion:
                     return
                 yield from reject_rows(valid, invalid, topic=topic, partition=self._partition)
                 valid = valid.filter(rows_but(valid.num_rows, invalid))
+            if not valid.num_rows:
+                continue
             rows, rejected, counts = self._make(valid)
             yield from rejected
             yield from _counted(topic, counts)
@@ -88,7 +90,7 @@ class RecordConversion:
 def _rows_of(plan: TopicPlan, partition: int) -> Callable[[pa.RecordBatch], Made]:
     """From records to rows, rejected records and what is only counted."""
     if not plan.is_changes:
-        base = BaseRows(plan, partition)
+        base = RecordRows(plan, partition)
 
         def make(records: pa.RecordBatch) -> Made:
             read = base.read(records)

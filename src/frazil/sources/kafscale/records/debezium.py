@@ -5,7 +5,6 @@ Either may come with a schema of its own around it. Which one it is, is decided 
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,10 +13,12 @@ from frazil.config.models.kafscale_source import TopicColumnType
 from frazil.model.change import Operation
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.records.change_event import (
+    NO_TIME,
     ChangeEvent,
     WithoutChange,
     decoded,
     milliseconds,
+    values_of,
 )
 from frazil.sources.kafscale.records.change_sequence import SequenceField
 from frazil.sources.kafscale.records.connect_schema import ADDED, ConnectEncodings, decode_values
@@ -52,13 +53,14 @@ _UNSET = msgspec.UNSET
 _Raw = msgspec.Raw | msgspec.UnsetType
 
 
-class _Value(msgspec.Struct, gc=False):
-    """The fields that say what a value is; rows are decoded when that is known."""
+class _Source(msgspec.Struct, gc=False):
+    ts_ms: Any = None
+
+
+class _Marks(msgspec.Struct, gc=False):
+    """The fields that say what a value is."""
 
     op: Any = _UNSET
-    before: _Raw = _UNSET
-    after: _Raw = _UNSET
-    source: _Raw = _UNSET
     schema: _Raw = _UNSET
     payload: _Raw = _UNSET
     flat_op: Any = msgspec.field(default=_UNSET, name="__op")
@@ -66,20 +68,34 @@ class _Value(msgspec.Struct, gc=False):
     flat_time: Any = msgspec.field(default=None, name="__source_ts_ms")
 
 
-class _Source(msgspec.Struct, gc=False):
-    ts_ms: Any = None
+class _AnyValue(_Marks, gc=False):
+    """A value in which the fields of an envelope may be columns with the same names."""
+
+    before: _Raw = _UNSET
+    after: _Raw = _UNSET
+    source: _Raw = _UNSET
 
 
-_decode_value: Callable[[Json], _Value] = msgspec.json.Decoder(_Value).decode
-_decode_source = msgspec.json.Decoder(_Source | None).decode
+_decode_any: Callable[[Json], _AnyValue] = msgspec.json.Decoder(_AnyValue).decode
+
+
+class _Value(_Marks, gc=False):
+    """A value with its rows, which are of the topic."""
+
+    before: msgspec.Struct | msgspec.UnsetType | None = _UNSET
+    after: msgspec.Struct | msgspec.UnsetType | None = _UNSET
+    source: _Source | msgspec.UnsetType | None = _UNSET
 
 
 class DebeziumValues:
     """Reads the values of one topic."""
 
     def __init__(self, plan: TopicPlan, columns: JsonColumns) -> None:
-        self._decode_row = columns.decode
-        self._empty = columns.empty
+        self._decode_row, self._row_type = columns.decode, columns.row_type
+        row = columns.row_type | None | msgspec.UnsetType
+        fields = [("before", row, _UNSET), ("after", row, _UNSET)]
+        value_type: Any = msgspec.defstruct("TopicValue", fields, bases=(_Value,), gc=False)
+        self._decode: Callable[[Json], _Value] = msgspec.json.Decoder(value_type).decode
         self._encodings = ConnectEncodings(columns, plan.fields)
         self._placeholders = _Placeholders(plan, columns)
         path = plan.sequence
@@ -94,12 +110,15 @@ class DebeziumValues:
         """The change; raises RefusedRecordError."""
         document: Json = value
         schema: Json | None = None
-        found = decoded(_decode_value, document)
+        found = self._decoded(document)
+        if found.op is not _UNSET and (found.after is not _UNSET or found.before is not _UNSET):
+            # Most are in a plain envelope.
+            return self._read_envelope(found, document, None)
         if (wrapped := _wrapped(found)) is not None:
             schema, document = wrapped
             if bytes(document) == b"null":
                 return WithoutChange.TOMBSTONE
-            found = decoded(_decode_value, document)
+            found = self._decoded(document)
         if _is_envelope(found):
             return self._read_envelope(found, document, schema)
         if _is_flattened(found):
@@ -112,17 +131,19 @@ class DebeziumValues:
         operation = _operation(found.op)
         if operation is None:
             return WithoutChange.MESSAGE
-        before = None
-        if operation is Operation.UPDATE or operation is Operation.DELETE:
-            before = self._row(found.before)
+        before = found.before or None
         if operation is Operation.DELETE or operation is Operation.TRUNCATE:
-            row = self._empty() if before is None else before
+            row = before or self._row_type()
+        elif found.after:
+            row = found.after
+            self._placeholders.replace(row, before)
         else:
-            row = self._new_row(found.after, before)
+            raise RefusedRecordError("the change event has no row after the change.")
         if schema is not None:
             _decode_rows(row, before, self._encodings.encoding(schema, is_envelope=True))
         position = None if self._sequence is None else self._sequence.read(document)
-        return ChangeEvent(operation, row, before, position, _committed_ms(found.source))
+        committed_ms = milliseconds(found.source.ts_ms) if found.source else NO_TIME
+        return ChangeEvent(operation, row, before, position, committed_ms)
 
     def _read_flattened(
         self, found: _Value, document: Json, schema: Json | None
@@ -137,17 +158,15 @@ class DebeziumValues:
         position = None if self._flat_sequence is None else self._flat_sequence.read(document)
         return ChangeEvent(operation, row, None, position, milliseconds(found.flat_time))
 
-    def _new_row(self, document: _Raw, before: JsonRow | None) -> JsonRow:
-        row = self._row(document)
-        if row is None:
-            raise RefusedRecordError("the change event has no row after the change.")
-        self._placeholders.replace(row, before)
-        return row
-
-    def _row(self, document: _Raw) -> JsonRow | None:
-        if isinstance(document, msgspec.UnsetType) or bytes(document) == b"null":
-            return None
-        return decoded(self._decode_row, document)
+    def _decoded(self, document: Json) -> _Value:
+        try:
+            return self._decode(document)
+        except (ValueError, RecursionError):
+            found = decoded(_decode_any, document)
+        if _is_envelope(found):
+            raise RefusedRecordError("before, after or source is not a JSON object.")
+        # A row, in which these are columns.
+        return _Value(**{each: getattr(found, each) for each in _Marks.__struct_fields__})
 
 
 class _Placeholders:
@@ -160,16 +179,17 @@ class _Placeholders:
             for each in plan.fields
             if each.type in texts
         )
-        attributes = [attribute for _, attribute, _ in self._columns]
-        # Two of the first, because the values of one would not be a tuple.
-        self._values: Callable[[JsonRow], tuple[object, ...]] = (
-            attrgetter(attributes[0], *attributes) if attributes else lambda _: ()
-        )
+        self._values = values_of([attribute for _, attribute, _ in self._columns])
+        has_bytes = any(len(each) > 1 for _, _, each in self._columns)
+        self._texts = _PLACEHOLDERS if has_bytes else _PLACEHOLDERS[:1]
 
     def replace(self, row: JsonRow, before: JsonRow | None) -> None:
         values = self._values(row)
-        if not any(each in values for each in _PLACEHOLDERS):
-            return
+        for text in self._texts:
+            if text in values:
+                self._replace(row, before)
+
+    def _replace(self, row: JsonRow, before: JsonRow | None) -> None:
         for name, attribute, texts in self._columns:
             if getattr(row, attribute) not in texts:
                 continue
@@ -184,7 +204,7 @@ class _Placeholders:
             setattr(row, attribute, old)
 
 
-def _is_envelope(found: _Value) -> bool:
+def _is_envelope(found: _Value | _AnyValue) -> bool:
     if found.op is _UNSET:
         return False
     if found.before is not _UNSET or found.after is not _UNSET:
@@ -192,7 +212,7 @@ def _is_envelope(found: _Value) -> bool:
     return found.source is not _UNSET and found.op in _WITHOUT_ROW and not _is_flattened(found)
 
 
-def _is_flattened(found: _Value) -> bool:
+def _is_flattened(found: _Marks) -> bool:
     return found.flat_op is not _UNSET or found.flat_deleted is not _UNSET
 
 
@@ -221,13 +241,3 @@ def _decode_rows(row: JsonRow, before: JsonRow | None, encoding: Encoding) -> No
     decode_values(row, encoding)
     if before is not None and before is not row:
         decode_values(before, encoding)
-
-
-def _committed_ms(source: _Raw) -> int:
-    if isinstance(source, msgspec.UnsetType):
-        return milliseconds(None)
-    try:
-        found = _decode_source(source)
-    except (ValueError, RecursionError):
-        return milliseconds(None)
-    return milliseconds(None if found is None else found.ts_ms)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.config.models.kafscale_source import TopicColumnType as Type
 
@@ -64,6 +65,11 @@ class Microseconds(int):
     """A moment in the unit that a timestamp column has; other numbers are milliseconds."""
 
 
+# How many microseconds numbers count, if all of them are of one kind.
+_UNITS = {frozenset({int}): _MICROSECONDS_OF_MILLISECOND, frozenset({Microseconds}): 1}
+_NULL = {type(None)}
+
+
 class ValueProblemKind(StrEnum):
     """Why a record has no value for a column; the words are those of metrics and dead letters."""
 
@@ -109,8 +115,8 @@ class JsonColumns:
             gc=False,
         )
         self._fields = tuple(fields)
-        self.empty: Callable[[], JsonRow] = struct
-        """A record without any value."""
+        self.row_type: type[JsonRow] = struct
+        """What decoded records are; without arguments, one without any value."""
         self.decode: Callable[[bytes | msgspec.Raw], JsonRow] = msgspec.json.Decoder(struct).decode
         """The values of one record; ValueError or RecursionError if it is no JSON object."""
         self._nothing = struct()
@@ -162,12 +168,15 @@ class _WrongValueError(Exception):
 
 def _to_array(values: list[object], column: TopicColumn, problems: list[ValueProblem]) -> pa.Array:
     arrow_type = ARROW_TYPES[column.type]
-    if set(map(type, values)) <= _SAME.get(column.type, frozenset()):
-        try:
+    types = set(map(type, values))
+    try:
+        if types <= _SAME.get(column.type, frozenset()):
             return pa.array(values, arrow_type)
-        except (pa.ArrowInvalid, OverflowError):
-            # One of them is out of range: which one is found below.
-            pass
+        if column.type is Type.TIMESTAMP and (unit := _UNITS.get(frozenset(types - _NULL))):
+            return _to_moments(pa.array(values, pa.int64()), unit)
+    except (pa.ArrowInvalid, OverflowError):
+        # One of them is out of range: which one is found below.
+        pass
     converted: list[object] = []
     convert = _CONVERSIONS[column.type]
     for at, value in enumerate(values):
@@ -177,6 +186,14 @@ def _to_array(values: list[object], column: TopicColumn, problems: list[ValuePro
             converted.append(None)
             problems.append(ValueProblem(at, column.name, error.kind))
     return pa.array(converted, arrow_type)
+
+
+def _to_moments(numbers: pa.Int64Array, unit: int) -> pa.Array:
+    """Timestamps from numbers that count so many microseconds; OverflowError for later ones."""
+    ends = pc.min_max(numbers).as_py()
+    if not all(each * unit in TIMESTAMPS for each in ends.values()):
+        raise OverflowError
+    return pc.multiply(numbers, unit).view(ARROW_TYPES[Type.TIMESTAMP])
 
 
 def _boolean(value: object) -> bool:

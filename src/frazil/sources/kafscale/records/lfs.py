@@ -147,7 +147,7 @@ class EnvelopeResolver:
         rows = envelope_rows(values)
         found: dict[int, LfsEnvelope] = {}
         faults: dict[int, str] = {}
-        for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
+        for row, value in zip(rows.to_pylist(), values.take(rows).to_pylist(), strict=True):
             try:
                 found[row] = self._decode(value)
             except (ValueError, RecursionError):
@@ -233,7 +233,7 @@ class EnvelopeResolver:
         return ResolvedRecords(part, rejected, counts)
 
 
-def envelope_rows(values: pa.BinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def envelope_rows(values: pa.BinaryArray) -> pa.UInt64Array:
     """The rows whose values look like envelopes."""
     begins = pc.and_(
         pc.starts_with(values, b"{"),
@@ -241,8 +241,7 @@ def envelope_rows(values: pa.BinaryArray) -> np.ndarray[tuple[int], np.dtype[np.
     )
     candidates = pc.indices_nonzero(begins)
     heads = pc.binary_slice(values.take(candidates), 0, _MARK_WITHIN)
-    chosen = candidates.filter(pc.match_substring(heads, _MARK))
-    return chosen.to_numpy().astype(np.int64)
+    return candidates.filter(pc.match_substring(heads, _MARK))
 
 
 def _is_readable(key: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from frazil.config.models.kafscale_source import TopicColumnType
-from frazil.sources.kafscale.records.change_event import has_wrapper_columns
+from frazil.sources.kafscale.records.change_event import has_wrapper_columns, values_of
 from frazil.sources.kafscale.records.connect_schema import ConnectEncodings, decode_values, unwrap
 
 if TYPE_CHECKING:
@@ -33,21 +33,24 @@ class RecordKeys:
         fields = {each.name: each for each in plan.fields}
         self._fields: tuple[TopicColumn, ...] = tuple(fields[names[each]] for each in plan.key)
         self.attributes = tuple(columns.attribute(each.name) for each in self._fields)
+        self.values = values_of(self.attributes)
+        """The key of a decoded record."""
         self._columns = columns
         self._encodings = ConnectEncodings(columns, self._fields)
         self._is_never_wrapped = has_wrapper_columns(plan)
 
     def complete(self, row: JsonRow, key: bytes | None) -> None:
         """Set the key columns that a decoded record lacks, as far as its key has them."""
-        lacking = [each for each in self.attributes if getattr(row, each) is None]
-        if lacking and key is not None:
-            found = self._read(key)
-            for attribute in lacking:
+        if key is None:
+            return
+        found = self._read(key)
+        for attribute in self.attributes:
+            if getattr(row, attribute) is None:
                 setattr(row, attribute, getattr(found, attribute))
 
     def only(self, row: JsonRow) -> JsonRow:
         """A decoded record with the key columns of this one."""
-        alone = self._columns.empty()
+        alone = self._columns.row_type()
         for attribute in self.attributes:
             setattr(alone, attribute, getattr(row, attribute))
         return alone
@@ -72,7 +75,7 @@ class RecordKeys:
 
     def _alone(self, value: object, key: bytes | None) -> JsonRow:
         """The value of a single key column; ``key`` are its bytes, if they may be text."""
-        row = self._columns.empty()
+        row = self._columns.row_type()
         if len(self._fields) != 1:
             return row
         type_ = self._fields[0].type

@@ -1,4 +1,4 @@
-"""What a task is told to read: segments of one partition, one after another."""
+"""What a task reads: segments of one partition, one after another."""
 
 from __future__ import annotations
 

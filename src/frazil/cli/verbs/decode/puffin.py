@@ -1,4 +1,4 @@
-"""The verbs under ``decode``: what is in a file, without the table it belongs to."""
+"""The verb ``decode puffin``: the blobs of a Puffin file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, TypeAlias
 
 from frazil.cli.output import OutputFormat, write_json, write_line, write_table
+from frazil.cli.verbs.decode.untrusted import shown
 from frazil.codec.deletes.deletion_vector import (
     BLOB_TYPE,
     LARGEST_BLOB,
@@ -149,15 +150,15 @@ def _print_table(
     damaged = 0
     write_line(f"# {path} ({size} bytes, of them {footer.size} footer)")
     for key, value in footer.properties.items():
-        write_line(f"# {_shown(key)}: {_shown(value)}")
+        write_line(f"# {shown(key)}: {shown(value)}")
     rows = []
     for number, blob, facts in vectors:
         content = {**blob.properties, **facts}
-        details = (f"{_shown(key)}={_shown(str(value))}" for key, value in content.items())
+        details = (f"{shown(key)}={shown(str(value))}" for key, value in content.items())
         rows.append(
             (
                 str(number),
-                _shown(blob.type),
+                shown(blob.type),
                 str(blob.offset),
                 str(blob.length),
                 blob.codec.value,
@@ -171,8 +172,3 @@ def _print_table(
     header = ("BLOB", "TYPE", "OFFSET", "LENGTH", "CODEC", "SNAPSHOT", "SEQUENCE", "FIELDS")
     write_table(rows, header=(*header, "CONTENT"))
     return damaged
-
-
-def _shown(text: str) -> str:
-    """Text of an untrusted file, without control characters."""
-    return text if text.isprintable() else ascii(text)
