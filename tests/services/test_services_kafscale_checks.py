@@ -10,9 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import obstore
 import pytest
-from obstore.store import S3Store
 
 from frazil.clients.etcd.client import Etcd
 from frazil.clients.object_store import Bucket
@@ -29,11 +27,14 @@ from frazil.sources.kafscale.checks import check_readiness, check_source
 from frazil.sources.kafscale.coordination.keys import CoordinationKeys, offset_value
 from frazil.sources.kafscale.coordination.leases import PartitionLeases
 from frazil.sources.kafscale.health import watch_health
+from frazil.sources.kafscale.record_counts import KafscaleRecords
 from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY
+from frazil.sources.kafscale.segments.discovery import SegmentListing
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.faults.tls_front import make_certificate
+from tests.support.kafscale.broker import Broker
 from tests.support.kafscale.etcd_history import claim_as_processor, encode, put, request, value_at
-from tests.support.kafscale.segments import Message, client_batch, index_of, segment
+from tests.support.kafscale.segments import Message, client_batch, segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,38 +51,8 @@ PASSWORD = "canary-51c0"
 BY_ITSELF = {"discovery": "s3", "offsets": {"backend": "none"}}
 
 
-class Broker:
-    """A namespace in the store, and its settings."""
-
-    def __init__(self, service: ObjectStore) -> None:
-        self.namespace = uuid4().hex
-        self.bucket = Bucket(
-            name=service.bucket,
-            region=service.region,
-            endpoint=service.endpoint,
-            path_style=True,
-            access_key_id=service.access_key,
-            secret_access_key=service.secret_key,
-        )
-        self._store = S3Store(
-            service.bucket,
-            config={
-                "endpoint": service.endpoint,
-                "region": service.region,
-                "access_key_id": service.access_key,
-                "secret_access_key": service.secret_key,
-            },
-            client_options={"allow_http": True},
-        )
-
-    def flush(self, partition: TopicPartition, base: int, count: int = 1) -> None:
-        batch = client_batch(base, [Message(b"{}") for _ in range(count)])
-        self.put(partition, base, segment([batch], base=base))
-
-    def put(self, partition: TopicPartition, base: int, data: bytes) -> None:
-        name = f"{self.namespace}/{partition}/segment-{base:020d}"
-        obstore.put(self._store, f"{name}.index", index_of(base))
-        obstore.put(self._store, f"{name}.kfs", data)
+class CheckedBroker(Broker):
+    """A broker with the settings of a source that reads it."""
 
     def section(self, *topics: str | dict[str, Any], **settings: object) -> KafscaleSection:
         tables = [
@@ -102,8 +73,8 @@ class Broker:
 
 
 @pytest.fixture
-def broker(object_store: ObjectStore) -> Broker:
-    return Broker(object_store)
+def broker(object_store: ObjectStore) -> CheckedBroker:
+    return CheckedBroker(object_store)
 
 
 def seen(findings: Findings) -> dict[str, str]:
@@ -115,10 +86,10 @@ def with_etcd(endpoint: str, **more: object) -> dict[str, object]:
 
 
 def test_a_source_in_order_has_no_problem_and_what_is_not_configured_is_not_asked(
-    broker: Broker,
+    broker: CheckedBroker,
 ) -> None:
     broker.flush(ORDERS, 0, 3)
-    broker.flush(TopicPartition("orders", 1), 0)
+    broker.flush(TopicPartition("orders", 1), 0, 1)
     found = broker.check("orders", **BY_ITSELF)
     assert found.problems == ()
     assert seen(found).keys() == {"bucket", "topic orders"}
@@ -128,10 +99,10 @@ def test_a_source_in_order_has_no_problem_and_what_is_not_configured_is_not_aske
 
 
 def test_a_topic_without_a_segment_is_a_warning_that_names_the_one_that_was_meant(
-    broker: Broker,
+    broker: CheckedBroker,
 ) -> None:
-    broker.flush(ORDERS, 0)
-    broker.put(TopicPartition("damaged", 0), 0, b"KAFS" * 20)
+    broker.flush(ORDERS, 0, 1)
+    broker.upload(TopicPartition("damaged", 0), 0, b"KAFS" * 20)
     found = broker.check("order", "damaged", **BY_ITSELF)
     misspelt, damaged = found.problems
     assert (misspelt.severity, misspelt.table) == (Severity.WARNS, "order")
@@ -139,23 +110,25 @@ def test_a_topic_without_a_segment_is_a_warning_that_names_the_one_that_was_mean
     assert (damaged.severity, damaged.table) == (Severity.WARNS, "damaged")
 
 
-def test_another_namespace_that_has_the_topics_is_named(broker: Broker) -> None:
+def test_another_namespace_that_has_the_topics_is_named(broker: CheckedBroker) -> None:
     topic = f"t{uuid4().hex}"
-    broker.flush(TopicPartition(topic, 0), 0)
+    broker.flush(TopicPartition(topic, 0), 0, 1)
     (elsewhere, missing) = broker.check(topic, **BY_ITSELF, namespace=uuid4().hex).problems
     assert f"set source.namespace: {broker.namespace}" in elsewhere.sentence
     assert missing.table == topic
 
 
-def test_an_empty_namespace_does_not_find_what_brokers_write_by_default(broker: Broker) -> None:
+def test_an_empty_namespace_does_not_find_what_brokers_write_by_default(
+    broker: CheckedBroker,
+) -> None:
     broker.namespace = "default"
-    broker.flush(ORDERS, 0)
+    broker.flush(ORDERS, 0, 1)
     found = broker.check("orders", **BY_ITSELF, namespace="")
     assert "set source.namespace: default" in found.problems[0].sentence
     assert "orders" not in {each.removeprefix("topic ") for each in seen(found)}
 
 
-def test_a_bucket_that_is_not_there_stops_everything(broker: Broker) -> None:
+def test_a_bucket_that_is_not_there_stops_everything(broker: CheckedBroker) -> None:
     other = Bucket(**{**vars(broker.bucket), "name": "no-such-bucket"})
     section = broker.section("orders", **BY_ITSELF)
     found = check_source(section, other)
@@ -166,8 +139,8 @@ def test_a_bucket_that_is_not_there_stops_everything(broker: Broker) -> None:
         check_readiness(section, other)
 
 
-def test_an_etcd_that_is_away_stops_what_needs_it_and_no_more(broker: Broker) -> None:
-    broker.flush(ORDERS, 0)
+def test_an_etcd_that_is_away_stops_what_needs_it_and_no_more(broker: CheckedBroker) -> None:
+    broker.flush(ORDERS, 0, 1)
     needed = with_etcd(NOWHERE)
     (problem,) = broker.check("orders", **needed).problems
     assert problem.severity is Severity.STOPS
@@ -199,10 +172,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EtcdServ
 
 
 def test_etcd_is_signed_in_to_over_tls_and_has_to_allow_writing(
-    broker: Broker, guarded: tuple[EtcdServer, Path]
+    broker: CheckedBroker, guarded: tuple[EtcdServer, Path]
 ) -> None:
     server, ca = guarded
-    broker.flush(ORDERS, 0)
+    broker.flush(ORDERS, 0, 1)
 
     def check(**etcd: object) -> Findings:
         address = {"endpoints": [server.tls_endpoint], "password": PASSWORD}
@@ -219,9 +192,9 @@ def test_etcd_is_signed_in_to_over_tls_and_has_to_allow_writing(
 
 
 def test_the_brokers_description_decides_in_etcd_who_is_served(
-    broker: Broker, etcd: EtcdServer
+    broker: CheckedBroker, etcd: EtcdServer
 ) -> None:
-    broker.flush(ORDERS, 0)
+    broker.flush(ORDERS, 0, 1)
     settings = with_etcd(etcd.endpoint, discovery="etcd")
     request(etcd.endpoint, "kv/deleterange", key=encode(SNAPSHOT_KEY))
     assert SNAPSHOT_KEY in broker.check("orders", **settings).problems[0].sentence
@@ -237,9 +210,11 @@ def test_the_brokers_description_decides_in_etcd_who_is_served(
         request(etcd.endpoint, "kv/deleterange", key=encode(SNAPSHOT_KEY))
 
 
-def test_a_processor_that_still_holds_partitions_is_named(broker: Broker, etcd: EtcdServer) -> None:
-    broker.flush(ORDERS, 0)
-    broker.flush(TopicPartition("orders", 1), 0)
+def test_a_processor_that_still_holds_partitions_is_named(
+    broker: CheckedBroker, etcd: EtcdServer
+) -> None:
+    broker.flush(ORDERS, 0, 1)
+    broker.flush(TopicPartition("orders", 1), 0, 1)
     section = broker.section("orders", **with_etcd(etcd.endpoint, discovery="s3"))
     keys = CoordinationKeys(section.offsets.key_prefix)
     claim_as_processor(etcd.endpoint, keys.lease(TopicPartition("orders", 1)))
@@ -286,10 +261,10 @@ def registry(schemas: Mapping[str, object]) -> Iterator[str]:
         thread.join()
 
 
-def test_schemas_and_columns_have_to_be_usable(broker: Broker) -> None:
+def test_schemas_and_columns_have_to_be_usable(broker: CheckedBroker) -> None:
     topics = ("fine", "unregistered", "nothing", "clashing")
     for topic in topics:
-        broker.flush(TopicPartition(topic, 0), 0)
+        broker.flush(TopicPartition(topic, 0), 0, 1)
     schemas = {
         "/fine.json": {"properties": {"id": {"type": "integer"}}},
         "/nothing.json": {"properties": {"lines": {"type": "array"}}},
@@ -307,9 +282,9 @@ def test_schemas_and_columns_have_to_be_usable(broker: Broker) -> None:
 
 
 def test_a_declared_column_must_not_be_called_like_one_that_every_table_has(
-    broker: Broker,
+    broker: CheckedBroker,
 ) -> None:
-    broker.flush(ORDERS, 0)
+    broker.flush(ORDERS, 0, 1)
     columns = [{"name": "Partition", "type": "int"}, {"name": "lfs_key", "type": "string"}]
     topic: dict[str, Any] = {"topic": "orders", "table": "lake.orders", "columns": columns}
     (problem,) = broker.check(topic, **BY_ITSELF).problems
@@ -323,7 +298,7 @@ def test_a_declared_column_must_not_be_called_like_one_that_every_table_has(
 
 
 def test_health_says_how_far_partitions_are_and_who_holds_them(
-    broker: Broker, etcd: EtcdServer
+    broker: CheckedBroker, etcd: EtcdServer
 ) -> None:
     second = TopicPartition("orders", 1)
     broker.flush(ORDERS, 0, 10)
@@ -347,3 +322,35 @@ def test_health_says_how_far_partitions_are_and_who_holds_them(
     assert (again.newest, again.age_seconds) == (first.newest, 9)
     clock.advance(1)
     assert health.load().newest == {"orders/0": 17, "orders/1": 10}
+
+
+def test_records_are_counted_by_their_offsets_before_a_marker(broker: CheckedBroker) -> None:
+    second = TopicPartition("orders", 1)
+    broker.flush(ORDERS, 40, 3)
+    broker.flush(ORDERS, 43, 2)
+    broker.flush(ORDERS, 45, 2)
+    broker.upload(ORDERS, 44, b"KAFS" * 20)
+    broker.flush(second, 0, 4)
+    topic = {"topic": "orders", "table": "lake.orders", "lfs": {"mode": "skip"}}
+    envelope = b'{"kfs_lfs": 1, "key": "a/b"}'
+    skipped = client_batch(4, [Message(envelope), Message(b"{}")])
+    broker.upload(second, 4, segment([skipped], base=4))
+
+    def offsets_of(section: KafscaleSection) -> tuple[dict[int, list[int]], Mapping[int, int]]:
+        listing = SegmentListing(broker.bucket, broker.namespace)
+        records = KafscaleRecords(section, broker.bucket, listing)
+        assert records.has("orders")
+        assert not records.has("other")
+        counted = records.offsets_of("orders", {"orders/0": 45, "orders/1": 6, "orders/2": 9})
+        assert counted.partitions == {0: "orders/0", 1: "orders/1", 2: "orders/2"}
+        read: dict[int, list[int]] = {}
+        for split in counted.splits:
+            for partition, offsets in counted.reader.read(split):
+                read.setdefault(partition, []).extend(offsets.to_pylist())
+        return read, counted.begins
+
+    # What does not decode is a dead letter, and what begins with 45 is not in the table yet.
+    read, begins = offsets_of(broker.section("orders", **BY_ITSELF))
+    assert read == {0: [40, 41, 42, 43, 44], 1: [0, 1, 2, 3, 4, 5]}
+    assert begins == {0: 40, 1: 0}
+    assert offsets_of(broker.section(topic, **BY_ITSELF))[0][1] == [0, 1, 2, 3, 5]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from frazil.cli.verbs.verify import next_command
+from frazil.cli.verbs.verify import choose_records, next_command
 from frazil.errors import FrazilError, SourceReplacedError, SourceUnavailableError
 from frazil.model.table_name import TableName
 from frazil.verify.mirror_verifier import Verification
@@ -45,3 +45,12 @@ def test_what_could_not_be_judged_comes_before_what_is_behind() -> None:
 def test_without_a_source_the_mirror_is_made_from_its_changelog() -> None:
     step = "frazil resync public.a"
     assert next_command({"a": replace(DIFFERS, next_step=step)}) == step
+
+
+def test_tables_of_records_are_named_as_at_the_source_or_in_the_lake() -> None:
+    orders, users = (TableName("lake", ("prod",), each) for each in ("orders", "users"))
+    recorded = {"shop.orders": orders, "shop.users": users}
+    assert choose_records([], recorded) == recorded
+    assert choose_records(["prod.orders"], recorded) == {"shop.orders": orders}
+    assert choose_records(["shop.users", "public.mirror"], recorded) == {"shop.users": users}
+    assert choose_records(["public.mirror"], recorded) == {}

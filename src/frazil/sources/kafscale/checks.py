@@ -31,6 +31,7 @@ from frazil.sources.findings import (
 from frazil.sources.kafscale.coordination.holders import load_holders
 from frazil.sources.kafscale.coordination.keys import CoordinationKeys
 from frazil.sources.kafscale.coordination.workers import connect_etcd
+from frazil.sources.kafscale.records.record_rows import BASE_COLUMNS, LFS_COLUMNS
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY, parse_cluster_snapshot
 from frazil.sources.kafscale.segments.discovery import SegmentBound, SegmentListing
@@ -45,14 +46,6 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.sources.findings import Problem
     from frazil.sources.kafscale.segments.discovery import SegmentObject
-
-RECORD_COLUMNS: Final = (
-    "record_id", "topic", "partition", "offset", "timestamp_ms", "key", "value", "headers",
-)  # fmt: skip
-ENVELOPE_COLUMNS: Final = (
-    "lfs_content_type", "lfs_blob_size", "lfs_checksum", "lfs_checksum_alg", "lfs_bucket",
-    "lfs_key",
-)  # fmt: skip
 
 # What brokers are given unless someone sets KAFSCALE_S3_NAMESPACE.
 _BROKERS_NAMESPACE: Final = "default"
@@ -337,7 +330,8 @@ class _Check:
         """Tables of records have columns of their own; changelogs do not."""
         if topic.table is None:
             return
-        taken = {*RECORD_COLUMNS, *(ENVELOPE_COLUMNS if topic.lfs.store_metadata else ())}
+        own = (*BASE_COLUMNS, *(LFS_COLUMNS if topic.lfs.store_metadata else ()))
+        taken = {name for name, _, _ in own}
         # Spark does not tell upper and lower case apart.
         clashing = sorted(each.name for each in columns if each.name.lower() in taken)
         if clashing:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.codec.kfs.records import decode_records
 from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.config.models.kafscale_source import LfsMode
 from frazil.errors import StorageError
+from frazil.sources.kafscale.records.lfs import envelope_rows
+from frazil.sources.kafscale.records.rejected_rows import rows_but
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.protocol import Split
 from frazil.sources.record_source import RecordOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from frazil.clients.object_store import Bucket
     from frazil.config.models.kafscale_source import KafscaleSection
@@ -28,9 +29,6 @@ PARTITION_COLUMN, OFFSET_COLUMN = "partition", "offset"
 # Enough that a task has something to do for its start, and little enough to share fairly.
 _SPLIT_BYTES: Final = 16 << 20
 _SPLIT_SEGMENTS: Final = 512
-# What KafScale's own readers take for a record that points to its payload.
-_SHORTEST_ENVELOPE: Final = 15
-_ENVELOPE_BEGINS, _ENVELOPE_MARK, _MARK_WITHIN = b"{", b'"kfs_lfs"', 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +67,9 @@ class SegmentOffsets:
     def _offsets(self, records: pa.RecordBatch) -> pa.Array:
         offsets = records.column(OFFSET_COLUMN)
         if self.skips_envelopes:
-            return offsets.filter(pc.invert(_are_envelopes(records.column("value"))))
+            skipped = envelope_rows(records.column("value")).to_pylist()
+            return offsets.filter(rows_but(len(offsets), skipped))
         return offsets
-
-
-def _are_envelopes(values: pa.Array) -> pa.BooleanArray:
-    begins = pc.binary_slice(values, 0, _MARK_WITHIN)
-    found = pc.and_(
-        pc.and_(
-            pc.starts_with(begins, _ENVELOPE_BEGINS), pc.match_substring(begins, _ENVELOPE_MARK)
-        ),
-        pc.greater_equal(pc.binary_length(values), _SHORTEST_ENVELOPE),
-    )
-    return pc.fill_null(found, False)  # noqa: FBT003 - what a null becomes
 
 
 class KafscaleRecords:

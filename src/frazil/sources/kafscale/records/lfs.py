@@ -144,7 +144,7 @@ class EnvelopeResolver:
 
     def _open(self, values: pa.BinaryArray) -> tuple[dict[int, LfsEnvelope], dict[int, str]]:
         """The envelopes by row, and what looks like one and is not."""
-        rows = _envelope_rows(values)
+        rows = envelope_rows(values)
         found: dict[int, LfsEnvelope] = {}
         faults: dict[int, str] = {}
         for row, value in zip(rows.to_pylist(), values.take(rows).to_pylist(), strict=True):
@@ -233,7 +233,8 @@ class EnvelopeResolver:
         return ResolvedRecords(part, rejected, counts)
 
 
-def _envelope_rows(values: pa.BinaryArray) -> pa.UInt64Array:
+def envelope_rows(values: pa.BinaryArray) -> pa.UInt64Array:
+    """The rows whose values look like envelopes."""
     begins = pc.and_(
         pc.starts_with(values, b"{"),
         pc.greater_equal(pc.binary_length(values), _SHORTEST_ENVELOPE),
