@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from frazil.model.dead_letter import DeadLetter
     from frazil.model.marker import Marker
+    from frazil.model.source_table import SourceTable
     from frazil.sources.replaying import RecordReplayer, ReplayedReading
     from frazil.testing.in_memory_topics import InMemoryTopics
 
@@ -255,8 +256,10 @@ class Between(InMemoryReplayer):
 
     meanwhile: list[Callable[[], object]]
 
-    def read(self, records: Sequence[RejectedRecord]) -> Sequence[ReplayedReading]:
-        found = super().read(records)
+    def read(
+        self, table: SourceTable, records: Sequence[RejectedRecord]
+    ) -> Sequence[ReplayedReading]:
+        found = super().read(table, records)
         while self.meanwhile:
             self.meanwhile.pop()()
         return found

@@ -82,8 +82,7 @@ class Ingester:
         randomness: Randomness | None = None,
     ) -> None:
         self._session, self._lake, self._source = session, lake, source
-        self._settings = settings
-        self._captures = captures
+        self._settings, self._captures = settings, captures
         self._turn = nullcontext if claim is None else claim.turn
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
@@ -91,8 +90,7 @@ class Ingester:
         self._tables = OpenedTables(self._new_table)
         self._rejected = RejectedRecords(lake, source, settings, self._clock)
         self._obstacles_met: dict[str, Cause] = {}
-        # Being copied: the source must keep what came since.
-        self._being_copied: set[str] = set()
+        self._being_copied: set[str] = set()  # The source must keep what came since.
         self._copy_progress: ReadingProgress | None = None
         self._running: list[BatchResult] = []
         self._retrying = RetryingTables(settings.defect_attempts, settings.limit, settings.may_pass)

@@ -72,9 +72,7 @@ class TopicReplayer:
         plan = self._tables.load(table.name, table.shape)[1]
         return tuple(self._read(table, plan, each) for each in records)
 
-    def _read(
-        self, table: SourceTable, plan: TopicPlan, record: RejectedRecord
-    ) -> ReplayedReading:
+    def _read(self, table: SourceTable, plan: TopicPlan, record: RejectedRecord) -> ReplayedReading:
         partition = TopicPartition.parse(record.where)
         found = self._listing.list_from(partition, record.offset, _FIRST).segments
         if record.reason is RejectReason.GAP or not found or found[0].base_offset > record.offset:
@@ -106,5 +104,7 @@ def _pieces_of(record: RejectedRecord, pieces: list[pa.RecordBatch]) -> list[pa.
     single = [each.filter(pc.equal(each.column("offset"), record.offset)) for each in pieces]
     values = {value for each in single for value in each.column("value").to_pylist()}
     if record.reason is RejectReason.MALFORMED and (record.payload or None) not in values:
-        return [each.filter(pc.greater_equal(each.column("offset"), record.offset)) for each in pieces]
+        return [
+            each.filter(pc.greater_equal(each.column("offset"), record.offset)) for each in pieces
+        ]
     return single

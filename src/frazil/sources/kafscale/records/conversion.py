@@ -31,9 +31,7 @@ class RecordConversion:
     def __init__(self, plan: TopicPlan, partition: int, bucket: Bucket) -> None:
         self._plan = plan
         self._number, self._partition = partition, f"{plan.topic}/{partition}"
-        self._resolver = EnvelopeResolver(
-            plan.lfs, bucket, topic=plan.topic, partition=partition
-        )
+        self._resolver = EnvelopeResolver(plan.lfs, bucket, topic=plan.topic, partition=partition)
         self._make = _rows_of(plan, partition)
 
     def convert(self, records: pa.RecordBatch, within: range) -> Iterator[Reading]:

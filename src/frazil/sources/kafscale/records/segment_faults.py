@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from frazil.config.models.kafscale_source import OnBadSegment, OnGap
