@@ -190,7 +190,7 @@ def test_what_is_no_change_event_is_invalid(value: object) -> None:
     found = read((None, value), (None, event("c", A)))
     assert reasons(found) == [(10, INVALID)]
     assert found.rejected[0].payload == as_json(value)
-    assert (found.rejected[0].table, found.rejected[0].partition) == ("orders", "orders/2")
+    assert (found.rejected[0].table, found.rejected[0].where) == ("orders", "orders/2")
     assert found.rows.num_rows == 1
 
 

@@ -167,7 +167,7 @@ def test_another_payload_makes_a_dead_letter_of_the_record(fields: dict[str, Any
     assert found.values == [BLOB, b"plain"]
     (letter,) = found.rejected
     assert (letter.reason, letter.offset, letter.payload) == (RejectReason.BLOB, 1, wrong)
-    assert (letter.table, letter.partition) == ("orders", "orders/3")
+    assert (letter.table, letter.where) == ("orders", "orders/3")
     assert found.counts[CountedOutcome.RESOLVED] == 1
 
 

@@ -164,7 +164,7 @@ def test_records_with_wrong_values_can_become_dead_letters(column: TopicColumn) 
     (letter,) = found.rejected
     assert letter.reason is RejectReason.UNREPRESENTABLE
     assert (letter.offset, letter.payload) == (41, both)
-    assert (letter.table, letter.partition) == ("orders", "orders/3")
+    assert (letter.table, letter.where) == ("orders", "orders/3")
     assert "id" in letter.message
     assert found.counts == {}
 
