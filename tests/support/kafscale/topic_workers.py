@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 TOPIC, TABLE = "orders", "orders"
 LEASE_SECONDS = 3
 COMPRESSIONS = range(5)
+# Between two segments: the broker shall not be what the machine is busy with.
+_PAUSE_SECONDS = 0.02
 
 
 def value_of(partition: int, offset: int) -> bytes:
@@ -85,6 +87,8 @@ class TopicServices:
                 "kind": "kafscale",
                 "bucket": store.bucket,
                 "namespace": broker.namespace,
+                # What brokers say in etcd is about all of its namespaces.
+                "discovery": "s3",
                 "offsets": {"key_prefix": self.name, "lease_ttl": f"{LEASE_SECONDS}s"},
                 "etcd": {"endpoints": [self.etcd.endpoint]},
                 "topics": [
@@ -155,7 +159,7 @@ class Production:
         return {str(each): self.broker.next_offsets[each] for each in self._partitions}
 
     def _write(self) -> None:
-        while not self._may_end.wait(0.01) or self.written < self._segments:
+        while not self._may_end.wait(_PAUSE_SECONDS) or self.written < self._segments:
             self._produce(self._chance.choice(self._partitions))
 
     def _produce(self, partition: TopicPartition) -> None:
