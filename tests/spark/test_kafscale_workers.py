@@ -21,9 +21,7 @@ from tests.support.kafscale.topic_workers import (
     TopicWorkers,
     value_of,
 )
-from tests.support.process.pipeline_process import PATIENCE_SECONDS
 from tests.support.sampling import a_seed
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +77,7 @@ def capture_with_faults(
             processes.interfere(fault, chance)
             processes.wait_until_all_work()
         production.finish()
-        wait_until(lambda: world.offsets() == production.offsets, PATIENCE_SECONDS)
+        processes.wait_until(lambda: world.offsets() == production.offsets)
         processes.stop()
     print(*processes.events, f"{production.written} segments", sep="\n")  # noqa: T201
     print(*processes.troubles().most_common(), sep="\n")  # noqa: T201

@@ -28,10 +28,9 @@ from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.segments import Message
 from tests.support.process.jvms import QUICK_JAVA
 from tests.support.process.pipeline_process import ENVIRONMENT, PATIENCE_SECONDS, PROGRAM
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyiceberg.table import Table
@@ -211,15 +210,22 @@ class TopicWorkers:
     def log(self, number: int) -> Path:
         return self._folder / f"worker-{number}.log"
 
-    def wait_until_all_work(self) -> None:
-        """Each of them has committed something."""
-
-        def is_so() -> bool:
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Something becomes true while all of them go on."""
+        deadline = self._clock.monotonic() + PATIENCE_SECONDS
+        while not is_so():
             for number, process in self.running.items():
                 assert process.poll() is None, self.log(number).read_text()[-3000:]
-            return all(b'"batch ingested"' in self.log(each).read_bytes() for each in self.running)
+            assert self._clock.monotonic() < deadline, self.events
+            # What looks on shall not be what the machine is busy with.
+            self._clock.sleep(0.3)
 
-        wait_until(is_so, PATIENCE_SECONDS)
+    def wait_until_all_work(self) -> None:
+        """Each of them has committed something."""
+        self.wait_until(
+            lambda: all(b'"batch ingested"' in self.log(each).read_bytes() for each in self.running)
+        )
+        self._note("all work")
 
     def interfere(self, fault: signal.Signals, chance: random.Random) -> None:
         """Kill one, pause it past its lease, or end it in order; another takes its place."""

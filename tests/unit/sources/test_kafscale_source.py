@@ -109,6 +109,28 @@ def test_segments_that_share_offsets_stop_before_the_first_of_them() -> None:
     assert isinstance(found[-1].error, PositionLostError)
 
 
+def test_a_topic_restarts_while_others_are_captured() -> None:
+    world = PartitionsInMemory(
+        topics=[
+            {"topic": TOPIC, "changelog": "lake.orders"},
+            {"topic": "returns", "changelog": "lake.returns"},
+        ]
+    )
+    world.add(FIRST, 4)
+    world.add(SECOND, 6)
+    world.add(TopicPartition("returns", 0), 0)
+    source = world.open()
+    returns = TableProgress({"returns/0": 1}, "returns", OURS)
+    done = Progress(acknowledged={"returns/0": 1}, tables={"returns": returns})
+    # The one that is to restart is not in the stream any more.
+    assert source.plan(done, ROOMY) is None
+    batch = source.plan_copy({TOPIC})
+    assert batch is not None
+    assert [each.goal for each in batch.parts] == [{"orders/0": 4, "orders/1": 6}]
+    assert source.plan(done, ROOMY) is None
+    batch.check()
+
+
 # --- offsets for others to see ---
 
 

@@ -159,7 +159,8 @@ class KafscaleSource:
         self._planned = {}
         if progress.acknowledged is None:
             return None
-        partitions = self._cluster.find(progress.tables)
+        # Also of topics that are not streamed now: whoever has one of these restarts it.
+        partitions = self._cluster.find(self._tables.names)
         held = self._coordination.rebalance(partitions)
         mine = sorted(each for each in held if each.topic in progress.tables)
         recorded = _offsets(progress.acknowledged)
