@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-_UUID_BYTES = 16
 # How often states of tables are decided again because another process wrote some meanwhile.
 _LEDGER_ATTEMPTS = 3
 
@@ -331,8 +330,9 @@ class Ingester:
             changed = self._check_tables()
             if changed:
                 self._ledger.record(changed, batch=self._new_name())
+            is_bounded = not self._ledger.is_shared
             releases = not self._has(Streaming, {}) and (
-                self._holds_too_much(self._source.newest())
+                (is_bounded and self._holds_too_much(self._source.newest()))
                 # Without a stream, nothing else repeats an acknowledgement that failed.
                 or not (self._released == self.acknowledged or self.tables_to_copy)
             )
@@ -472,10 +472,7 @@ class Ingester:
             self._being_copied -= {each.table for each in table_states}
 
     def _holds_too_much(self, end: Position | None) -> bool:
-        """Whether the source has kept enough for paused tables: it goes on without them.
-
-        What was not read yet is kept for all tables, and during a copy for the copied ones.
-        """
+        """Whether the source has kept enough for paused tables, of what others have read."""
         if self.acknowledged is None or self._being_copied or end is None or self._ledger.is_shared:
             return False
         kept = self._source.kept_since(self.acknowledged) - self._source.kept_since(end)
@@ -497,4 +494,4 @@ class Ingester:
         self._source.plan_copy(())
 
     def _new_name(self) -> str:
-        return str(UUID(bytes=self._randomness.token(_UUID_BYTES), version=4))
+        return str(UUID(bytes=self._randomness.token(16), version=4))

@@ -70,7 +70,7 @@ class OpenedTables:
             if known is None or not isinstance(each.error, PositionLostError):
                 continue
             self._positions.pop(each.table, None)
-            now = self.load_position(each.table)
+            now = self.load_position(each.table, is_new=not known.identity)
             partition = each.partition if isinstance(each, PartitionFailure) else None
             position = None if now is None else now.position
             if _at(known.position, partition) != _at(position, partition):

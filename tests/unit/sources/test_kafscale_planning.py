@@ -84,7 +84,8 @@ def test_a_position_in_a_segment_reads_the_rest_of_it() -> None:
 
 
 def test_offsets_that_come_again_stop_the_partition_and_are_read_by_setting() -> None:
-    assert planned({0: 9, 7: 12}).gap == OffsetGap(10, 7)
+    # What follows a segment is where its task compares its end with.
+    assert read(planned({0: 9, 7: 12})) == [(0, 0, 7), (7, 7, 13)]
     line = planned({0: 9, 7: 12, 13: 13}, on_gap=OnGap.RECORD)
     assert read(line) == [(0, 0, 10), (7, 7, 13), (13, 13, 14)]
     assert {each.missing_from for each in line.segments} == {None}

@@ -86,8 +86,12 @@ class KafscaleKind(SourceKind):
             self._section, self._listing, lambda: connect_etcd(self._section), clock=clock
         )
 
+    @cached_property
+    def _watched_cluster(self) -> ClusterPartitions:
+        return self._cluster()
+
     def _find_partitions(self) -> frozenset[TopicPartition]:
-        return self._cluster().find([each.topic for each in self._section.topics])
+        return self._watched_cluster.find([each.topic for each in self._section.topics])
 
     @cached_property
     def _coordination(self) -> Coordination:

@@ -19,25 +19,25 @@ from frazil.errors import (
     ConfigError,
     LeaseLostError,
     MalformedChangeError,
-    PositionLostError,
     SchemaError,
     SourceReplacedError,
     SourceUnavailableError,
 )
 from frazil.hooks import SystemClock
-from frazil.model.command import command
 from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
 from frazil.sources.kafscale.learnt_columns import learn_columns
 from frazil.sources.kafscale.records.reader import SegmentReader
 from frazil.sources.kafscale.segments.discovery import SegmentBound
+from frazil.sources.kafscale.segments.gap_watch import GAP_SECONDS, GapWatch
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import (
+    MOST_SEGMENTS,
     PartitionFacts,
     choose,
     line_up,
     split_runs,
 )
-from frazil.sources.protocol import Batch, PartitionFailure, Restart, TableFailure, TablePart
+from frazil.sources.protocol import Batch, Restart, TableFailure, TablePart
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -58,14 +58,11 @@ if TYPE_CHECKING:
         SegmentObject,
     )
     from frazil.sources.kafscale.segments.planned import PlannedSegment
-    from frazil.sources.kafscale.segments.planning import OffsetGap, PartitionLine
+    from frazil.sources.kafscale.segments.planning import PartitionLine
     from frazil.sources.kafscale.topic_tables import TopicTables
     from frazil.sources.protocol import Limit, Progress, TableProgress
 
 _log = get_logger(__name__)
-
-# A segment whose files are still being uploaded looks like one that is missing.
-GAP_SECONDS = 10.0
 
 
 def source_identity(section: KafscaleSection) -> str:
@@ -95,7 +92,7 @@ class KafscaleSource:
         self._tables = tables
         self._coordination = coordination
         self._clock = clock or SystemClock()
-        self._gap_seconds = gap_seconds
+        self._gaps = GapWatch(self._clock, gap_seconds)
         self._woken = Event()
         self._has_more = False
         # The offset that follows what was planned, of the partitions that are read; None before.
@@ -104,10 +101,9 @@ class KafscaleSource:
         self._since: dict[TopicPartition, int] = {}
         # Offsets that are known to be where a segment begins or will begin.
         self._aligned: dict[TopicPartition, int] = {}
-        self._gaps: dict[TopicPartition, tuple[OffsetGap, float]] = {}
         # When each partition had its last turn.
         self._turns: dict[TopicPartition, int] = {}
-        # Partitions whose offsets were published again since this worker holds them.
+        # Partitions whose offsets are published as far as this worker knows.
         self._settled: set[TopicPartition] = set()
 
     @property
@@ -168,7 +164,8 @@ class KafscaleSource:
         self._planned = {}
         if progress.acknowledged is None:
             return None
-        partitions = self._cluster.find(progress.tables)
+        # Also of topics that are not streamed now: whoever has one of these restarts it.
+        partitions = self._cluster.find(self._tables.names)
         held = self._coordination.rebalance(partitions)
         mine = sorted(each for each in held if each.topic in progress.tables)
         recorded = _offsets(progress.acknowledged)
@@ -196,12 +193,14 @@ class KafscaleSource:
         had processed; all its partitions at once, because rows of ours hide where those end.
         """
         left = {name for name, each in progress.tables.items() if each.position and not each.shape}
-        taken_over = [each for each in partitions if each.topic in left and each not in recorded]
+        rows = {name: _offsets(progress.tables[name].position) for name in left}
+        # Also those that brokers do not serve at the moment.
+        known = {each for each in partitions if each.topic in left}.union(*rows.values())
+        taken_over = sorted(known - recorded.keys())
         processed = self._coordination.offsets.load(taken_over)
         begun = {}
         for partition in taken_over:
-            rows = _offsets(progress.tables[partition.topic].position).get(partition, 0)
-            if begin := max(rows, processed[partition] + 1):
+            if begin := max(rows[partition.topic].get(partition, 0), processed[partition] + 1):
                 begun[partition] = begin
         for partition in unknown:
             if partition not in begun:
@@ -217,11 +216,15 @@ class KafscaleSource:
     ) -> Batch | None:
         starts = {each: _start(each, progress.tables[each.topic], recorded[each]) for each in held}
         stops = {each: progress.stopped.get(str(each), sys.maxsize) for each in held}
-        lines = self._line_up(starts, stops, limit)
-        failures = [failure for each in lines if (failure := self._failure(each)) is not None]
+        # One that is at its stop has nothing to read, however much there is behind it.
+        readable = {each: at for each, at in starts.items() if at < stops[each]}
+        lines, waiting = self._line_up(readable, stops, limit)
+        failures = [found for each in lines if (found := self._gaps.judge(each)) is not None]
         chosen = {each.partition: each.segments for each in lines if each.segments}
         tables, plans, refused = self._load_tables(chosen, progress)
         chosen = {each: found for each, found in chosen.items() if each.topic in tables}
+        # Of those that move: looking again at once brings nothing to one that has to wait.
+        self._has_more = not waiting.isdisjoint(chosen)
         moved = {each: found[-1].next_offset for each, found in chosen.items()}
         planned = {each: max(moved.get(each, 0), at) for each, at in starts.items()}
         lost = {each.partition for each in failures}
@@ -258,8 +261,10 @@ class KafscaleSource:
         starts: Mapping[TopicPartition, int],
         stops: Mapping[TopicPartition, int],
         limit: Limit,
-    ) -> list[PartitionLine]:
-        bound = SegmentBound(bytes=limit.bytes, segments=limit.rows)
+    ) -> tuple[list[PartitionLine], set[TopicPartition]]:
+        """What can be read next, and the partitions that have more than that."""
+        # No batch has more of one partition: what is behind it is listed by the next ones.
+        bound = SegmentBound(bytes=limit.bytes, segments=min(limit.rows, MOST_SEGMENTS))
         # Those that waited longest come first, however little a batch may have.
         starts = dict(sorted(starts.items(), key=lambda each: self._turns.get(each[0], 0)))
         with ThreadPoolExecutor(CONNECTIONS) as threads:
@@ -273,13 +278,15 @@ class KafscaleSource:
         taken = choose({each: found.segments for each, found in listed.items()}, limit)
         turn = max(self._turns.values(), default=0) + 1
         self._turns |= {each: turn for each, count in taken.items() if count}
-        self._has_more = any(
-            found.more or taken[each] < len(found.segments) for each, found in listed.items()
-        )
+        waiting = {
+            each
+            for each, found in listed.items()
+            if found.more or taken[each] < len(found.segments)
+        }
         ends = self._listing.read_ends(
             segment for each, found in listed.items() for segment in found.segments[: taken[each]]
         )
-        return [
+        lines = [
             line_up(
                 PartitionFacts(
                     partition=partition,
@@ -293,6 +300,7 @@ class KafscaleSource:
             )
             for partition, found in listed.items()
         ]
+        return lines, waiting
 
     def _list(self, partition: TopicPartition, start: int, bound: SegmentBound) -> ListedSegments:
         if self._aligned.get(partition) == start:
@@ -301,20 +309,6 @@ class KafscaleSource:
         if not found.segments or found.segments[0].base_offset >= start:
             self._aligned[partition] = start
         return found
-
-    def _failure(self, line: PartitionLine) -> PartitionFailure | None:
-        """What is wrong behind the segments of a partition, once nobody will mend it."""
-        if line.gap is None or line.segments:
-            # It is looked at again when all before it is captured.
-            return None
-        gap, now = line.gap, self._clock.monotonic()
-        known, since = self._gaps.get(line.partition, (gap, now))
-        if known != gap:
-            since = now
-        self._gaps[line.partition] = gap, since
-        if gap.found > gap.expected and now - since < self._gap_seconds:
-            return None
-        return _gap_failure(line.partition, gap)
 
     def _load_tables(
         self,
@@ -430,17 +424,19 @@ class KafscaleSource:
 
     def acknowledge(self, position: Position) -> None:
         """Publish the offsets of the partitions that this worker holds."""
-        held = self._coordination.leases.held()
+        wanted, held = _offsets(position), self._coordination.leases.held()
+        # Until they are published: what fails here is done again with the next plan.
+        self._settled -= wanted.keys()
         offsets = {
             each: at - 1
-            for each, at in _offsets(position).items()
+            for each, at in wanted.items()
             if each in held and at - 1 > NOTHING_PROCESSED
         }
-        if not offsets:
-            return
         # Those of a lost partition are written by whoever has it.
         with suppress(LeaseLostError):
-            for each, at in self._coordination.offsets.write(offsets).items():
+            further = self._coordination.offsets.write(offsets) if offsets else {}
+            self._settled |= wanted.keys() & held
+            for each, at in further.items():
                 _log.warning(
                     "another program has processed more",
                     partition=str(each),
@@ -463,7 +459,6 @@ class KafscaleSource:
         }
         if new:
             self.acknowledge(_named(new))
-            self._settled |= new.keys()
 
 
 def _start(partition: TopicPartition, table: TableProgress, recorded: int) -> int:
@@ -482,18 +477,3 @@ def _offsets(position: Position | None) -> dict[TopicPartition, int]:
 
 def _named(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
     return {str(each): at for each, at in offsets.items()}
-
-
-def _gap_failure(partition: TopicPartition, gap: OffsetGap) -> PartitionFailure:
-    if gap.found > gap.expected:
-        message = f"{partition} has no segment with the offsets {gap.expected} to {gap.found - 1}."
-    else:
-        message = f"{partition} has a segment with offset {gap.found} beside those before it."
-    error = PositionLostError(
-        message,
-        table=partition.topic,
-        position=str(gap.expected),
-        next_step="set source.on_gap: record to go on and keep a note of it among the dead "
-        f"letters, or {command('resync', partition.topic)}",
-    )
-    return PartitionFailure(partition.topic, str(partition), gap.expected, error)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SPLIT_BYTES = 4 << 20
 _SPLIT_SEGMENTS = 512
 # Each costs two requests, and a batch should not take minutes.
-_MOST_SEGMENTS = 8192
+MOST_SEGMENTS = 8192
 # What a request costs beside the bytes it brings.
 _REQUEST_BYTES = 16 << 10
 
@@ -48,10 +48,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class OffsetGap:
-    """Offsets that do not continue: from ``expected`` on there is nothing before ``found``.
-
-    With ``found`` below ``expected``, a segment has offsets that others have too.
-    """
+    """Offsets that do not continue: from ``expected`` on there is nothing before ``found``."""
 
     expected: int
     found: int
@@ -77,6 +74,9 @@ def line_up(facts: PartitionFacts, on_gap: OnGap) -> PartitionLine:
             # Expired since it was listed; the next listing shows what is missing.
             break
         end = _end_of(each, facts.ends[each.key], following)
+        if end is not None and following is not None and on_gap is OnGap.STOP:
+            # Where both have the same offsets, the task that reads the first of them says so.
+            end = min(end, following.base_offset)
         if end is None or end > facts.stop:
             break
         is_entered = not segments and each.base_offset < expected < end
@@ -118,7 +118,7 @@ def choose(
     """How many segments of each partition a batch has; all in turn, so that none waits."""
     counts = dict.fromkeys(listed, 0)
     size = 0
-    most = min(limit.rows, _MOST_SEGMENTS)
+    most = min(limit.rows, MOST_SEGMENTS)
     for count, (partition, segment) in enumerate(_in_turn(listed)):
         if count and (size + segment.size > limit.bytes or count >= most):
             break
