@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from frazil.cli.groups import GROUPS
-from frazil.cli.options import Document, Format, Tables, invocation_of
+from frazil.cli.options import DemoSource, Document, Format, Tables, invocation_of
 from frazil.cli.output import OutputFormat
 from frazil.model.policy import CatalogKind, FirstSource  # noqa: TC001 - as above
 
@@ -360,22 +360,25 @@ def teardown(
 @app.command()
 def demo(
     context: typer.Context,
+    source: Annotated[
+        DemoSource, typer.Argument(metavar="SOURCE", help="Where changes come from.")
+    ] = DemoSource.POSTGRES,
     *,
     folder: Annotated[
         Path, typer.Option("--folder", help="Where the lake is made, and stays.")
     ] = Path("frazil-demo"),
     seconds: Annotated[
-        float, typer.Option("--seconds", help="How long the shop is watched once it is copied.")
+        float, typer.Option("--seconds", help="How long it is watched once all is captured.")
     ] = 15.0,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to explore.")
     ] = False,
 ) -> None:
-    """Mirror a demo shop in Postgres into a lake, and verify the result.
+    """Capture a demo shop, in Postgres or in topics of KafScale, into a lake, and verify it.
 
     \b
-    frazil demo
     frazil demo --keep
+    frazil demo kafscale
     """  # noqa: D301
     # Before the rest is imported, which takes a moment in which Ctrl-C may come.
     from frazil.cli.process.interrupting import Interrupts, interruptible
@@ -383,7 +386,7 @@ def demo(
     def tour(interrupts: Interrupts) -> int:
         from frazil.cli.verbs.demo import DemoOptions, run_demo
 
-        options = DemoOptions(folder=folder, seconds=seconds, keep=keep)
+        options = DemoOptions(folder=folder, seconds=seconds, keep=keep, source=source)
         return run_demo(options, invocation_of(context).redactor, interrupts)
 
     raise typer.Exit(interruptible(tour))

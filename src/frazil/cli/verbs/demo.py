@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from frazil.cli.exit_codes import ExitCode
+from frazil.cli.options import DemoSource
 from frazil.cli.process.role import catalog_state, source_state
 from frazil.demo.tour.lake_folder import near, program
+from frazil.demo.tour.topics_tour import touring_topics
 from frazil.demo.tour.tour import touring
 from frazil.demo.tour.watch import Pace
 from frazil.hooks import SystemClock
@@ -33,9 +35,9 @@ if TYPE_CHECKING:
 
     from frazil.cli.process.interrupting import Interrupts
     from frazil.config import Config
-    from frazil.demo.tour.shop_workload import ShopCounts
+    from frazil.demo.tour.topics_tour import TopicsResult
     from frazil.demo.tour.tour import TourResult
-    from frazil.demo.tour.watch import Step
+    from frazil.demo.tour.watch import Counts, Step
     from frazil.hooks import Clock
     from frazil.pipeline.build_run import PipelineRun
     from frazil.pipeline.status.values import PipelineStatus, TableStatus
@@ -93,7 +95,7 @@ class DemoScreen:
         )
         self._console.print(line, soft_wrap=True)
 
-    def show(self, status: PipelineStatus, counts: ShopCounts) -> None:
+    def show(self, status: PipelineStatus, counts: Counts) -> None:
         """The current status."""
         if not self._is_live:
             self._say_sometimes(status, counts)
@@ -103,7 +105,7 @@ class DemoScreen:
             self._live.start()
         self._live.update(_tables(status, counts), refresh=True)
 
-    def settle(self, status: PipelineStatus, counts: ShopCounts) -> None:
+    def settle(self, status: PipelineStatus, counts: Counts) -> None:
         """The final status."""
         self.close()
         self._console.print(_tables(status, counts))
@@ -114,7 +116,7 @@ class DemoScreen:
         if live is not None:
             live.stop()
 
-    def _say_sometimes(self, status: PipelineStatus, counts: ShopCounts) -> None:
+    def _say_sometimes(self, status: PipelineStatus, counts: Counts) -> None:
         now = self._clock.monotonic()
         if now - self._said_at < self._line_seconds:
             return
@@ -122,7 +124,7 @@ class DemoScreen:
         captured = sum(sum(each.captured.values()) for each in status.tables)
         merged = sum(sum(each.merged.values()) for each in status.tables)
         self.say(
-            f"  … {_doing(status)}: {counts.transactions:,} transactions in the shop, "
+            f"  … {_doing(status)}: {counts.brief}, "
             f"{captured:,} rows captured, {merged:,} merged, {duration(status.lag_seconds)} behind"
         )
 
@@ -134,7 +136,7 @@ def _doing(status: PipelineStatus) -> str:
     return "copying" if Phase.COPYING in phases else "streaming"
 
 
-def _tables(status: PipelineStatus, counts: ShopCounts) -> Group:
+def _tables(status: PipelineStatus, counts: Counts) -> Group:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("    TABLE")
     table.add_column("PHASE", min_width=12)
@@ -142,10 +144,7 @@ def _tables(status: PipelineStatus, counts: ShopCounts) -> Group:
         table.add_column(name, justify="right", min_width=8)
     for each in status.tables:
         table.add_row(*_row(each))
-    done = Text(
-        f"    {counts.transactions:,} transactions in the shop, {counts.rows:,} rows changed",
-        style="dim",
-    )
+    done = Text(f"    {counts.full}", style="dim")
     return Group(Text(), table, done, Text())
 
 
@@ -173,11 +172,13 @@ class DemoOptions:
     folder: Path
     seconds: float
     keep: bool = False
+    source: DemoSource = DemoSource.POSTGRES
 
 
 def run_demo(options: DemoOptions, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
     """Take the tour and print it; with ``--keep``, everything runs until Ctrl-C."""
-    show_tour(options, DemoScreen(open_console()), redactor, interrupts)
+    show = show_tour if options.source is DemoSource.POSTGRES else show_topics_tour
+    show(options, DemoScreen(open_console()), redactor, interrupts)
     return ExitCode.DONE
 
 
@@ -199,6 +200,26 @@ def show_tour(
             _print_kept(screen, result)
             threading.Event().wait()
     _print_result(screen, result)
+
+
+def show_topics_tour(
+    options: DemoOptions, screen: DemoScreen, redactor: Redactor, interrupts: Interrupts
+) -> None:
+    """The tour of topics on this screen."""
+    screen.say("frazil demo: topics in KafScale's segments, captured into Iceberg while they grow")
+    screen.say()
+    with touring_topics(
+        options.folder,
+        audience=_Audience(screen, interrupts),
+        redactor=redactor,
+        serve=partial(_serve, redactor),
+        pace=Pace(seconds=options.seconds),
+    ) as result:
+        if options.keep:
+            _print_queries(screen, result)
+            _print_kept_topics(screen, result)
+            threading.Event().wait()
+    _print_queries(screen, result)
 
 
 class _Audience:
@@ -243,6 +264,10 @@ def _print_result(screen: DemoScreen, result: TourResult) -> None:
     screen.say(f"  frazil's merge   {contest.ours:5.2f} s")
     screen.say(f"  MERGE INTO       {contest.merge_into:5.2f} s  (merge-on-read, warmed up)")
     screen.say("  Its time grows with the table, ours with the changes: see README for 40 M rows.")
+    _print_queries(screen, result)
+
+
+def _print_queries(screen: DemoScreen, result: TourResult | TopicsResult) -> None:
     screen.say()
     screen.say(
         f"The lake stays in {result.folder.path}: a SQLite catalog and plain files. Query it:"
@@ -262,5 +287,18 @@ def _print_kept(screen: DemoScreen, result: TourResult) -> None:
     screen.say(f'psql "$(cat {near(result.folder.dsn_file)})" -c "{change}"')
     screen.say(f"{frazil} status -c {document}")
     screen.say(f"{frazil} verify -c {document}")
+    screen.say()
+    screen.say(f"Status page: {result.page}")
+
+
+def _print_kept_topics(screen: DemoScreen, result: TopicsResult) -> None:
+    frazil, document = program("frazil"), near(result.folder.document)
+    screen.say()
+    screen.say("Everything else stays up until Ctrl-C. Look around:")
+    screen.say()
+    screen.say(f"{frazil} status -c {document}")
+    screen.say(f"{frazil} verify -c {document}")
+    screen.say(f"{frazil} dlq ls -c {document}")
+    screen.say(f"{frazil} decode segment {result.segment} -c {document}")
     screen.say()
     screen.say(f"Status page: {result.page}")

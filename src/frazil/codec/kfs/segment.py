@@ -120,7 +120,7 @@ def parse_segment(data: bytes) -> KafscaleSegment:
     checksum, footer_offset, magic = FOOTER.unpack_from(data, ends)
     if magic != END_MAGIC:
         raise MalformedFileError("expected a segment's footer", offset=ends)
-    if _checksum(data, HEADER.size, ends) != checksum:
+    if checksum_of(data, HEADER.size, ends) != checksum:
         raise MalformedFileError("expected batches with the footer's checksum", offset=HEADER.size)
     return KafscaleSegment(
         base_offset=base_offset,
@@ -131,7 +131,7 @@ def parse_segment(data: bytes) -> KafscaleSegment:
     )
 
 
-def _checksum(data: bytes, begins: int, ends: int) -> int:
+def checksum_of(data: bytes, begins: int, ends: int) -> int:
     """CRC-32C of a part; in pieces, because it takes bytes only, which are copies."""
     checksum = 0
     for at in range(begins, ends, _CHECKSUM_BYTES):
@@ -159,7 +159,7 @@ def _parse_batch(data: bytes, at: int, most: int) -> BatchFrame:
     ends = at + LENGTH_ENDS + length
     if not at + BATCH.size <= ends <= most:
         raise MalformedFileError("expected a record batch to end in its segment", offset=at)
-    if _checksum(data, at + CHECKSUM_ENDS, ends) != checksum:
+    if checksum_of(data, at + CHECKSUM_ENDS, ends) != checksum:
         raise MalformedFileError("expected a record batch with its checksum", offset=at)
     last_offset = base_offset + last_offset_delta
     if base_offset < 0 or last_offset_delta < 0 or record_count < 0 or last_offset > _LAST_OFFSET:

@@ -15,6 +15,7 @@ from frazil.demo.services.packages import packaged_script
 from frazil.demo.services.ports import LOOPBACK, Answer, request, start_on_free_ports
 from frazil.demo.services.process import Launch, RunningService, Service
 from frazil.demo.services.workspace import Workspace, workspace
+from frazil.errors import ServiceError
 from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
@@ -71,6 +72,24 @@ class ObjectStore(RunningService):
             "client.region": self.region,
             "s3.region": self.region,
         }
+
+    def put(self, key: str, body: bytes) -> None:
+        """Write an object to the bucket; ``key`` must need no escaping. Raises ServiceError."""
+        port, path = int(self.endpoint.rpartition(":")[2]), f"/{self.bucket}/{key}"
+        headers = signed_headers(
+            method="PUT",
+            host=f"{LOOPBACK}:{port}",
+            path=path,
+            body=body,
+            region=self.region,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            now=SystemClock().now(),
+        )
+        answer = request(port, "PUT", path, body=body, headers=headers)
+        if not answer.ok:
+            message = f"the object store did not take {key}: status {answer.status}."
+            raise ServiceError(message, next_step=f"read {self.log}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``frazil demo``: a shop in Postgres with a workload, captured into a lake and verified.
+"""``frazil demo``: a changing shop, in Postgres or in topics, captured into a lake and verified.
 
-Start with ``tour.py``.
+Start with ``tour.py``; the tour of topics is ``topics_tour.py``.
 """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.config import Config, LoadedConfig
+    from frazil.demo.services import EtcdServer, ObjectStore
 
 CATALOG = "lake"
 
@@ -35,9 +36,9 @@ _USUAL_PORT = 9093
 
 # Marks a folder that we may empty, and is locked while a demo uses it.
 _MARK = ".frazil-demo"
-_DSN = "postgres.dsn"
+_DSN, _ACCESS_KEY, _SECRET_KEY = "postgres.dsn", "s3.key", "s3.secret"
 # Useless once the source is gone.
-_PASSING = (_DSN, "spool", "cache")
+_PASSING = (_DSN, _ACCESS_KEY, _SECRET_KEY, "spool", "cache")
 
 _DOCUMENT = """\
 # What the demo ran with. Everything that is not here has its default.
@@ -47,22 +48,62 @@ catalog:
   name: {catalog}
   uri: sqlite:///catalog.db
   warehouse: 'file://{folder}/lake'
-source:
-  kind: postgres
-  dsn: ${{file:{dsn}}}
-  tables: ["shop.*"]
-  # The position of a quiet source is polled this often.
-  heartbeat: 1s
-ingest: {{interval: 2s}}
+{source}ingest: {{interval: 2s}}
 # Two tables at a time: while one is planned or committed, the other one computes.
-merge: {{interval: 30s, concurrency: 2}}
+merge: {{interval: {merge}, concurrency: 2}}
 shutdown_grace: 10s
 telemetry:
   listen: {listen}
-  log: {{level: warning}}
+  log: {{level: {level}}}
 spark:
   master: local[2]
   conf: {{spark.sql.shuffle.partitions: '2', spark.driver.memory: 2g}}
+"""
+
+_POSTGRES = f"""\
+source:
+  kind: postgres
+  dsn: ${{file:{_DSN}}}
+  tables: ["shop.*"]
+  # The position of a quiet source is polled this often.
+  heartbeat: 1s
+"""
+
+_TOPICS = """\
+storage:
+  s3:
+    endpoint: {endpoint}
+    region: {region}
+    path_style: true
+    access_key_id: ${{file:{access_key}}}
+    secret_access_key: ${{file:{secret_key}}}
+source:
+  kind: kafscale
+  bucket: {bucket}
+  # No broker runs here that could describe its topics in etcd.
+  discovery: s3
+  etcd: {{endpoints: ["{etcd}"]}}
+  topics:
+    # Records: an append-only table with a row for each.
+    - topic: orders
+      table: shop.orders
+      columns:
+        - {{name: id, type: long, required: true}}
+        - {{name: customer_id, type: long}}
+        - {{name: status, type: string}}
+        - {{name: total, type: long}}
+        - {{name: placed_at, type: timestamp}}
+    # Change events: a changelog, and a mirror with the newest row of every customer.
+    - topic: cdc.customers
+      changelog: shop.customers_changelog
+      mirror: shop.customers
+      envelope: debezium
+      key: [id]
+      columns:
+        - {{name: id, type: long}}
+        - {{name: name, type: string}}
+        - {{name: city, type: string}}
+        - {{name: points, type: long}}
 """
 
 _QUESTION = """\
@@ -108,13 +149,42 @@ class LakeFolder:
         return self.path / "spark.conf"
 
     def write_document(self, dsn: str) -> LoadedConfig:
-        """Write the configuration for this source, as a user would, and load it."""
-        descriptor = os.open(self.dsn_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        """Write the configuration for this Postgres, as a user would, and load it."""
+        self._write_secret(_DSN, dsn)
+        return self._write(_POSTGRES, merge="30s", level="warning")
+
+    def write_topics_document(self, store: ObjectStore, etcd: EtcdServer) -> LoadedConfig:
+        """Write the configuration for topics in this store, as a user would, and load it."""
+        self._write_secret(_ACCESS_KEY, store.access_key)
+        self._write_secret(_SECRET_KEY, store.secret_key)
+        return self._write(
+            _TOPICS.format(
+                endpoint=store.endpoint,
+                region=store.region,
+                access_key=_ACCESS_KEY,
+                secret_key=_SECRET_KEY,
+                bucket=store.bucket,
+                etcd=etcd.endpoint,
+            ),
+            merge="5s",
+            # A record that is no row is part of the tour.
+            level="error",
+        )
+
+    def _write_secret(self, name: str, value: str) -> None:
+        descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(dsn)
+            file.write(value)
+
+    def _write(self, source: str, *, merge: str, level: str) -> LoadedConfig:
         port = free_ports(1)[0] if is_taken(_USUAL_PORT) else _USUAL_PORT
         text = _DOCUMENT.format(
-            catalog=CATALOG, folder=_quoted(self.path), dsn=_DSN, listen=f"{LOOPBACK}:{port}"
+            catalog=CATALOG,
+            folder=_quoted(self.path),
+            source=source,
+            merge=merge,
+            level=level,
+            listen=f"{LOOPBACK}:{port}",
         )
         self.document.write_text(text, encoding="utf-8")
         return load_config(self.document, environ={})

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from frazil.demo.tour.lake_folder import CATALOG
 from frazil.demo.tour.shop import SCHEMA, take_stock
 from frazil.errors import ServiceError
 from frazil.hooks import SystemClock
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.spark.session import Session
     from frazil.config import Config
-    from frazil.demo.tour.watch import PipelineThread, TourWatch
+    from frazil.demo.tour.shop_workload import ShopCounts
+    from frazil.demo.tour.tour_pipeline import PipelineThread
+    from frazil.demo.tour.watch import TourWatch
     from frazil.hooks import Clock
     from frazil.model.table_name import TableName
     from frazil.verify.mirror_verifier import Verification
@@ -173,7 +176,7 @@ class TourProof:
         self._captured = load_captured_mirrors(lake, config)
         self._merges = plan_merges(config, (), captured=self._captured)
 
-    def take_stock(self, dsn: str, watch: TourWatch) -> LastMerge:
+    def take_stock(self, dsn: str, watch: TourWatch[ShopCounts]) -> LastMerge:
         """One large transaction in a shop at rest, and the merge that brings it to the mirror."""
         settings = self._merges[_COUNTED]
         after, before = self._head(settings.changelog), self._head(settings.mirror)
@@ -220,14 +223,15 @@ class TourProof:
         """The last merge again, by ``MERGE INTO``."""
         return compare_merges(self._session, self._lake, last)
 
-    def location(self, mirror: str) -> str:
-        """The folder of a mirror."""
-        name = parse_table_name(mirror, catalog=self._config.catalog.name)
-        return self._lake.open(name).load_metadata_location().rpartition("/metadata/")[0]
-
     def _head(self, table: TableName) -> int:
         head = self._lake.open(table).load_state().head
         if head is None:
             message = f"{table} is empty."
             raise ServiceError(message)
         return head.id
+
+
+def table_location(lake: Lake, table: str) -> str:
+    """The folder of a table."""
+    name = parse_table_name(table, catalog=CATALOG)
+    return lake.open(name).load_metadata_location().rpartition("/metadata/")[0]

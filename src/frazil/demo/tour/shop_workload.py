@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from frazil.demo.tour.shop import open_shop
-from frazil.demo.tour.shop_changes import Numbers, ShopChanges
+from frazil.demo.tour.shop_changes import CARTS_EMPTIED_AT, Numbers, ShopChanges
 from frazil.errors import SourceUnavailableError
 from frazil.hooks import SystemClock
 
@@ -56,6 +56,16 @@ class ShopCounts:
     def transactions(self) -> int:
         """Those that were committed, as far as the server said so."""
         return sum(self.kinds.values())
+
+    @property
+    def brief(self) -> str:
+        """The transactions."""
+        return f"{self.transactions:,} transactions in the shop"
+
+    @property
+    def full(self) -> str:
+        """Transactions and rows."""
+        return f"{self.brief}, {self.rows:,} rows changed"
 
     def __add__(self, other: ShopCounts) -> ShopCounts:
         return ShopCounts(
@@ -115,6 +125,11 @@ class ShopWorkload:
     def is_running(self) -> bool:
         """Whether its thread still works; one that failed does not, and ``stop`` says why."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def has_shown_all(self) -> bool:
+        """Whether everything has happened once."""
+        return self.counts.transactions > CARTS_EMPTIED_AT
 
     def start(self) -> None:
         """Begin, or go on after a stop."""

@@ -7,35 +7,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark.jars import ICEBERG_VERSION
 from frazil.clients.spark.java import find_java
-from frazil.clients.spark.session import open_session
 from frazil.demo.services import embedded_postgres
 from frazil.demo.tour.lake_folder import CATALOG, lake_folder, pasted_queries
-from frazil.demo.tour.proof import TourProof
-from frazil.demo.tour.shop import create_shop
+from frazil.demo.tour.proof import TourProof, table_location
+from frazil.demo.tour.shop import SCHEMA, TABLES, create_shop
 from frazil.demo.tour.shop_changes import Happening
-from frazil.demo.tour.shop_workload import ShopWorkload
-from frazil.demo.tour.watch import Pace, TourWatch, pipeline_thread
-from frazil.pipeline.telemetry import observing
+from frazil.demo.tour.shop_workload import ShopCounts, ShopWorkload
+from frazil.demo.tour.tour_pipeline import PipelineStart
+from frazil.demo.tour.watch import Pace, TourWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from frazil.clients.spark.session import Session
-    from frazil.config import Config
     from frazil.demo.tour.lake_folder import LakeFolder, PastedQuery
     from frazil.demo.tour.proof import MergeContest
-    from frazil.demo.tour.shop_workload import ShopCounts
-    from frazil.demo.tour.watch import Audience, PipelineThread
-    from frazil.pipeline.build_run import PipelineRun
-    from frazil.pipeline.telemetry import Observed
+    from frazil.demo.tour.tour_pipeline import Serve, TourPipeline
+    from frazil.demo.tour.watch import Audience
     from frazil.telemetry.redaction import Redactor
-
-    # Shows a run to browsers and scrapers, for the time of a block that is given the address.
-    Serve = Callable[[PipelineRun, Config, Observed], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +56,11 @@ def touring(
     find_java()
     with ExitStack() as stack:
         folder = stack.enter_context(lake_folder(path))
-        tour = _Tour(stack, folder, TourWatch(audience, pace or Pace()))
+        watch = TourWatch(audience, pace or Pace(), ShopCounts())
+        tour = _Tour(watch, PipelineStart(stack, folder, redactor, serve))
         try:
-            tour.open_shop(redactor)
-            tour.start_pipeline(redactor, serve)
+            tour.open_shop()
+            tour.start_pipeline()
             tour.stream()
             result = tour.prove()
             folder.stays = True
@@ -84,50 +75,39 @@ def touring(
 class _Tour:
     """What was started so far; every step builds on the one before."""
 
-    stack: ExitStack
-    folder: LakeFolder
-    watch: TourWatch
+    watch: TourWatch[ShopCounts]
+    start: PipelineStart
     dsn: str = field(default="", repr=False)
     rows: int = 0
-    page: str = ""
-    session: Session = field(init=False)
-    config: Config = field(init=False)
-    pipeline: PipelineThread = field(init=False)
+    running: TourPipeline = field(init=False)
 
-    def open_shop(self, redactor: Redactor) -> None:
+    @property
+    def folder(self) -> LakeFolder:
+        return self.start.folder
+
+    def open_shop(self) -> None:
         """A server, and a shop with customers in it."""
-        postgres = self.stack.enter_context(embedded_postgres())
-        redactor.learn([postgres.password])
+        postgres = self.start.stack.enter_context(embedded_postgres())
+        self.start.redactor.learn([postgres.password])
         self.watch.done(f"Postgres {postgres.version}", f"{postgres.host}:{postgres.port}")
         self.dsn = postgres.dsn
         rows = create_shop(self.dsn)
         self.rows = sum(rows.values())
         self.watch.done("A shop", f"{self.rows:,} rows in {len(rows)} tables: {', '.join(rows)}")
 
-    def start_pipeline(self, redactor: Redactor, serve: Serve) -> None:
+    def start_pipeline(self) -> None:
         """What ``frazil run`` does, with this configuration."""
-        loaded = self.folder.write_document(self.dsn)
-        self.config = loaded.config
-        observed = self.stack.enter_context(observing(loaded, redactor))
-        self.session = self.stack.enter_context(open_session(self.config))
-        self.folder.write_spark_settings(self.config)
-        self.watch.done(f"Spark {self.session.version}", f"with Iceberg {ICEBERG_VERSION}")
-        self.pipeline = self.stack.enter_context(
-            pipeline_thread(self.session, self.config, observed)
-        )
-        address = self.stack.enter_context(serve(self.pipeline.run, self.config, observed))
-        self.page = f"http://{address}/"
-        self.watch.done("Status page", self.page)
+        self.running = self.start.start(self.folder.write_document(self.dsn), self.watch.done)
 
     def stream(self) -> None:
         """Copy and stream while the shop goes on, then let it rest until the lake has all."""
         watch = self.watch
         with self._workload(reshapes=False) as gentle:
-            watch.follow(self.pipeline, gentle)
-            watch.until_copied()
+            watch.follow(self.running.thread, gentle)
+            watch.until_readable({f"{SCHEMA}.{name}": True for name in TABLES})
         watch.done("Copied", f"{self.rows:,} rows, while the shop went on")
         with self._workload(reshapes=True) as lively:
-            watch.follow(self.pipeline, lively)
+            watch.follow(self.running.thread, lively)
             watch.stream(lively)
         watch.until_caught_up()
         watch.settle()
@@ -146,8 +126,9 @@ class _Tour:
 
     def prove(self) -> TourResult:
         """The last merge, the proof, and the same merge by another way."""
-        lake = Lake(self.session, CATALOG)
-        proof = TourProof(self.session, lake, self.config, self.pipeline)
+        running = self.running
+        lake = Lake(running.session, CATALOG)
+        proof = TourProof(running.session, lake, running.config, running.thread)
         last = proof.take_stock(self.dsn, self.watch)
         self.watch.done(
             "Stocktaking", f"{last.changes:,} changes at once, merged in {last.seconds:.2f} s"
@@ -161,9 +142,9 @@ class _Tour:
         self.watch.done("MERGE INTO", "the same rows, from the same changes")
         return TourResult(
             folder=self.folder,
-            page=self.page,
+            page=running.page,
             contest=contest,
-            queries=pasted_queries(self.folder, proof.location("shop.orders")),
+            queries=pasted_queries(self.folder, table_location(lake, "shop.orders")),
         )
 
 
