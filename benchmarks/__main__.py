@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from benchmarks import (
     change_stream,
     commits,
+    kafscale,
     key_index,
     latency,
     merge_bulk,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Report]] = {
     "overhead": overhead.measure,
     "copy": table_copy.measure,
     "stream": change_stream.measure,
+    "kafscale": kafscale.measure,
     "latency": latency.measure,
 }
 # Those that start sessions of their own, which another one would hinder.
