@@ -229,8 +229,10 @@ class TopicWorkers:
         )
         self._note("all work")
 
-    def interfere(self, fault: signal.Signals, chance: random.Random) -> None:
-        """Kill one, pause it past its lease, or end it in order; another takes its place."""
+    def interfere(
+        self, fault: signal.Signals, chance: random.Random, *, replaces: bool = True
+    ) -> None:
+        """Kill one, pause it past its lease, or end it in order; another may take its place."""
         self._clock.sleep(chance.uniform(0.0, 2.0))
         number, process = chance.choice(sorted(self.running.items()))
         self._note(f"{fault.name} to worker {number}")
@@ -245,7 +247,8 @@ class TopicWorkers:
         status = process.wait(PATIENCE_SECONDS)
         assert status == (0 if fault is signal.SIGTERM else -fault), self.log(number).read_text()
         del self.running[number]
-        self.start()
+        if replaces:
+            self.start()
 
     def stop(self) -> None:
         """All of them, in order."""

@@ -1,4 +1,4 @@
-"""When offsets that are missing are taken for lost: not while somebody may still upload them."""
+"""When offsets that are missing are taken for lost: not while they may still be uploaded."""
 
 from __future__ import annotations
 
