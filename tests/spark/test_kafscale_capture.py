@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.errors import TableNotFoundError
-from frazil.ledger.table_state import Paused
 from frazil.pipeline.loops.loop import Ending
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.captured_topics import CapturedTopics, captured_topics
@@ -127,32 +125,6 @@ def test_columns_come_and_widen_and_those_that_are_not_listed_survive(
         (1, "kept", None),
         (1 << 40, None, float(1 << 39)),
     ]
-
-
-@pytest.mark.fault("N19")
-def test_two_topics_for_one_table_are_both_refused_and_others_go_on(
-    topics: CapturedTopics,
-) -> None:
-    topics.document["source"]["topics"] = [
-        {**ORDERS, "table": "prod.both"},
-        {**ORDERS, "topic": "returns", "table": "prod.Both"},
-        {**ORDERS, "topic": "others", "table": "prod.others"},
-    ]
-    for topic in ("orders", "returns", "others"):
-        topics.broker.produce(TopicPartition(topic, 0), [order(1)])
-    assert topics.ingest_once() is Ending.ACTION_REQUIRED
-    assert ids(topics, "prod.others") == [(0, 0, 1)]
-    paused = {name: each for name, each in topics.states().items() if isinstance(each, Paused)}
-    assert {name: each.cause.code for name, each in paused.items()} == {
-        "orders": "FRZ-CFG-01",
-        "returns": "FRZ-CFG-01",
-    }
-    with pytest.raises(TableNotFoundError):
-        topics.rows("prod.both")
-    # With a table for each of them, all that is there comes.
-    topics.document["source"]["topics"][1]["table"] = "prod.returns"
-    topics.ingest()
-    assert ids(topics, "prod.both") == ids(topics, "prod.returns") == [(0, 0, 1)]
 
 
 @pytest.mark.fault("N19")

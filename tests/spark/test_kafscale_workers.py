@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,9 +72,12 @@ def capture_with_faults(
         for _ in range(workers):
             processes.start()
         processes.wait_until_all_work()
-        for fault in plan_faults(chance, faults):
+        *others, last = plan_faults(chance, faults)
+        for fault in others:
             processes.interfere(fault, chance)
             processes.wait_until_all_work()
+        # Those that are left take its partitions.
+        processes.interfere(last, chance, replaces=False)
         production.finish()
         processes.wait_until(lambda: world.offsets() == production.offsets)
         processes.stop()
@@ -88,9 +90,12 @@ def capture_with_faults(
 
 
 def plan_faults(chance: random.Random, count: int) -> list[signal.Signals]:
-    """Each kind as often as the others, in any order."""
-    rounds = (chance.sample(FAULTS, len(FAULTS)) for _ in repeat(None))
-    return list(islice(chain.from_iterable(rounds), count))
+    """Each kind as often as the others, in any order, and at last one that ends a worker."""
+    faults = list(FAULTS * (count // len(FAULTS)))
+    while True:
+        chance.shuffle(faults)
+        if faults[-1] is not signal.SIGSTOP:
+            return faults
 
 
 def require_every_record_once(world: TopicServices, ends: dict[str, int]) -> None:

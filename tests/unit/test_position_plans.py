@@ -9,7 +9,12 @@ import pytest
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.main import main
 from frazil.cli.verbs.position.reports import TableRole, ledger_table, plan_pairs, table_to_set
-from frazil.cli.verbs.position.verbs import check_position, parse_position, plan_goal
+from frazil.cli.verbs.position.verbs import (
+    check_position,
+    complete_position,
+    parse_position,
+    plan_goal,
+)
 from frazil.config import load_config
 from frazil.errors import ConfigError
 from frazil.model.marker import Marker, MarkerRole
@@ -97,6 +102,8 @@ def test_the_role_says_which_table_of_a_pair_is_set(document: Path) -> None:
     assert (str(changelog.name), none) == ("log.users", None)
     other, none = table_to_set(config, "a.b", MarkerRole.MERGE)
     assert (other.kind, str(other.name), none) == (TableRole.OTHER, "a.b", None)
+    topic, none = table_to_set(config_of(document, KAFSCALE), "orders", MarkerRole.INGEST)
+    assert (str(topic.name), none) == ("prod.orders", None)
     with pytest.raises(ConfigError, match=r"names no mirror for prod\.orders"):
         table_to_set(config_of(document, KAFSCALE), "prod.orders", MarkerRole.MERGE)
 
@@ -107,7 +114,9 @@ def test_the_role_says_which_table_of_a_pair_is_set(document: Path) -> None:
         (MERGES, MarkerRole.MERGE, "5781947118336215154", "0/1A2B"),
         (MERGES, MarkerRole.INGEST, "anything", ""),
         (POSTGRES, MarkerRole.INGEST, "0/1A2B3C4D", "0/1a2b"),
-        (KAFSCALE, MarkerRole.INGEST, '{"a/b/c/0":5}', "5"),
+        (KAFSCALE, MarkerRole.INGEST, '{"orders/0":5}', "5"),
+        (KAFSCALE, MarkerRole.INGEST, '{"users/12":5}', '{"orders":5}'),
+        (KAFSCALE, MarkerRole.INGEST, '{"users/0":0}', '{"users/0":0,"others/0":5}'),
         (BUFFER, MarkerRole.INGEST, "12", "12/7"),
         (POSTGRES, MarkerRole.MERGE, "12", '{"a":5}'),
     ],
@@ -141,6 +150,15 @@ def test_what_the_operator_does_not_say_is_taken_from_what_is_there() -> None:
     made = goal(marker("9", epoch=2, sequence="q9"), marker("5", epoch=1, sequence="q5"))
     assert (made.pipeline, made.source, made.position) == ("shop", "s", "5")
     assert (made.epoch, made.sequence, made.batch) == (2, "q5", "set-1")
+
+
+def test_partitions_that_the_operator_does_not_name_stay() -> None:
+    valid = marker({"orders/0": 5, "orders/1": 7})
+    assert complete_position({"orders/0": 6}, valid, None) == {"orders/0": 6, "orders/1": 7}
+    # What is not valid, or counts in something else, says nothing about them.
+    assert complete_position({"orders/0": 6}, None, None) == {"orders/0": 6}
+    assert complete_position({"orders/0": 6}, valid, "another") == {"orders/0": 6}
+    assert complete_position("5", marker("9"), None) == "5"
 
 
 def test_how_far_rows_were_merged_is_known_for_that_position_only() -> None:

@@ -14,12 +14,11 @@ from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
-from frazil.ledger.table import Ledger
 from frazil.merge.merger import Merger
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.loop import Ending, StopRequest
-from frazil.pipeline.tables.captured_mirrors import dead_letters_name, ledger_name
+from frazil.pipeline.tables.captured_mirrors import dead_letters_name
 from frazil.pipeline.tables.merge_settings import load_merges
 from tests.support.kafscale.broker import Broker
 from tests.support.lake.other_readers import rows_by_pyiceberg
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.demo.services import EtcdServer, ObjectStore
     from frazil.ingest.report import BatchReport
-    from frazil.ledger.table_state import State
     from frazil.model.table_name import TableName
     from frazil.pipeline.next_step import NextStep
 
@@ -107,11 +105,6 @@ class CapturedTopics:
         name = dead_letters_name(self.config)
         table = self.lake.open(name)
         return list(rows_by_pyiceberg(table.load_metadata_location()).to_pylist())
-
-    def states(self) -> dict[str, State]:
-        """Of every topic."""
-        ledger = Ledger.open(self.lake, ledger_name(self.config))
-        return {each.table: each.state for each in ledger.table_states()}
 
     def offsets(self, table: str) -> Mapping[str, int]:
         """Of the table's marker."""

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 TOPIC, TABLE = "orders", "orders"
 LEASE_SECONDS = 3
 COMPRESSIONS = range(5)
-# Between two segments: the broker shall not be what the machine is busy with.
-_PAUSE_SECONDS = 0.02
+# Between two segments, and between those beyond the number that was asked for: the broker shall not
+# be what the machine is busy with.
+_PAUSE_SECONDS, _LONG_PAUSE_SECONDS = 0.02, 0.2
 
 
 def value_of(partition: int, offset: int) -> bytes:
@@ -158,7 +159,8 @@ class Production:
         return {str(each): self.broker.next_offsets[each] for each in self._partitions}
 
     def _write(self) -> None:
-        while not self._may_end.wait(_PAUSE_SECONDS) or self.written < self._segments:
+        while self.written < self._segments or not self._may_end.wait(_LONG_PAUSE_SECONDS):
+            self._may_end.wait(_PAUSE_SECONDS)
             self._produce(self._chance.choice(self._partitions))
 
     def _produce(self, partition: TopicPartition) -> None:
@@ -227,8 +229,10 @@ class TopicWorkers:
         )
         self._note("all work")
 
-    def interfere(self, fault: signal.Signals, chance: random.Random) -> None:
-        """Kill one, pause it past its lease, or end it in order; another takes its place."""
+    def interfere(
+        self, fault: signal.Signals, chance: random.Random, *, replaces: bool = True
+    ) -> None:
+        """Kill one, pause it past its lease, or end it in order; another may take its place."""
         self._clock.sleep(chance.uniform(0.0, 2.0))
         number, process = chance.choice(sorted(self.running.items()))
         self._note(f"{fault.name} to worker {number}")
@@ -243,7 +247,8 @@ class TopicWorkers:
         status = process.wait(PATIENCE_SECONDS)
         assert status == (0 if fault is signal.SIGTERM else -fault), self.log(number).read_text()
         del self.running[number]
-        self.start()
+        if replaces:
+            self.start()
 
     def stop(self) -> None:
         """All of them, in order."""

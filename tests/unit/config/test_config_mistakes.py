@@ -50,6 +50,13 @@ def test_a_mistake_is_reported_with_line_path_and_what_is_allowed(
     assert "hunter2" not in " ".join(found)
 
 
+@pytest.mark.fault("N19")
+def test_two_topics_never_become_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    document, (found, _) = read_cases()["two topics and one table"]
+    assert found in mistakes_in(document, tmp_path, ENVIRON)
+
+
 @pytest.mark.fault("G1")
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

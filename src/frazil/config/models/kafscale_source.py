@@ -239,6 +239,12 @@ class Topic(Section):
     """Partition expressions of the table, when it is created."""
     lfs: Lfs = defaults("Payloads stored outside their records.")
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """The tables it becomes, by the keys that name them."""
+        given = {"table": self.table, "changelog": self.changelog, "mirror": self.mirror}
+        return {key: name for key, name in given.items() if name is not None}
+
     def broken_rules(self) -> Iterator[Broken]:
         """A topic becomes a table or a changelog, and a mirror needs a changelog and a key."""
         if (self.table is None) == (self.changelog is None):
@@ -293,7 +299,7 @@ class KafscaleSection(Section):
         return ColumnsFrom.NONE if self.registry.base_url is None else ColumnsFrom.REGISTRY
 
     def broken_rules(self) -> Iterator[Broken]:
-        """Whatever is switched on has an address, and a topic is listed once."""
+        """Whatever is switched on has an address; a topic is listed once, and so is a table."""
         if not self.etcd.endpoints:
             location, depends = ("etcd", "endpoints"), (("offsets",), ("discovery",))
             if self.offsets.backend is OffsetsBackend.ETCD:
@@ -308,6 +314,17 @@ class KafscaleSection(Section):
                     ("topics", index, "topic"),
                     f"is already mapped in topics[{first[topic.topic]}]",
                 )
+        yield from self._table_rules()
+
+    def _table_rules(self) -> Iterator[Broken]:
+        """Each topic says on its own how far its table is, and what a resync empties."""
+        first: dict[str, str] = {}
+        for index, topic in enumerate(self.topics):
+            for key, name in topic.tables.items():
+                place = f"topics[{index}].{key}"
+                # Catalogs may ignore case.
+                if (taken := first.setdefault(name.casefold(), place)) != place:
+                    yield Broken(("topics", index, key), f"is already {taken}")
 
     def _registry_rules(self) -> Iterator[Broken]:
         if self.registry.base_url is not None:

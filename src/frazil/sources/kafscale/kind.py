@@ -23,7 +23,7 @@ from frazil.sources.kafscale.topic_tables import TopicTables
 from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from frazil.config import Config
     from frazil.config.models.values import Secret
@@ -156,7 +156,15 @@ class KafscaleKind(SourceKind):
         """A position is an offset by partition."""
         if isinstance(position, str) or not position:
             return "a position in KafScale is a JSON object of offsets"
+        mapped = {each.topic for each in self._section.topics}
+        if not all(_names_partition(each, mapped) for each in position):
+            return 'offsets are of partitions of mapped topics, as in {"orders/0": 12}'
         return None
+
+
+def _names_partition(name: str, topics: Collection[str]) -> bool:
+    topic, _, number = name.rpartition("/")
+    return topic in topics and number.isascii() and number.isdecimal()
 
 
 def _revealed(secret: Secret | None) -> str | None:

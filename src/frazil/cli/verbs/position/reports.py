@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frazil.config import Config
     from frazil.config.models.tables import Table
     from frazil.model.marker import Marker
+    from frazil.sources.kind import ListedTable
     from frazil.telemetry.redaction import Redactor
 
 HEADER = ("TABLE", "KIND", "ROLE", "POSITION", "BATCH", "SNAPSHOT", "MARKER", "PROBLEM")
@@ -67,15 +68,17 @@ class Pair:
 def plan_pairs(config: Config, table: str | None = None) -> tuple[Pair, ...]:
     """The configured tables, or the pair to which this name belongs.
 
-    A name the configuration does not know is taken for a table of the catalog.
+    The source's own name for it is one, too. A name the configuration does not know is taken for a
+    table of the catalog.
     """
     pairs = tuple(_configured(config))
     if table is None:
         return pairs
+    names = {table, *(each.changelog for each in _listed(config) if each.source == table)}
     named = [
         pair
         for pair in pairs
-        if table in {str(marker_table.name) for marker_table in pair.marker_tables}
+        if not names.isdisjoint(str(marker_table.name) for marker_table in pair.marker_tables)
     ]
     if named:
         return tuple(named)
@@ -110,11 +113,14 @@ def _configured(config: Config) -> Iterator[Pair]:
     for table in config.tables:
         changelog = table.changelog or _derived_changelog(config, table)
         yield _pair(changelog, table.mirror, config)
-    if config.source is not None:
-        listed = {table.mirror for table in config.tables}
-        for each in configured_source(config).listed_tables():
-            if each.mirror is None or each.mirror not in listed:
-                yield _pair(each.changelog, each.mirror, config)
+    listed = {table.mirror for table in config.tables}
+    for each in _listed(config):
+        if each.mirror is None or each.mirror not in listed:
+            yield _pair(each.changelog, each.mirror, config)
+
+
+def _listed(config: Config) -> tuple[ListedTable, ...]:
+    return () if config.source is None else configured_source(config).listed_tables()
 
 
 def _pair(changelog: str | None, mirror: str | None, config: Config) -> Pair:

@@ -91,6 +91,13 @@ def check_position(position: Position, role: MarkerRole, config: Config) -> None
         raise ConfigError(message, next_step="frazil position show prints positions as they are")
 
 
+def complete_position(position: Position, valid: Marker | None, source: str | None) -> Position:
+    """By partition, those that the operator does not name stay where a valid marker has them."""
+    if valid is None or isinstance(position, str) or isinstance(valid.position, str):
+        return position
+    return position if source not in (None, valid.source) else {**valid.position, **position}
+
+
 def plan_goal(
     known: Sequence[Marker],
     *,
@@ -154,8 +161,9 @@ def load_set_plan(lake: Lake, config: Config, request: SetRequest) -> SetPlan:
     state = table.load_state()
     report = load_report(table, state, marker_table, role)
     nearest = nearest_marker(table.iter_with_expired(), role)
-    position = _found(report) if request.to is None else parse_position(request.to)
     source = request.source
+    position = _found(report) if request.to is None else parse_position(request.to)
+    position = complete_position(position, None if report.problem else report.marker, source)
     if changelog is not None:
         # The position was looked up in this very table, so this is what it counts in.
         source = source or _load_uuid(lake, changelog, position)
