@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""When offsets that are missing are an error, and not only on their way."""
-=======
 """When offsets that are missing are taken for lost: not while they may still be uploaded."""
->>>>>>> workers
 
 from __future__ import annotations
 
