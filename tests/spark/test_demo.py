@@ -113,7 +113,13 @@ class Demo:
 
     def assert_nothing_is_left(self) -> None:
         wait_until(lambda: not self.processes(), GONE_SECONDS)
-        wait_until(lambda: not list((self.folder / "tmp").glob("frazil-postgres-*")), GONE_SECONDS)
+        wait_until(lambda: not self._workspaces(), GONE_SECONDS)
+
+    def _workspaces(self) -> list[Path]:
+        services = ("postgres", "seaweedfs", "etcd")
+        return [
+            each for name in services for each in (self.folder / "tmp").glob(f"frazil-{name}-*")
+        ]
 
 
 @contextmanager
@@ -183,6 +189,33 @@ def test_the_demo_proves_itself_and_its_queries_answer_after_it_has_ended(
     assert set(answer) == {"open", "paid", "shipped", "returned"}
     assert revenue_by_pyiceberg(queries["PyIceberg"]) == answer
     assert revenue_by_spark(queries["Spark"], shared_folder) == answer
+
+
+def test_the_demo_of_topics_proves_itself_and_leaves_no_key(shared_folder: Path) -> None:
+    with running_demo(shared_folder, "kafscale", "--seconds", "0") as demo:
+        assert demo.process.wait(PATIENCE_SECONDS) == 0, demo.complained
+        demo.assert_nothing_is_left()
+    said = demo.said
+    assert demo.complained == ""
+    proven = re.search(
+        r"✓ Proof +([\d,]+) rows in shop\.orders: each record in the segments is one, "
+        r"1 is a dead letter",
+        said,
+    )
+    assert proven is not None, said
+    assert re.search(r"✓ Proof +[\d,]+ rows in shop\.customers: as the change events come to", said)
+    assert not any((demo.lake / name).exists() for name in ("s3.key", "s3.secret", "cache"))
+    kept = (demo.lake / "frazil.yaml").read_text() + (demo.lake / "spark.conf").read_text()
+    # The document refers to them; Spark reads plain files.
+    assert set(re.findall(r"(?:access_key_id|secret_access_key): (\S+)", kept)) == {
+        "${file:s3.key}",
+        "${file:s3.secret}",
+    }
+    assert "access-key" not in kept
+    queries = queries_in(said)
+    answer = revenue_by_duckdb(queries["DuckDB"])
+    assert sum(orders for orders, _ in answer.values()) == int(proven[1].replace(",", ""))
+    assert revenue_by_pyiceberg(queries["PyIceberg"]) == answer
 
 
 @pytest.mark.parametrize("moment", sampled(["Postgres", "Status page"], ci={"Postgres"}))

@@ -14,11 +14,13 @@ import pytest
 from rich.console import Console
 
 from frazil.cli.exit_codes import ExitCode
+from frazil.cli.options import DemoSource
 from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
-from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_tour
+from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_topics_tour, show_tour
 from frazil.demo.tour.lake_folder import LakeFolder, PastedQuery
 from frazil.demo.tour.proof import MergeContest
+from frazil.demo.tour.topics_tour import TopicsResult
 from frazil.demo.tour.tour import TourResult
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
@@ -89,3 +91,24 @@ def test_with_keep_everything_runs_until_an_interrupt(left: list[str]) -> None:
     assert said.count("# DuckDB") == 1
     assert "verify -c /shop/frazil-demo/frazil.yaml\n" in said
     assert said.endswith("Status page: http://127.0.0.1:9093/\n")
+
+
+def test_the_tour_of_topics_ends_with_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = TopicsResult(
+        folder=RESULT.folder, page=RESULT.page, segment="s3://segments/x", queries=RESULT.queries
+    )
+
+    @contextmanager
+    def touring_topics(*_: object, **__: object) -> Iterator[TopicsResult]:
+        yield result
+
+    monkeypatch.setattr(demo_verb, "touring_topics", touring_topics)
+    out = StringIO()
+    options = DemoOptions(folder=RESULT.folder.path, seconds=1.0, source=DemoSource.KAFSCALE)
+    with Interrupts(KeyboardInterrupt) as interrupts:
+        show_topics_tour(options, DemoScreen(Console(file=out, width=80)), Redactor(), interrupts)
+    said = out.getvalue()
+    assert "topics in KafScale's segments" in said
+    assert "The lake stays in /shop/frazil-demo" in said
+    assert "# DuckDB, to paste into duckdb\nselect 1;\n" in said
+    assert "MERGE INTO" not in said

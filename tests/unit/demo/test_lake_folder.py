@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from frazil.demo.services import EtcdServer, ObjectStore
 from frazil.demo.tour.lake_folder import lake_folder
+from frazil.demo.tour.topics import TOPICS
 from frazil.errors import ServiceError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from frazil.demo.services.process import Service
 
 DSN = "postgresql://postgres:s3cr3t-p4ssw0rd@127.0.0.1:15432/postgres"
 
@@ -87,3 +91,32 @@ def test_the_document_is_one_that_a_user_could_have_written(tmp_path: Path, name
     assert config.source.kind == "postgres"
     assert config.source.dsn.get_secret_value() == DSN
     assert config.telemetry.is_local
+
+
+def test_the_document_of_topics_has_its_keys_in_files_that_do_not_stay(tmp_path: Path) -> None:
+    process = cast("Service", None)
+    log = tmp_path / "log"
+    store = ObjectStore(
+        endpoint="http://127.0.0.1:18333",
+        bucket="segments",
+        region="us-east-1",
+        iceberg_uri="",
+        table_bucket="",
+        access_key="4cc3ss",
+        secret_key="s3cr3t",
+        log=log,
+        service=process,
+    )
+    server = EtcdServer(host="127.0.0.1", port=12379, log=log, service=process)
+    path = tmp_path / "lake"
+    with lake_folder(path) as folder:
+        config = folder.write_topics_document(store, server).config
+        folder.stays = True
+    assert config.source is not None
+    assert config.source.kind == "kafscale"
+    assert config.source.etcd.endpoints == ("http://127.0.0.1:12379",)
+    assert [each.topic for each in config.source.topics] == list(TOPICS)
+    assert config.storage.s3.secret_access_key is not None
+    assert config.storage.s3.secret_access_key.get_secret_value() == "s3cr3t"
+    assert {each.name for each in path.iterdir()} == {".frazil-demo", "frazil.yaml"}
+    assert not {"s3cr3t", "4cc3ss"} & set((path / "frazil.yaml").read_text().split())
