@@ -29,10 +29,10 @@ from frazil.model.command import command
 from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
 from frazil.sources.kafscale.learnt_columns import learn_columns
 from frazil.sources.kafscale.records.reader import SegmentReader
-from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import (
     PartitionFacts,
+    bound_of,
     choose,
     line_up,
     split_runs,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
     from frazil.sources.kafscale.segments.discovery import (
         ListedSegments,
+        SegmentBound,
         SegmentListing,
         SegmentObject,
     )
@@ -254,7 +255,7 @@ class KafscaleSource:
         stops: Mapping[TopicPartition, int],
         limit: Limit,
     ) -> list[PartitionLine]:
-        bound = SegmentBound(bytes=limit.bytes, segments=limit.rows)
+        bound = bound_of(limit)
         # Those that waited longest come first, however little a batch may have.
         starts = dict(sorted(starts.items(), key=lambda each: self._turns.get(each[0], 0)))
         with ThreadPoolExecutor(CONNECTIONS) as threads:
