@@ -135,6 +135,12 @@ class _Request:
     body: bytes
     keeps_alive: bool
 
+    @property
+    def host(self) -> str:
+        """As the client called it, in whatever case it writes the header's name."""
+        found = (value for name, value in self.headers.items() if name.lower() == "host")
+        return next(found, "")
+
 
 class _Listener:
     """Serve each connection to a free local port in its own thread, until closed."""
@@ -325,7 +331,7 @@ class HttpProxy:
         """The upstream's reply, over a new connection: a stale one would be another fault."""
         host, port = self._upstream.hostname or LOOPBACK, self._upstream.port
         upstream = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
-        called = request.headers.get("Host", "") if self._keep_host else ""
+        called = request.host if self._keep_host else ""
         headers = _end_to_end(request.headers) | {"Host": called or self._upstream.netloc}
         body = request.body
         if half:

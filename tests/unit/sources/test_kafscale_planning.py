@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from frazil.config.models.kafscale_source import OnGap
-from frazil.sources.kafscale.segments.discovery import SegmentEnd, SegmentObject
+from frazil.sources.kafscale.segments.discovery import SegmentBound, SegmentEnd, SegmentObject
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import (
     OffsetGap,
     PartitionFacts,
     PartitionLine,
+    bound_of,
     choose,
     line_up,
     split_runs,
@@ -129,6 +130,13 @@ def test_partitions_take_turns_within_the_bounds_of_a_batch() -> None:
     # One is always read, however large it is.
     assert choose(found, Limit(rows=100, bytes=1)) == {ORDERS: 1, OTHERS: 0}
     assert choose({}, Limit(rows=1, bytes=1)) == {}
+
+
+def test_a_backlog_is_listed_as_far_as_a_batch_goes_and_one_segment_further() -> None:
+    assert bound_of(Limit(rows=5, bytes=700)) == SegmentBound(bytes=700, segments=6)
+    waiting = {ORDERS: listed(*range(20_000))}
+    limit = Limit(rows=1_000_000, bytes=1 << 40)
+    assert choose(waiting, limit) == {ORDERS: bound_of(limit).segments - 1}
 
 
 def test_runs_are_segments_that_follow_each_other_and_weigh_what_they_cost() -> None:

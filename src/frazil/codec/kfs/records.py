@@ -229,7 +229,10 @@ def _find_records(
     add = starts.append
     limit = min(at + _PIECE_BYTES, ends)
     try:
-        while len(starts) < most and at < limit:
+        # Every record passes here: nothing is called that need not be.
+        for _ in range(most):
+            if at >= limit:
+                break
             add(at)
             byte = data[at]
             if byte < _MORE_FOLLOWS:
@@ -237,7 +240,7 @@ def _find_records(
             else:
                 second = data[at + 1]
                 if second < _MORE_FOLLOWS:
-                    at += 2 + ((byte & 0x7F | second << 7) >> 1)
+                    at += 2 + (byte >> 1 & 0x3F | second << 6)
                 else:
                     length, at = _read_varint(data, at)
                     at += max(length, 0)

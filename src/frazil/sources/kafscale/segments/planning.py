@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from frazil.config.models.kafscale_source import OnGap
+from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.planned import PlannedSegment, SegmentRun
 from frazil.sources.protocol import Split
 
@@ -112,13 +113,30 @@ def _end_of(segment: SegmentObject, end: SegmentEnd, following: SegmentObject | 
     return segment.base_offset + 1 if last is None else None
 
 
+def bound_of(limit: Limit) -> SegmentBound:
+    """How much of a partition is listed, however much waits: what a batch may have, and one more.
+
+    Where that one begins is where the last of the batch ends, should its footer not say it.
+    """
+    return SegmentBound(bytes=limit.bytes, segments=_most_segments(limit) + 1)
+
+
+def _most_segments(limit: Limit) -> int:
+    # A segment has a record at least.
+    return min(limit.rows, _MOST_SEGMENTS)
+
+
 def choose(
     listed: Mapping[TopicPartition, Sequence[SegmentObject]], limit: Limit
 ) -> Mapping[TopicPartition, int]:
     """How many segments of each partition a batch has; all in turn, so that none waits."""
     counts = dict.fromkeys(listed, 0)
+<<<<<<< HEAD
     size = 0
     most = min(limit.rows, MOST_SEGMENTS)
+=======
+    size, most = 0, _most_segments(limit)
+>>>>>>> bench
     for count, (partition, segment) in enumerate(_in_turn(listed)):
         if count and (size + segment.size > limit.bytes or count >= most):
             break
