@@ -135,12 +135,6 @@ class _Request:
     body: bytes
     keeps_alive: bool
 
-    @property
-    def host(self) -> str:
-        """As the client called it, in whatever case it writes the header's name."""
-        found = (value for name, value in self.headers.items() if name.lower() == "host")
-        return next(found, "")
-
 
 class _Listener:
     """Serve each connection to a free local port in its own thread, until closed."""
@@ -331,7 +325,8 @@ class HttpProxy:
         """The upstream's reply, over a new connection: a stale one would be another fault."""
         host, port = self._upstream.hostname or LOOPBACK, self._upstream.port
         upstream = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
-        called = request.host if self._keep_host else ""
+        named = {name.lower(): value for name, value in request.headers.items()}
+        called = named.get("host", "") if self._keep_host else ""
         headers = _end_to_end(request.headers) | {"Host": called or self._upstream.netloc}
         body = request.body
         if half:

@@ -74,7 +74,7 @@ def test_a_gap_that_may_still_be_filled_is_waited_for_in_peace() -> None:
 
 
 def test_a_look_lists_no_more_than_a_batch_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.sources.kafscale.source.MOST_SEGMENTS", 20)
+    monkeypatch.setattr("frazil.sources.kafscale.segments.planning.MOST_SEGMENTS", 20)
     world = PartitionsInMemory()
     for base in range(200):
         world.add(FIRST, base)

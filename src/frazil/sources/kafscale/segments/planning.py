@@ -123,7 +123,7 @@ def bound_of(limit: Limit) -> SegmentBound:
 
 def _most_segments(limit: Limit) -> int:
     # A segment has a record at least.
-    return min(limit.rows, _MOST_SEGMENTS)
+    return min(limit.rows, MOST_SEGMENTS)
 
 
 def choose(
@@ -131,12 +131,7 @@ def choose(
 ) -> Mapping[TopicPartition, int]:
     """How many segments of each partition a batch has; all in turn, so that none waits."""
     counts = dict.fromkeys(listed, 0)
-<<<<<<< HEAD
-    size = 0
-    most = min(limit.rows, MOST_SEGMENTS)
-=======
     size, most = 0, _most_segments(limit)
->>>>>>> bench
     for count, (partition, segment) in enumerate(_in_turn(listed)):
         if count and (size + segment.size > limit.bytes or count >= most):
             break
