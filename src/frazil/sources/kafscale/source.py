@@ -27,14 +27,9 @@ from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
 from frazil.sources.kafscale.learnt_columns import learn_columns
 from frazil.sources.kafscale.records.reader import SegmentReader
-<<<<<<< HEAD
-from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.gap_watch import GAP_SECONDS, GapWatch
-=======
->>>>>>> bench
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import (
-    MOST_SEGMENTS,
     PartitionFacts,
     bound_of,
     choose,
@@ -266,15 +261,9 @@ class KafscaleSource:
         starts: Mapping[TopicPartition, int],
         stops: Mapping[TopicPartition, int],
         limit: Limit,
-<<<<<<< HEAD
     ) -> tuple[list[PartitionLine], set[TopicPartition]]:
         """What can be read next, and the partitions that have more than that."""
-        # No batch has more of one partition: what is behind it is listed by the next ones.
-        bound = SegmentBound(bytes=limit.bytes, segments=min(limit.rows, MOST_SEGMENTS))
-=======
-    ) -> list[PartitionLine]:
         bound = bound_of(limit)
->>>>>>> bench
         # Those that waited longest come first, however little a batch may have.
         starts = dict(sorted(starts.items(), key=lambda each: self._turns.get(each[0], 0)))
         with ThreadPoolExecutor(CONNECTIONS) as threads:

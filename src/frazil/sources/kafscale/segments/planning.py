@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SPLIT_BYTES = 4 << 20
 _SPLIT_SEGMENTS = 512
 # Each costs two requests, and a batch should not take minutes.
-MOST_SEGMENTS = 8192
+_MOST_SEGMENTS = 8192
 # What a request costs beside the bytes it brings.
 _REQUEST_BYTES = 16 << 10
 
@@ -131,12 +131,7 @@ def choose(
 ) -> Mapping[TopicPartition, int]:
     """How many segments of each partition a batch has; all in turn, so that none waits."""
     counts = dict.fromkeys(listed, 0)
-<<<<<<< HEAD
-    size = 0
-    most = min(limit.rows, MOST_SEGMENTS)
-=======
     size, most = 0, _most_segments(limit)
->>>>>>> bench
     for count, (partition, segment) in enumerate(_in_turn(listed)):
         if count and (size + segment.size > limit.bytes or count >= most):
             break
