@@ -77,7 +77,7 @@ class CountedTopic:
         )
         if batch is not None:
             assert not isinstance(batch.end, str)
-            self._position |= batch.end
+            self._position |= batch.end or {}
         return batch, Counter(_kind(each.path) for each in self._proxy.requests[before:])
 
     def _upload(self, base: int, count: int) -> None:
