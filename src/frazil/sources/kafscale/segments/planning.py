@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SPLIT_BYTES = 4 << 20
 _SPLIT_SEGMENTS = 512
 # Each costs two requests, and a batch should not take minutes.
-_MOST_SEGMENTS = 8192
+MOST_SEGMENTS = 8192
 # What a request costs beside the bytes it brings.
 _REQUEST_BYTES = 16 << 10
 
