@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -34,6 +31,7 @@ from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.faults.tls_front import make_certificate
 from tests.support.kafscale.broker import Broker
 from tests.support.kafscale.etcd_history import claim_as_processor, encode, put, request, value_at
+from tests.support.kafscale.registry_server import registry
 from tests.support.kafscale.segments import Message, client_batch, segment
 
 if TYPE_CHECKING:
@@ -235,30 +233,6 @@ def test_a_processor_that_still_holds_partitions_is_named(
     # Whether writing is allowed is found out without writing.
     assert value_at(etcd.endpoint, keys.worker("check")) is None
     assert value_at(etcd.endpoint, keys.offset(TopicPartition("check", 0))) is None
-
-
-@contextmanager
-def registry(schemas: Mapping[str, object]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = schemas.get(self.path)
-            self.send_response(404 if found is None else 200)
-            self.end_headers()
-            if found is not None:
-                self.wfile.write(json.dumps(found).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_schemas_and_columns_have_to_be_usable(broker: CheckedBroker) -> None:

@@ -11,6 +11,7 @@ from frazil.pipeline.loops.loop import Ending
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.captured_topics import CapturedTopics, captured_topics
 from tests.support.kafscale.etcd_history import put, value_at
+from tests.support.kafscale.registry_server import registry
 from tests.support.kafscale.segments import TIMESTAMP, Message
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
-COLUMNS = [
+COLUMNS: list[dict[str, object]] = [
     {"name": "order_id", "type": "long", "required": True},
     {"name": "price", "type": "double"},
     {"name": "placed_at", "type": "timestamp"},
@@ -186,3 +187,45 @@ def test_a_table_and_offsets_of_the_processor_are_taken_over(
     assert sorted(found) == [*((0, at) for at in range(6)), *((1, at) for at in (0, 1, 3, 4, 5))]
     assert {each["note"] for each in topics.rows("prod.orders")} == {"old", None}
     assert topics.offsets("prod.orders") == {"orders/0": 6, "orders/1": 6}
+
+
+def test_a_dead_letter_is_replayed_from_its_segment_and_is_one_row(topics: CapturedTopics) -> None:
+    topics.broker.produce(FIRST, [order(1), order(2, order_id=None), order(3)])
+    topics.ingest()
+    assert ids(topics) == [(0, 0, 1), (0, 2, 3)]
+    (letter,) = topics.letters()
+    assert topics.replay().rejected == (letter.id,)
+    # The record is no row as long as the column is required.
+    optional = [{**COLUMNS[0], "required": False}, *COLUMNS[1:]]
+    topics.document["source"]["topics"] = [{**ORDERS, "columns": optional}]
+    assert topics.replay().appended == (letter.id,)
+    assert topics.letters() == []
+    rows = sorted(topics.rows("prod.orders"), key=lambda each: each["offset"])
+    assert [(each["offset"], each["order_id"], each["key"]) for each in rows] == [
+        (0, 1, b"1"),
+        (1, None, b"2"),
+        (2, 3, b"3"),
+    ]
+    assert topics.offsets("prod.orders") == {"orders/0": 3}
+    topics.broker.produce(FIRST, [order(4)])
+    topics.ingest()
+    assert len(topics.rows("prod.orders")) == 4
+
+
+def test_strict_validation_stops_a_partition_before_a_record_that_is_invalid(
+    spark: SparkSession, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    document = {"type": "object", "required": ["order_id"]}
+    with registry({"/orders.json": document}) as address:
+        source = {"validation": "strict", "registry": {"base_url": address}}
+        topics = captured_topics(spark, object_store, tmp_path, topics=[ORDERS], source=source)
+        topics.broker.produce(FIRST, [order(1)])
+        topics.broker.produce(FIRST, [Message(b'{"price": 1}')])
+        topics.broker.produce(FIRST, [order(3)])
+        topics.broker.produce(SECOND, [order(4)])
+        assert topics.ingest_once() is Ending.ACTION_REQUIRED
+        assert ids(topics) == [(0, 0, 1), (1, 0, 4)]
+        topics.document["source"]["validation"] = "lenient"
+        topics.ingest()
+        assert ids(topics) == [(0, 0, 1), (0, 2, 3), (1, 0, 4)]
+        assert [each.reason for each in topics.letters()] == ["invalid"]

@@ -14,9 +14,11 @@ from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
+from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.merge.merger import Merger
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.letter_replay import build_replay
 from frazil.pipeline.loops.loop import Ending, StopRequest
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name
 from frazil.pipeline.tables.merge_settings import load_merges
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
     from frazil.config import Config
     from frazil.demo.services import EtcdServer, ObjectStore
+    from frazil.ingest.replay import ReplayReport
     from frazil.ingest.report import BatchReport
+    from frazil.model.dead_letter import DeadLetter
     from frazil.model.table_name import TableName
     from frazil.pipeline.next_step import NextStep
 
@@ -105,6 +109,18 @@ class CapturedTopics:
         name = dead_letters_name(self.config)
         table = self.lake.open(name)
         return list(rows_by_pyiceberg(table.load_metadata_location()).to_pylist())
+
+    def letters(self) -> list[DeadLetter]:
+        return list(self._letter_table().letters())
+
+    def replay(self) -> ReplayReport:
+        """All dead letters, as ``frazil dlq replay --all`` does it."""
+        letters = self.letters()
+        tables = {each.table for each in letters}
+        return build_replay(self.lake, self.config, self._letter_table(), tables).replay(letters)
+
+    def _letter_table(self) -> DeadLetterTable:
+        return DeadLetterTable.open(self.lake, dead_letters_name(self.config))
 
     def offsets(self, table: str) -> Mapping[str, int]:
         """Of the table's marker."""
