@@ -13,9 +13,13 @@ from typing import Annotated
 import typer
 
 from frazil.cli.groups import GROUPS
-from frazil.cli.options import DemoSource, Document, Format, Tables, invocation_of
+from frazil.cli.options import Document, Format, Tables, invocation_of
 from frazil.cli.output import OutputFormat
-from frazil.model.policy import CatalogKind, FirstSource  # noqa: TC001 - as above
+from frazil.model.policy import (  # noqa: TC001 - as above
+    CatalogKind,
+    DemoSource,
+    FirstSource,
+)
 
 app = typer.Typer(
     name="frazil",
@@ -361,8 +365,13 @@ def teardown(
 def demo(
     context: typer.Context,
     source: Annotated[
-        DemoSource, typer.Argument(metavar="SOURCE", help="Where changes come from.")
-    ] = DemoSource.POSTGRES,
+        DemoSource | None,
+        typer.Argument(
+            metavar="[postgres|kafscale]",
+            help="Where changes come from. [default: postgres]",
+            show_default=False,
+        ),
+    ] = None,
     *,
     folder: Annotated[
         Path, typer.Option("--folder", help="Where the lake is made, and stays.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # Typer reads these annotations when it runs, so they are not type-checking imports.
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -46,13 +45,6 @@ Tables = Annotated[
 MirrorName = Annotated[
     str, typer.Argument(metavar="TABLE", help="A mirror or its changelog, namespace.table.")
 ]
-
-
-class DemoSource(StrEnum):
-    """Where the changes of a demo come from."""
-
-    POSTGRES = "postgres"
-    KAFSCALE = "kafscale"
 
 
 def invocation_of(

@@ -92,3 +92,10 @@ class FirstSource(StrEnum):
     KAFSCALE = "kafscale"
     BUFFER = "buffer"
     NONE = "none"
+
+
+class DemoSource(StrEnum):
+    """Where the changes of a demo come from."""
+
+    POSTGRES = "postgres"
+    KAFSCALE = "kafscale"

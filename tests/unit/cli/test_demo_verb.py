@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.options import DemoSource
 from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
 from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_topics_tour, show_tour
@@ -22,6 +21,7 @@ from frazil.demo.tour.lake_folder import LakeFolder, PastedQuery
 from frazil.demo.tour.proof import MergeContest
 from frazil.demo.tour.topics_tour import TopicsResult
 from frazil.demo.tour.tour import TourResult
+from frazil.model.policy import DemoSource
 from frazil.model.table_name import TableName
 from frazil.telemetry.redaction import Redactor
 

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from frazil.cli.exit_codes import ExitCode
-from frazil.cli.options import DemoSource
 from frazil.cli.process.role import catalog_state, source_state
 from frazil.demo.tour.lake_folder import near, program
 from frazil.demo.tour.topics_tour import touring_topics
@@ -22,6 +21,7 @@ from frazil.demo.tour.tour import touring
 from frazil.demo.tour.watch import Pace
 from frazil.hooks import SystemClock
 from frazil.model.humanize import duration
+from frazil.model.policy import DemoSource
 from frazil.model.printable import printable, printable_lines
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.values import Phase
@@ -172,12 +172,12 @@ class DemoOptions:
     folder: Path
     seconds: float
     keep: bool = False
-    source: DemoSource = DemoSource.POSTGRES
+    source: DemoSource | None = None
 
 
 def run_demo(options: DemoOptions, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
     """Take the tour and print it; with ``--keep``, everything runs until Ctrl-C."""
-    show = show_tour if options.source is DemoSource.POSTGRES else show_topics_tour
+    show = show_topics_tour if options.source is DemoSource.KAFSCALE else show_tour
     show(options, DemoScreen(open_console()), redactor, interrupts)
     return ExitCode.DONE
 
