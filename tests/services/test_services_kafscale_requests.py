@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ class CountedTopic:
             Progress(acknowledged=dict(self._position), tables={"orders": table}), LIMIT
         )
         if batch is not None:
-            assert not isinstance(batch.end, str)
+            assert isinstance(batch.end, Mapping)
             self._position |= batch.end
         return batch, Counter(_kind(each.path) for each in self._proxy.requests[before:])
 
@@ -150,7 +151,7 @@ def test_what_was_captured_costs_no_request(topic: CountedTopic) -> None:
     topic.restart()
     found, first_of_process = topic.plan()
     assert found is None
-    # Nobody told it whether a segment begins there: it looks at the one before once.
+    # It does not know whether a segment begins there: it looks at the one before once.
     assert first_of_process["list"] <= 3
     assert first_of_process["get"] <= 1
     assert topic.plan()[1] == nothing_after_one

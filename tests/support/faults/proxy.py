@@ -133,13 +133,8 @@ class _Request:
     path: str
     headers: Headers
     body: bytes
+    host: str
     keeps_alive: bool
-
-    @property
-    def host(self) -> str:
-        """As the client called it, in whatever case it writes the header's name."""
-        found = (value for name, value in self.headers.items() if name.lower() == "host")
-        return next(found, "")
 
 
 class _Listener:
@@ -394,7 +389,8 @@ def _load_request(stream: BinaryIO, client: socket.socket) -> _Request | None:
     if headers.get("Expect", "").lower() == "100-continue":
         client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     keeps_alive = version == "HTTP/1.1" and headers.get("Connection", "").lower() != "close"
-    return _Request(method, path, dict(headers.items()), _load_body(stream, headers), keeps_alive)
+    body, host = _load_body(stream, headers), headers.get("Host", "")
+    return _Request(method, path, dict(headers.items()), body, host, keeps_alive)
 
 
 def _load_body(stream: BinaryIO, headers: http.client.HTTPMessage) -> bytes:
