@@ -151,7 +151,7 @@ def test_what_was_captured_costs_no_request(topic: CountedTopic) -> None:
     topic.restart()
     found, first_of_process = topic.plan()
     assert found is None
-    # It cannot know whether a segment begins there: it looks at the one before once.
+    # It does not know whether a segment begins there: it looks at the one before once.
     assert first_of_process["list"] <= 3
     assert first_of_process["get"] <= 1
     assert topic.plan()[1] == nothing_after_one

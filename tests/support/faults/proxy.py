@@ -325,8 +325,7 @@ class HttpProxy:
         """The upstream's reply, over a new connection: a stale one would be another fault."""
         host, port = self._upstream.hostname or LOOPBACK, self._upstream.port
         upstream = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
-        named = {name.lower(): value for name, value in request.headers.items()}
-        called = named.get("host", "") if self._keep_host else ""
+        called = request.headers.get("Host", "") if self._keep_host else ""
         headers = _end_to_end(request.headers) | {"Host": called or self._upstream.netloc}
         body = request.body
         if half:
@@ -389,7 +388,8 @@ def _load_request(stream: BinaryIO, client: socket.socket) -> _Request | None:
     if headers.get("Expect", "").lower() == "100-continue":
         client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     keeps_alive = version == "HTTP/1.1" and headers.get("Connection", "").lower() != "close"
-    return _Request(method, path, dict(headers.items()), _load_body(stream, headers), keeps_alive)
+    named = {name.title(): value for name, value in headers.items()}
+    return _Request(method, path, named, _load_body(stream, headers), keeps_alive)
 
 
 def _load_body(stream: BinaryIO, headers: http.client.HTTPMessage) -> bytes:

@@ -240,9 +240,7 @@ class KafscaleSource:
             return None
         return Batch(
             reader=SegmentReader(bucket=self._bucket, topics=plans),
-            splits=tuple(
-                split for each, found in chosen.items() for split in split_runs(each, found)
-            ),
+            splits=split_runs(chosen),
             parts=tuple(
                 TablePart(
                     table=tables[topic],
