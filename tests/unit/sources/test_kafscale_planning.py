@@ -5,7 +5,6 @@ from __future__ import annotations
 from frazil.config.models.kafscale_source import OnGap
 from frazil.sources.kafscale.segments.discovery import SegmentBound, SegmentEnd, SegmentObject
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
-from frazil.sources.kafscale.segments.planned import PlannedSegment, SegmentRun
 from frazil.sources.kafscale.segments.planning import (
     OffsetGap,
     PartitionFacts,
@@ -15,12 +14,11 @@ from frazil.sources.kafscale.segments.planning import (
     line_up,
     split_runs,
 )
-from frazil.sources.protocol import Limit, Split
+from frazil.sources.protocol import Limit
 
 ORDERS = TopicPartition("orders", 0)
 OTHERS = TopicPartition("orders", 1)
 NEVER = 1 << 62
-MEBIBYTE = 1 << 20
 
 
 def listed(*bases: int, size: int = 100, of: TopicPartition = ORDERS) -> list[SegmentObject]:
@@ -141,37 +139,21 @@ def test_a_backlog_is_listed_as_far_as_a_batch_goes_and_one_segment_further() ->
     assert choose(waiting, limit) == {ORDERS: bound_of(limit).segments - 1}
 
 
-def large(count: int) -> tuple[PlannedSegment, ...]:
-    facts = PartitionFacts(
-        partition=ORDERS,
-        start=0,
-        stop=NEVER,
-        listed=listed(*range(count), size=3 * MEBIBYTE),
-        taken=count,
-        ends={f"{ORDERS}/{base}": SegmentEnd(base) for base in range(count)},
-    )
-    return line_up(facts, OnGap.STOP).segments
-
-
 def test_runs_are_segments_that_follow_each_other_and_weigh_what_they_cost() -> None:
+    mebibyte = 1 << 20
     segments = planned({0: 9, 10: 19, 20: 29}).segments
-    (only,) = split_runs({ORDERS: segments})
+    (only,) = split_runs(ORDERS, segments)
     assert only.weight > 300
-    assert split_runs({ORDERS: ()}) == ()
-    assert split_runs({}) == ()
-    both = split_runs({ORDERS: segments, OTHERS: segments[:1]})
-    assert [runs_of(each).partition_name for each in both] == [str(ORDERS), str(OTHERS)]
-
-
-def test_a_little_is_shared_by_many_tasks_and_of_much_each_reads_some_ahead() -> None:
-    little = split_runs({ORDERS: large(3)})
-    assert [len(runs_of(each).segments) for each in little] == [1, 1, 1]
-    much = split_runs({ORDERS: large(51)})
-    assert {len(runs_of(each).segments) for each in much[:-1]} == {5}
-    found = [segment for each in much for segment in runs_of(each).segments]
-    assert found == list(large(51)), "each once, in their order"
-
-
-def runs_of(split: Split) -> SegmentRun:
-    assert isinstance(split.payload, SegmentRun)
-    return split.payload
+    large = line_up(
+        PartitionFacts(
+            partition=ORDERS,
+            start=0,
+            stop=NEVER,
+            listed=listed(0, 1, 2, size=3 * mebibyte),
+            taken=3,
+            ends={f"{ORDERS}/{base}": SegmentEnd(base) for base in range(3)},
+        ),
+        OnGap.STOP,
+    )
+    assert len(split_runs(ORDERS, large.segments)) == 3
+    assert split_runs(ORDERS, ()) == ()

@@ -240,7 +240,9 @@ class KafscaleSource:
             return None
         return Batch(
             reader=SegmentReader(bucket=self._bucket, topics=plans),
-            splits=split_runs(chosen),
+            splits=tuple(
+                split for each, found in chosen.items() for split in split_runs(each, found)
+            ),
             parts=tuple(
                 TablePart(
                     table=tables[topic],

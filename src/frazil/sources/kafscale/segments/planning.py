@@ -23,13 +23,8 @@ if TYPE_CHECKING:
     from frazil.sources.protocol import Limit
 
 # Enough that a task has something to do for its start, and little enough to share fairly.
-_LEAST_SPLIT_BYTES = 4 << 20
+_SPLIT_BYTES = 4 << 20
 _SPLIT_SEGMENTS = 512
-# Segments of a split are fetched while those before them are decoded, so that a few should be in
-# one; more than this is too much to hold at a time.
-_MOST_SPLIT_BYTES = 16 << 20
-# As many are there to be shared by tasks before any is larger than the least.
-_SPLITS = 8
 # Each costs two requests, and a batch should not take minutes.
 MOST_SEGMENTS = 8192
 # What a request costs beside the bytes it brings.
@@ -154,30 +149,20 @@ def _in_turn(
                 yield partition, segment
 
 
-def split_runs(
-    lines: Mapping[TopicPartition, Sequence[PlannedSegment]],
-) -> tuple[Split, ...]:
-    """Pieces that tasks share: segments of a partition that follow each other."""
-    total = sum(each.size for segments in lines.values() for each in segments)
-    most = min(max(total // _SPLITS, _LEAST_SPLIT_BYTES), _MOST_SPLIT_BYTES)
-    return tuple(
-        _split(partition, run)
-        for partition, segments in lines.items()
-        for run in _runs(segments, most)
-    )
-
-
-def _runs(segments: Sequence[PlannedSegment], most: int) -> Iterator[Sequence[PlannedSegment]]:
+def split_runs(partition: TopicPartition, segments: Sequence[PlannedSegment]) -> tuple[Split, ...]:
+    """Pieces that tasks share: segments that follow each other."""
+    splits: list[Split] = []
     run: list[PlannedSegment] = []
-    size = 0
+    weight = 0
     for each in segments:
-        if run and (size + each.size > most or len(run) >= _SPLIT_SEGMENTS):
-            yield run
-            run, size = [], 0
+        if run and (weight + each.size > _SPLIT_BYTES or len(run) >= _SPLIT_SEGMENTS):
+            splits.append(_split(partition, run))
+            run, weight = [], 0
         run.append(each)
-        size += each.size
+        weight += each.size
     if run:
-        yield run
+        splits.append(_split(partition, run))
+    return tuple(splits)
 
 
 def _split(partition: TopicPartition, run: Sequence[PlannedSegment]) -> Split:
