@@ -60,8 +60,9 @@ def test_a_listing_ends_with_what_a_batch_takes(broker: Broker) -> None:
     listing = broker.listing
     found = listing.list_new(ORDERS, 10, SegmentBound(bytes=1 << 30, segments=2))
     assert ([each.base_offset for each in found.segments], found.more) == ([10, 20], True)
+    # And one more than there is room for, which says where the last one ends.
     found = listing.list_new(ORDERS, 10, SegmentBound(bytes=1, segments=9))
-    assert ([each.base_offset for each in found.segments], found.more) == ([10], True)
+    assert ([each.base_offset for each in found.segments], found.more) == ([10, 20], True)
     found = listing.list_new(ORDERS, 10, SegmentBound(bytes=1 << 30, segments=9))
     assert ([each.base_offset for each in found.segments], found.more) == ([10, 20, 30, 40], False)
 

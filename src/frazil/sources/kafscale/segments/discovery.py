@@ -44,7 +44,11 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True)
 class SegmentBound:
-    """How much a listing needs to bring at least; it ends with what it has then."""
+    """How much a listing needs to bring at least; it ends with what it has then.
+
+    That is so many segments, or one more than have so many bytes together: where that one begins
+    is where the last of them ends, should its footer not say it.
+    """
 
     bytes: int
     segments: int
@@ -191,21 +195,22 @@ class _Bounded:
 
     def objects(self) -> Iterator[StoredObject]:
         size = count = 0
-        kinds: dict[int, set[FileKind]] = {}
+        files: dict[int, dict[FileKind, int]] = {}
         for each in self._objects:
             yield each
             named = parse_key(each.key, self._namespace)
             if named is None or not is_padded(each.key):
                 continue
-            found = kinds.setdefault(named.base_offset, set())
-            found.add(named.kind)
-            size += each.size if named.kind is FileKind.SEGMENT else 0
             # The two files of one offset follow each other.
-            count += len(found) == len(FileKind)
-            is_enough = size >= self._bound.bytes or count >= self._bound.segments
-            if is_enough and len(found) == len(FileKind):
+            found = files.setdefault(named.base_offset, {})
+            found[named.kind] = each.size
+            if len(found) < len(FileKind):
+                continue
+            count += 1
+            if size >= self._bound.bytes or count >= self._bound.segments:
                 self.ended = True
                 return
+            size += found[FileKind.SEGMENT]
 
 
 def _until(objects: Iterable[StoredObject], key: str) -> Iterator[StoredObject]:
